@@ -1,4 +1,4 @@
-# `make` lists the targets. Nothing has to be set up first: each target makes what it needs, and is quick the second time.
+# `make` lists the targets. No setup is needed: each target installs what it needs on its first run, and is quick afterwards.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -6,13 +6,14 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
-# Every process of a run would compile all modules again: the workers of pytest, each command, each Python worker of Spark.
+# With this variable every process of a run would compile all modules again: the workers of pytest, each command, each
+# Python worker of Spark.
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
 
-# The first interpreter that will do; `make PYTHON=/path/to/python3` chooses another. (The pypaimon that tests install has no
+# The first suitable interpreter; `make PYTHON=/path/to/python3` chooses another one. (The pypaimon that tests install has no
 # wheels for 3.14.)
 PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -21,26 +22,27 @@ PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; 
 define NO_PYTHON
 Tidelake needs Python 3.11 or newer with its venv module, and found none on the PATH.
 Install one (Debian, Ubuntu: apt install python3 python3-venv; macOS: brew install python@3.13),
-or say where it is: make PYTHON=/path/to/python3
+or pass its path: make PYTHON=/path/to/python3
 endef
 export NO_PYTHON
 
-# In a folder of its own: runs that share pytest's default one clean up below each other's brokers. In memory where there
-# is enough of it: most tests make many small files, and those about fsync count calls, not writes to a disk.
+# Each run gets a separate folder: in pytest's default folder, one run would delete files that the brokers of another run
+# still use. The folder is in memory if enough is free: most tests create many small files, and tests about fsync count
+# calls, not writes to a disk.
 MEMORY_FOLDER = $(shell [[ $$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) -gt 4000000 ]] && echo '-p /dev/shm')
 WORKERS := 2
 pytest = scratch=$$(mktemp -d $(MEMORY_FOLDER)); trap 'rm -rf "$$scratch"' EXIT; \
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --basetemp="$$scratch/pytest" $(1)
 
-# Without a JDK and Maven the tests that need them are left out, and the end of the run says which.
+# Without a JDK and Maven the tests that need them are left out, and the end of the run lists these tests.
 WITHOUT_JAVA = $(shell tests/tools/require-java 2>/dev/null || echo TIDELAKE_WITHOUT_JAVA=1)
 
-# pip says a hundred lines; a person wants to see that it works, and all of them when it doesn't. $(1): what to install.
+# pip prints about a hundred lines. Show only its progress; if it fails, show all lines. $(1): the packages to install.
 define pip_install
 @log=$$(mktemp); trap 'rm -f "$$log"' EXIT; [[ -t 1 ]] && terminal=1 || terminal=0; \
 if $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-color --editable $(1) 2>&1 \
 	| tee "$$log" | awk -v terminal="$$terminal" "$$PIP_PROGRESS"; \
-then true; else echo 'pip could not install it, and said:' >&2; cat "$$log" >&2; exit 1; fi
+then true; else echo 'pip failed with this output:' >&2; cat "$$log" >&2; exit 1; fi
 endef
 
 define PIP_PROGRESS
@@ -50,7 +52,7 @@ define PIP_PROGRESS
 /^WARNING|^DEPRECATION/ { printf "%s%s\n", terminal ? "\r\033[K" : "", $$0 }
 terminal { printf "\r\033[K   %d packages  %s", packages, doing; fflush() }
 !terminal && packages >= 10 * (tens + 1) { tens++; printf "   %d packages\n", packages; fflush() }
-END { printf "%s   %d packages looked at\n", terminal ? "\r\033[K" : "", packages }
+END { printf "%s   %d packages checked\n", terminal ? "\r\033[K" : "", packages }
 endef
 export PIP_PROGRESS
 
@@ -59,32 +61,32 @@ comma := ,
 title = @printf '\n\033[1m== %s\033[0m\n' $(1)
 
 .PHONY: help
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.runtime ## a small shop's changes become a table, live, in a minute
+demo: $(VENV)/.runtime ## write a small shop's changes to tables, live, in a minute
 	@$(BIN)/tidelake demo
 
 .PHONY: test
-test: lint tools ## all checks, and the tests that take less than ten minutes
+test: lint tools ## lint, and the tests that take less than ten minutes
 	$(call title,'pytest')
 	@$(if $(WITHOUT_JAVA),export $(WITHOUT_JAVA); )$(call pytest,)
 
 .PHONY: test-interop
-test-interop: $(VENV)/.development tools ## every case beside Java Paimon, Kafka, Spark and S3, and more of what tests draw at random
+test-interop: $(VENV)/.development tools ## all cases against Java Paimon, Kafka, Spark and S3, and more random cases
 	$(call title,'pytest -m interop or sampled')
 	@tests/tools/require-java
 	@$(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)
 
 .PHONY: test-long
-test-long: $(VENV)/.development tools ## the tests that take minutes each, and all that tests draw at random
+test-long: $(VENV)/.development tools ## the tests that take minutes each, and all random cases
 	$(call title,'pytest -m long or hypothesis')
 	@tests/tools/require-java
 	@$(call pytest,-m 'long or hypothesis' --hypothesis-profile=long)
 
 .PHONY: lint
-lint: $(VENV)/.development ## style, types, and which way imports point
+lint: $(VENV)/.development ## style, types, import directions
 	$(call title,'ruff check')
 	@$(BIN)/ruff check .
 	$(call title,'ruff format --check')
@@ -95,15 +97,15 @@ lint: $(VENV)/.development ## style, types, and which way imports point
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: $(VENV)/.development tools ## rows per CPU-second and peak memory, beside other implementations
+bench: $(VENV)/.development tools ## measure rows per CPU-second and peak memory, also of other implementations
 	@$(BIN)/python -m tests.benchmarks
 
 .PHONY: clean
-clean: ## remove what was made here (downloads in ~/.cache/tidelake stay)
+clean: ## remove all created files here (downloads in ~/.cache/tidelake stay)
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# ---------------------------------------------------------------- what the targets stand on
+# ---------------------------------------------------------------- what the targets depend on
 
 $(VENV)/pyvenv.cfg:
 	$(call title,'a virtual environment in $(VENV)')
@@ -121,12 +123,12 @@ $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@ $(VENV)/.runtime
 
 .PHONY: tools
-tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests judge by them
-	$(call title,'Java Paimon and Kafka and pypaimon into the cache')
+tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests compare with them
+	$(call title,'putting Java Paimon$(comma) Kafka and pypaimon into the cache')
 	@if tests/tools/require-java; then \
 		tests/tools/java-oracle/build >/dev/null; \
 		tests/tools/kafka/start-kafka --fetch-only >/dev/null; \
 		$(BIN)/python -m tests.support.spark_classes >/dev/null 2>&1 || { \
-			printf 'No archive of the classes of Spark: its sessions start slower.\n' >&2; }; \
-	else printf 'Going on without: tests that need them are left out.\n' >&2; fi
+			printf 'The archive of Spark classes could not be built: Spark sessions start more slowly.\n' >&2; }; \
+	else printf 'Continuing without them: tests that need them are left out.\n' >&2; fi
 	@PYTHON=$(BIN)/python tests/tools/pypaimon/build >/dev/null

@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
 _LOG_INTERVAL_MS: Final = 10_000  # least time between two log lines
-_BUFFER_BYTES_MAX: Final = 16 << 20
+BUFFER_BYTES_MAX: Final = 16 << 20
 _WRITE_PARALLELISM: Final = 8
 # It doesn't match the file names of earlier releases, `<topic>-<partition>-<first offset>-<…>`: such files may hold
 # dead letters of other partitions, with any offset. It doesn't match the names of the Spark sink either.
@@ -128,7 +128,7 @@ class DeadLetters:
     @property
     def should_flush(self) -> bool:
         """Whether the dead letters in memory should be written before more are added."""
-        return self._waiting_bytes >= _BUFFER_BYTES_MAX
+        return self._waiting_bytes >= BUFFER_BYTES_MAX
 
     def flush(self) -> None:
         """Make all dead letters durable. After this, positions may pass their records.

@@ -1,4 +1,4 @@
-"""Fixtures that every test has: see the modules named here."""
+"""Fixtures of all tests; see the modules named here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit and the manifests of `deploy/` say what the command line, the configuration and the endpoint know."""
+"""The unit and the manifests of `deploy/` agree with the command line, the configuration and the endpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unit() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_unit_runs_a_command_of_ours_and_leaves_decisions_to_people() -> None:
+def test_the_unit_runs_our_command_and_does_not_restart_after_a_refusal() -> None:
     service = unit()["Service"]
     program, *arguments = shlex.split(service["ExecStart"].replace("%i", "shop"))
     assert program.endswith("/tidelake")
@@ -58,11 +58,11 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if (analyze := shutil.which("systemd-analyze")) is not None:
         copy = tmp_path / "tidelake@shop.service"
         copy.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/tidelake/bin/tidelake", "/bin/true"))
-        said = subprocess.run([analyze, "verify", copy], capture_output=True, text=True, check=False)
-        assert [line for line in said.stderr.splitlines() if str(copy.name) in line and "Unknown" in line] == []
+        result = subprocess.run([analyze, "verify", copy], capture_output=True, text=True, check=False)
+        assert [line for line in result.stderr.splitlines() if str(copy.name) in line and "Unknown" in line] == []
 
 
-def test_the_pod_runs_the_configuration_beside_it() -> None:
+def test_the_pod_runs_the_configuration_of_the_same_manifest() -> None:
     invocation = parse(CONTAINER["args"])
     path = Path(invocation.options["config"])
     mounts = {mount["mountPath"]: mount["name"] for mount in CONTAINER["volumeMounts"]}
@@ -76,7 +76,7 @@ def test_the_pod_runs_the_configuration_beside_it() -> None:
     assert POD["securityContext"]["runAsUser"] == int(user)
 
 
-def test_probes_ask_what_the_endpoint_answers_and_one_process_runs_at_a_time() -> None:
+def test_probes_use_existing_paths_and_one_process_runs_at_a_time() -> None:
     probes = {name: CONTAINER[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
         "startupProbe": "/live",

@@ -1,4 +1,4 @@
-"""The files of `docker/` say what the command line, the configuration and the image know."""
+"""The files of `docker/` agree with the command line, the configuration and the image."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def config() -> Config:
 
 
 def mounts() -> dict[str, str]:
-    """What lies behind each path inside the service."""
+    """The source of each path inside the service."""
     return {path: source for source, path, *_ in (volume.split(":") for volume in SERVICE["volumes"])}
 
 
-def test_what_compose_names_is_there() -> None:
+def test_files_named_in_compose_exist() -> None:
     assert all("image" in service or "build" in service for service in COMPOSE["services"].values())
     assert SERVICE["depends_on"].keys() <= COMPOSE["services"].keys()
     assert (DOCKER / SERVICE["build"]["context"] / SERVICE["build"]["dockerfile"]).samefile(DOCKER / "Dockerfile")
@@ -42,21 +42,21 @@ def test_what_compose_names_is_there() -> None:
         assert (DOCKER / source).is_file() if source.startswith(".") else source in COMPOSE["volumes"]
 
 
-def test_the_service_s_command_is_one_of_ours_and_reads_the_configuration_that_is_mounted() -> None:
+def test_the_service_runs_our_command_with_the_mounted_configuration() -> None:
     invocation = parse(shlex.split(SERVICE["command"]))
     assert invocation.command == "tidelake.cli.commands.ingest:run"
     assert mounts()[invocation.options["config"]] == "./tidelake.yaml"
 
 
 def test_the_service_may_write_its_volumes(config: Config) -> None:
-    """A new volume belongs to whom the directory in the image belongs to, and to root where there is none."""
+    """A new volume gets the owner of the directory in the image, or root if the directory does not exist."""
     assert str(config.write.spill_directory) in mounts()
     before_user, user, _ = re.split(r"^USER (\w+)$", DOCKERFILE, flags=re.MULTILINE)
     for path in (config.write.spill_directory, "/lake"):
         assert re.search(rf"install -d -o {user} -g {user} {path}( \\)?$", before_user, re.MULTILINE)
 
 
-def test_the_lake_is_the_bucket_that_is_made_in_the_store_that_runs(config: Config) -> None:
+def test_the_lake_uses_the_bucket_created_in_the_running_store(config: Config) -> None:
     services = COMPOSE["services"]
     assert services["bucket"]["command"].endswith(f" store/{urlsplit(config.warehouse).netloc}")
     options, minio = config.warehouse_options, services["minio"]["environment"]
@@ -66,7 +66,7 @@ def test_the_lake_is_the_bucket_that_is_made_in_the_store_that_runs(config: Conf
     assert SERVICE["depends_on"]["bucket"] == {"condition": "service_completed_successfully"}
 
 
-def test_the_connector_sends_the_tables_of_the_database_to_the_topics_that_are_read(config: Config) -> None:
+def test_the_connector_sends_the_tables_to_the_configured_topics(config: Config) -> None:
     connector = json.loads((DOCKER / "connector.json").read_text(encoding="utf-8"))
     postgres = COMPOSE["services"]["postgres"]
     made = re.findall(r"^CREATE TABLE (\w+)", (DOCKER / "shop.sql").read_text(encoding="utf-8"), re.MULTILINE)
@@ -78,7 +78,7 @@ def test_the_connector_sends_the_tables_of_the_database_to_the_topics_that_are_r
     assert f"/connectors/{config.pipeline}/config" in COMPOSE["services"]["connector"]["command"]
 
 
-def test_prometheus_scrapes_the_port_that_the_service_listens_on(config: Config) -> None:
+def test_prometheus_scrapes_the_port_of_the_service(config: Config) -> None:
     scraped = yaml.safe_load((DOCKER / "prometheus.yaml").read_text(encoding="utf-8"))
     (job,) = scraped["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"tidelake:{config.metrics.port}"]}]
@@ -87,7 +87,7 @@ def test_prometheus_scrapes_the_port_that_the_service_listens_on(config: Config)
     assert SERVICE["ports"] == [f"127.0.0.1:{config.metrics.port}:{config.metrics.port}"]
 
 
-def test_what_every_service_mounts_is_there_and_what_it_waits_for_can_be_waited_for() -> None:
+def test_mounts_of_every_service_exist_and_its_dependencies_have_health_checks() -> None:
     services = COMPOSE["services"]
     for service in services.values():
         for source, *_ in (volume.split(":") for volume in service.get("volumes", [])):
@@ -97,7 +97,7 @@ def test_what_every_service_mounts_is_there_and_what_it_waits_for_can_be_waited_
             assert how["condition"] != "service_healthy" or "healthcheck" in services[other]
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+def test_the_dashboard_uses_existing_metrics() -> None:
     dashboard = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))
     panels = dashboard["panels"]
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
@@ -119,7 +119,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
     assert mounted[0].split(":")[1] == provider["options"]["path"]
 
 
-def test_the_service_waits_for_a_topic_that_is_not_there_yet(config: Config) -> None:
+def test_the_service_waits_for_a_missing_topic(config: Config) -> None:
     """A source with a pattern waits (`tests/ingest/sources/kafka/test_source.py`); with names it would refuse every
     start.
     """
@@ -130,13 +130,13 @@ def test_the_service_waits_for_a_topic_that_is_not_there_yet(config: Config) -> 
     assert [name for name in named if not re.fullmatch(config.source.topic_pattern, name)] == []
 
 
-def test_the_broker_is_where_the_service_looks_for_it(config: Config) -> None:
+def test_the_broker_address_matches_the_configuration(config: Config) -> None:
     assert isinstance(config.source, KafkaSettings)
     advertised = COMPOSE["services"]["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert advertised == f"PLAINTEXT://{config.source.bootstrap_servers}"
 
 
-def test_what_the_image_copies_is_there() -> None:
+def test_files_copied_into_the_image_exist() -> None:
     copied = [word for line in re.findall(r"^COPY (?!--)(.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]]
     assert [name for name in copied if not (DOCKER.parent / name).exists()] == []
     assert {"tidelake", "ingest", "checkpoint", "compaction", "storage"} <= set(copied)

@@ -1,4 +1,4 @@
-"""Pages that are made from the code say what the code says."""
+"""Pages that are generated from the code are up to date."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_setting_has_its_line() -> None:
     assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []  # no meaning
 
 
-def test_every_error_has_its_line_whoever_raises_it() -> None:
+def test_every_error_has_its_line() -> None:
     """Looked for in the text of the code, not by importing it."""
     root = DOCS.parent
     bases = {"TidelakeError"}
@@ -64,6 +64,6 @@ def test_every_option_has_its_line() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
-def test_links_between_pages_lead_somewhere(page: str) -> None:
+def test_links_between_pages_have_targets(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", (DOCS / page).read_text(encoding="utf-8"))
     assert [link for link in links if not (DOCS / link).exists()] == []

@@ -42,7 +42,7 @@ async def test_a_file_io_in_the_event_loop_fails(file_io: type, method: str) -> 
         getattr(file_io, method)(object())
 
 
-async def test_what_blocks_may_run_in_a_thread(tmp_path: Path) -> None:
+async def test_blocking_calls_may_run_in_a_thread(tmp_path: Path) -> None:
     await asyncio.to_thread((tmp_path / "file").write_text, "text")
     assert await asyncio.to_thread((tmp_path / "file").read_text) == "text"
 
@@ -53,7 +53,7 @@ async def test_a_test_may_allow_one_call_by_name(blockbuster: BlockBuster) -> No
 
 
 @pytest.mark.usefixtures("blockbuster")
-def test_a_loop_that_a_synchronous_test_starts_is_watched_where_it_asks() -> None:
+def test_a_loop_started_by_a_synchronous_test_is_watched_on_request() -> None:
     async def careless() -> None:
         time.sleep(0)
 

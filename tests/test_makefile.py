@@ -1,4 +1,4 @@
-"""What a newcomer sees of `make`."""
+"""The output of `make` for a newcomer."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def make_runtime(venv: Path, *, exit_code: int) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_installing_shows_how_far_it_is_and_not_what_pip_says(venv: Path) -> None:
+def test_installing_shows_progress_instead_of_pip_output(venv: Path) -> None:
     run = make_runtime(venv, exit_code=0)
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout.splitlines()[-1] == "   2 packages looked at"
+    assert run.stdout.splitlines()[-1] == "   2 packages checked"
     assert "manylinux" not in run.stdout
     assert (venv / ".runtime").exists()
 
 
-def test_installing_that_fails_shows_all_that_pip_said(venv: Path) -> None:
+def test_a_failed_installation_shows_the_pip_output(venv: Path) -> None:
     run = make_runtime(venv, exit_code=1)
     assert run.returncode != 0
     assert PIP_LOG in run.stderr

@@ -1,4 +1,4 @@
-"""The repository as others meet it: what is tracked, what the version is, how the packages import."""
+"""The published repository: its tracked files, its version, and how its packages import."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ MODULE_LINES_MAX: Final = 450
 PACKAGE_MODULES_MAX: Final = 16
 
 
-def test_modules_and_packages_are_of_a_size_that_a_reader_can_hold() -> None:
+def test_modules_and_packages_stay_within_their_size_limits() -> None:
     modules = [path for path in tracked_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
     long = {path for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > MODULE_LINES_MAX}
     assert {str(path.relative_to(ROOT)) for path in long} == set()
@@ -72,10 +72,10 @@ def test_modules_and_packages_are_of_a_size_that_a_reader_can_hold() -> None:
     assert {str(path.relative_to(ROOT)): n for path, n in sizes.items() if n > PACKAGE_MODULES_MAX} == {}
 
 
-LAYERED_FROM: Final = 4  # modules and packages, from which on a package says how they lie upon each other
+LAYERED_FROM: Final = 4  # number of modules and packages from which a package needs an import contract
 
 
-def test_each_package_of_some_modules_says_which_way_they_import() -> None:
+def test_each_larger_package_has_an_import_contract() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     layered = {name for one in settings["contracts"] if one.get("exhaustive") for name in one["containers"]}
     modules = [path.relative_to(ROOT) for path in tracked_files() if path.suffix == ".py"]
@@ -86,7 +86,7 @@ def test_each_package_of_some_modules_says_which_way_they_import() -> None:
     assert layered - sizes.keys() == set()
 
 
-def test_no_source_cites_notes_that_are_not_here() -> None:
+def test_no_source_cites_missing_notes() -> None:
     sources = [path for path in tracked_files() if path.suffix in (".py", ".md") and path != Path(__file__)]
     texts = ((path, path.read_text(encoding="utf-8")) for path in sources)
     assert [f"{path.relative_to(ROOT)}: {match[0]!r}" for path, text in texts for match in NOTES.finditer(text)] == []

@@ -1,4 +1,4 @@
-"""Every suite of vectors has its test, or is listed here with what it waits for."""
+"""Every suite of vectors has a test, or is listed here with the missing feature."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def test_a_suite_that_is_tested_is_not_listed_as_not_yet() -> None:
     assert NOT_YET.keys() & claimed() == set()
 
 
-def test_what_is_listed_and_what_is_tested_exists() -> None:
+def test_listed_and_tested_suites_exist() -> None:
     if not is_overridden("TIDELAKE_VECTORS"):
         assert (NOT_YET.keys() | claimed()) - vector_files().keys() == set()

@@ -16,6 +16,7 @@ from storage.arguments import checked
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.commit_steps import settle_writer
 from storage.commit.overwrite import matching_partitions
+from storage.commit.publisher import CommitEnvironment
 from storage.commit.table_commit import TableCommit
 from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
@@ -47,6 +48,8 @@ class Writer:
         commit_user: str,
         memory: MemoryBudget | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
+        *,
+        environment: CommitEnvironment | None = None,
     ) -> None:
         self._commit_user = commit_user
         self._overwrite = _overwrite_spec(overwrite, context)
@@ -63,7 +66,9 @@ class Writer:
             self._batch = PostponedBatch(
                 context, rescale=rescale_partition, replaces=self._overwrite is not False, memory=memory
             )
-        self._commit = TableCommit(context, commit_user, on_lost_compaction=self._writer.restart_compaction)
+        self._commit = TableCommit(
+            context, commit_user, environment=environment, on_lost_compaction=self._writer.restart_compaction
+        )
         self._maintenance = MaintenanceWorker()
         self._expire = self._maintenance.watch(context)
         self._table_name = context.name

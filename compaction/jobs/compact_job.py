@@ -45,7 +45,7 @@ from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, w
 
 _log = get_logger(__name__)
 
-_COMMIT_BYTES_MAX: Final = 8 << 30  # of input: this much work is committed before more is started
+COMMIT_BYTES_MAX: Final = 8 << 30  # of input: this much work is committed before more is started
 _MAX_CONSECUTIVE_CONFLICTS: Final = 5
 # Writers continue while a job waits, so doubling waits would only delay its commit: by 13 s with 20 commits
 # per second.
@@ -437,7 +437,7 @@ def _groups(tasks: Sequence[CompactTask]) -> Iterator[list[CompactTask]]:
     for task in tasks:
         group.append(task)
         size += task.size_bytes
-        if size >= _COMMIT_BYTES_MAX:
+        if size >= COMMIT_BYTES_MAX:
             yield group
             group, size = [], 0
     if group:

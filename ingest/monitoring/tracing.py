@@ -15,7 +15,7 @@ SCOPE: Final = "tidelake"
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
     """Return a span around the block. It is the current span in the block, and records an exception of the block."""
-    tracer = _tracer()
+    tracer = cached_tracer()
     if tracer is None:
         return nullcontext()
     named = {f"{SCOPE}.{key}": value for key, value in attributes.items()}
@@ -24,7 +24,7 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
 
 
 @cache
-def _tracer() -> Any:
+def cached_tracer() -> Any:
     try:
         trace = import_module("opentelemetry.trace")
     except ImportError:

@@ -18,8 +18,8 @@ from storage.fileio.access import Access, access
 # Several blocks and their decoded batches are in memory at once: 32 MiB take 25 MiB more memory, and are not faster.
 BLOCK_BYTES: Final = 24 << 20
 MAX_RECORD_BYTES: Final = 64 << 20  # Kafka's default is 1 MiB; a file without line ends must not fill the memory
-_READ_BYTES: Final = 1 << 20
-_COMPRESSED_READ_BYTES: Final = 64 << 10  # change logs are compressed by a factor of 20 and more
+READ_BYTES: Final = 1 << 20
+COMPRESSED_READ_BYTES: Final = 64 << 10  # change logs are compressed by a factor of 20 and more
 
 
 class _Decompressor(Protocol):
@@ -112,7 +112,7 @@ class ChangeLogFile:
         Raises CorruptFile for broken compression, BadInput for a line that is too long.
         """
         self.tail, self.is_cut = b"", False
-        buffer, held, wanted = bytearray(_READ_BYTES), 0, BLOCK_BYTES
+        buffer, held, wanted = bytearray(READ_BYTES), 0, BLOCK_BYTES
         with self._opened(self._consumed_bytes) as (file, data):
             while read := _read_after(data, buffer, held):
                 held += read
@@ -154,7 +154,7 @@ class ChangeLogFile:
         """Return the number, from 1, of the line at this byte of the last block. Reads the file again."""
         left = self._consumed_bytes + block_offset
         lines = 1
-        buffer = bytearray(_READ_BYTES)
+        buffer = bytearray(READ_BYTES)
         with self._opened(0) as (_, data):
             while left > 0 and (read := _read_after(data, buffer, 0)):
                 lines += buffer.count(b"\n", 0, min(read, left))
@@ -191,7 +191,7 @@ class ChangeLogFile:
 
 
 def _slices(file: BinaryIO, size: int) -> Iterator[bytes]:
-    while data := file.read(_COMPRESSED_READ_BYTES):
+    while data := file.read(COMPRESSED_READ_BYTES):
         for start in range(0, len(data), size):
             yield data[start : start + size]
 

@@ -44,7 +44,7 @@ class _Line(msgspec.Struct, gc=False):  # without gc: tracking the objects of a 
 
 _LINE_END: Final = re.compile(rb"\n")
 _SHOWN_BYTES: Final = 120
-_PIECE_BYTES: Final = 1 << 20  # the objects of this many bytes stay in the CPU cache; those of a block don't
+PIECE_BYTES: Final = 1 << 20  # the objects of this many bytes stay in the CPU cache; those of a block don't
 
 _line_decoder: Final = msgspec.json.Decoder(_Line)
 _headers_decoder: Final = msgspec.json.Decoder(list[tuple[str, str | None]] | None)
@@ -139,7 +139,7 @@ def _parsed(pieces: Iterable[memoryview], kept_headers: Collection[str]) -> list
 def _chunk_lines(block: bytes | memoryview) -> Iterator[memoryview]:
     view, start = memoryview(block), 0
     while start < len(view):
-        line_end = _LINE_END.search(view, start + _PIECE_BYTES)
+        line_end = _LINE_END.search(view, start + PIECE_BYTES)
         end = len(view) if line_end is None else line_end.end()
         yield view[start:end]
         start = end
@@ -147,7 +147,7 @@ def _chunk_lines(block: bytes | memoryview) -> Iterator[memoryview]:
 
 def _pieces_of_lines(lines: pa.StringArray) -> Iterator[memoryview]:
     """Yield pieces of the lines, without creating a Python object per line."""
-    rows = 1 + len(lines) * _PIECE_BYTES // max(1, lines.nbytes)
+    rows = 1 + len(lines) * PIECE_BYTES // max(1, lines.nbytes)
     for start in range(0, len(lines), rows):
         ended = pc.binary_join_element_wise(lines.slice(start, rows), "", "\n")
         _, positions, text = ended.buffers()

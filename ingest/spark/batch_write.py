@@ -46,7 +46,7 @@ _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # bytes that
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
 _BLOBS_BYTES: Final = str(8 << 20)  # bytes of blobs that a task gets at a time
 _COMMITS_AT_ONCE: Final = 8
-_PLANS_IN_CLOSURE_BYTES_MAX: Final = 1 << 20
+PLANS_IN_CLOSURE_BYTES_MAX: Final = 1 << 20
 
 Tables = Sequence[tuple[TableContext, BatchInput]]
 
@@ -137,7 +137,7 @@ class BatchBlobs:
         plans: the plan of each task. Small plans are part of the work, which is sent to every task: a separate source
             would cost Spark two more tasks.
         """
-        if sum(map(len, plans)) <= _PLANS_IN_CLOSURE_BYTES_MAX:
+        if sum(map(len, plans)) <= PLANS_IN_CLOSURE_BYTES_MAX:
             planned = PlannedWork(work, shuffle.task_of_partition, plans)
             if shuffle.tasks == 1:
                 return blobs.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)

@@ -52,7 +52,7 @@ from storage.write.restored_table import RestoredState
 from storage.write.row_converter import RowConverter
 from storage.write.table_writer import TableWriter
 
-_CHUNK_BYTES: Final = 8 << 20  # bytes of rows that are read together
+CHUNK_BYTES: Final = 8 << 20  # bytes of rows that are read together
 _WRITE_BUFFER_BYTES: Final = 32 << 20  # unless the table's option sets it; small, as each core runs a task
 _WRITE_BUFFER_OPTION: Final = "write-buffer-size"
 
@@ -167,7 +167,7 @@ class TableTask:
         is_whole = any(UNAVAILABLE_COLUMN in blob.schema.names for blob in blobs)
         nbytes = sum(blob.nbytes for blob in blobs)
         count = sum(blob.num_rows for blob in blobs)
-        size = max(1, count if is_whole or nbytes <= _CHUNK_BYTES else count * _CHUNK_BYTES // nbytes)
+        size = max(1, count if is_whole or nbytes <= CHUNK_BYTES else count * CHUNK_BYTES // nbytes)
         for parts, order in self._in_source_order(blobs, size):
             for start in range(0, len(order), size):
                 if size < count:

@@ -225,7 +225,7 @@ class _LocalOutput:
                 os.rename(self._temporary, self._target)
                 os.fsync(self._descriptor)
                 directory = os.path.dirname(self._target)
-                if not _keeps_names(directory):
+                if not keeps_names(directory):
                     _sync_directory(directory)
             except BaseException:
                 self._drop()
@@ -339,11 +339,11 @@ def _make_directory(directory: str) -> None:
     _make_directory(parent)
     with suppress(FileExistsError):  # created by another writer of the partition; its entry may not be durable either
         os.mkdir(directory)
-    if not _keeps_names(parent):
+    if not keeps_names(parent):
         _sync_directory(parent)
 
 
-def _keeps_names(directory: str) -> bool:
+def keeps_names(directory: str) -> bool:
     """Whether changes of names in this directory become durable with the next fsync of the file."""
     if sys.platform != "linux":
         return False

@@ -37,7 +37,7 @@ _CLIENT: Final[ClientConfig] = {
     "read_timeout": timedelta(seconds=60),
     "timeout": timedelta(minutes=5),
 }
-_RETRY: Final[RetryConfig] = {
+RETRY: Final[RetryConfig] = {
     "max_retries": 8,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
@@ -156,7 +156,7 @@ def _open_s3(bucket: str, given: _StoreOptions) -> ObjectStore:
     else:
         for variable in _ENDPOINT_VARIABLES & os.environ.keys():
             _check_endpoint(f"environment variable {variable}", os.environ[variable], os.environ[variable])
-    return S3Store(config=config, client_options=client, retry_config=_RETRY)
+    return S3Store(config=config, client_options=client, retry_config=RETRY)
 
 
 def _check_endpoint(where: str, given: str, url: str) -> None:
@@ -192,7 +192,7 @@ _S3_NAMES: Final = {
 def _open_gcs(bucket: str, given: _StoreOptions) -> ObjectStore:
     given.take("auth.type")  # a key file, or otherwise the credentials of the environment
     config: Any = {"bucket": bucket, **given.take_renamed({"auth.service.account.json.keyfile": "service_account"})}
-    return GCSStore(config=config, client_options=_CLIENT, retry_config=_RETRY)
+    return GCSStore(config=config, client_options=_CLIENT, retry_config=RETRY)
 
 
 def _open_azure(authority: str, given: _StoreOptions) -> ObjectStore:
@@ -209,7 +209,7 @@ def _open_azure(authority: str, given: _StoreOptions) -> ObjectStore:
         config["account_name"] = account
     names = ["account.key", *(f"account.key.{account.lower()}.{kind}.core.windows.net" for kind in ("dfs", "blob"))]
     config |= given.take_renamed(dict.fromkeys(names, "account_key"))
-    return AzureStore(config=config, client_options=_CLIENT, retry_config=_RETRY)
+    return AzureStore(config=config, client_options=_CLIENT, retry_config=RETRY)
 
 
 @dataclass(frozen=True, slots=True)

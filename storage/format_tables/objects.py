@@ -55,12 +55,14 @@ def new_object_table(
         raise BadInput(f"the columns of an object table are always {', '.join(own)}, without keys; give none")
     if "object-location" in options:
         raise UnsupportedFeature(
-            "option object-location", "Java's readers since 2.0 look at option path instead", "Name the folder as path"
+            "option object-location",
+            "Java's readers since 2.0 look at option path instead",
+            "Set option path to the folder",
         )
     if not options.get("path"):
         raise BadInput("an object table needs option path: the folder whose files are its rows")
     if other := sorted(options.keys() - {"type", "path"}):
-        raise BadInput(f"option {other[0]} means nothing of an object table; leave it out")
+        raise BadInput(f"option {other[0]} does not apply to an object table; remove it")
     return TableSchema(0, OBJECT_COLUMNS, OBJECT_COLUMNS[-1].id, (), (), dict(options), comment, time_ms)
 
 

@@ -61,7 +61,7 @@ def check_own_options(options: Mapping[str, str]) -> None:
             or option.key.startswith(known_formats)
         ):
             continue
-        raise BadInput(f"option {key} means nothing of a format table, which has files and no snapshots; leave it out")
+        raise BadInput(f"option {key} does not apply to a format table, which has files and no snapshots; remove it")
 
 
 def format_of_table(options: TableOptions) -> str:

@@ -37,7 +37,7 @@ from storage.fileio.access import Access, access
 
 _PREFIX: Final = "tidelake-spill-"
 _LOCK: Final = "lock"  # removed last: a folder without it is either empty or being created
-_TOUCHED_EVERY_S: Final = 600
+TOUCHED_EVERY_S: Final = 600
 _ABANDONED_S: Final = 86_400
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_UNSUPPORTED_ERRORS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
@@ -129,7 +129,7 @@ class SpillFolders:
 
     def _heartbeat(self) -> None:
         while True:
-            time.sleep(_TOUCHED_EVERY_S)
+            time.sleep(TOUCHED_EVERY_S)
             self.touch()
 
     def touch(self) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
 # From this size on, even one copy of a row matters: such rows are merged as runs of one row each, and wait for room.
 LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
-_PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
+PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 class MemoryOwner(Protocol):
@@ -108,6 +108,6 @@ def large_row_bytes(nbytes: int, num_rows: int) -> int:
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Splits a batch that would be too large together with the buffered rows of its bucket."""
-    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
+    count = max(1, -(-batch.nbytes // PIECE_BYTES))
     rows = max(1, -(-batch.num_rows // count))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

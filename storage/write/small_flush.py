@@ -31,8 +31,8 @@ from storage.types.row_kinds import row_kinds
 from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
 
 SMALL_BUCKET_BYTES: Final = 256 * 1024  # of rows in memory: below this, a file's fixed cost exceeds that of its bytes
-_BUCKETS_MIN: Final = 4
-_ROUND_BYTES: Final = 32 * 1024 * 1024  # size of rows that are sorted together
+BUCKETS_MIN: Final = 4
+ROUND_BYTES: Final = 32 * 1024 * 1024  # size of rows that are sorted together
 _BUCKET_COLUMN: Final = "_BUCKET"
 
 Edges = NDArray[np.intp]
@@ -48,7 +48,7 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
     """
     limit = min(SMALL_BUCKET_BYTES, context.options.target_file_size_bytes(has_primary_key=True) // 2)
     small = [b for b in buckets if isinstance(b, PrimaryKeyBucketWriter) and 0 < b.held_bytes <= limit]
-    if function is None or len(small) < _BUCKETS_MIN:
+    if function is None or len(small) < BUCKETS_MIN:
         return
     flush = _SmallFlush(context, FilePlan(context, 0, FileSource.APPEND, changelog=False), function, limit)
     for batch in _rounds(small):
@@ -56,11 +56,11 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
 
 
 def _rounds(buckets: Sequence[PrimaryKeyBucketWriter]) -> Iterator[list[PrimaryKeyBucketWriter]]:
-    """Divides the buckets into groups of at most _ROUND_BYTES. Only a group of one bucket may be larger."""
+    """Divides the buckets into groups of at most ROUND_BYTES. Only a group of one bucket may be larger."""
     taken: list[PrimaryKeyBucketWriter] = []
     nbytes = 0
     for bucket in buckets:
-        if taken and nbytes + bucket.held_bytes > _ROUND_BYTES:
+        if taken and nbytes + bucket.held_bytes > ROUND_BYTES:
             yield taken
             taken, nbytes = [], 0
         taken.append(bucket)

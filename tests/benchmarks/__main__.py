@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks`: rows per CPU-second and peak memory, beside other implementations.
+"""`python -m tests.benchmarks` measures rows per CPU-second and peak memory, also of other implementations.
 
-Prints Markdown as it goes. A whole run, at the published size, also becomes docs/benchmarks.md; with `--page` a run of
-some suites replaces its sections there.
+Prints each section as Markdown when it is done. A run of all suites at the published size also writes
+docs/benchmarks.md. With `--page` a run of some suites replaces only their sections.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 when a suite failed; the others are told all the same."""
+    """Returns exit code 1 if a suite failed. The other suites still run."""
     options = _options(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="tidelake-bench-"))
     peers = frozenset(options.peers)
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
             pypaimon=build_tool(TOOLS / "pypaimon" / "build") if peers - {"java", "flink"} else None,
             peers=peers,
         )
-        found = list(_told(section for name in options.only for section in _sections(name, plan)))
+        found = list(_report(section for name in options.only for section in _sections(name, plan)))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if options.json is not None:
@@ -111,14 +111,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _sections(name: str, plan: Plan) -> Iterator[PageSection]:
-    """Of a suite; one that fails has a last section that says why."""
+    """Yields the sections of a suite. If it fails, the last section contains the error."""
     try:
         yield from SUITES[name](plan)
     except Exception:
         yield failure(f"Suite {name} failed", traceback.format_exc())
 
 
-def _told(sections: Iterable[PageSection]) -> Iterator[PageSection]:
+def _report(sections: Iterable[PageSection]) -> Iterator[PageSection]:
     for section in sections:
         sys.stdout.write(f"{section.markdown()}\n\n")
         sys.stdout.flush()
@@ -142,9 +142,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--page", action="store_true", help="replace the sections of these suites in docs/benchmarks.md"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the published sizes (default: 1.0)")
-    parser.add_argument("--pairs", type=int, default=7, help="how often everybody runs (default: 7)")
+    parser.add_argument("--pairs", type=int, default=7, help="number of runs of each contender (default: 7)")
     parser.add_argument("--peers", type=some_of(PEERS), default=["rust", "java", "flink"], help=f"of {','.join(PEERS)}")
-    parser.add_argument("--json", type=Path, help="where to write every single measurement")
+    parser.add_argument("--json", type=Path, help="file for all single measurements")
     parser.add_argument("--data", type=Path, default=REPOSITORY / ".cache" / "benchmarks", help="where rows are kept")
     options = parser.parse_args(arguments)
     if options.page and options.scale != 1.0:

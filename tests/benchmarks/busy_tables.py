@@ -1,6 +1,4 @@
-"""A hundred tables that all change all the time, a checkpoint every two seconds: what a table's commit costs, and how
-late the checkpoints are.
-"""
+"""Measures a hundred tables that change in each checkpoint: the cost of a table's commit, and the checkpoint's time."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tests.benchmarks.sections import Goal, PageSection, Plan
 _TABLES: Final = 100
 _CHECKPOINTS: Final = 5
 _INTERVAL_MS: Final = 2_000
-_ROWS: Final = 10  # of a table in a checkpoint
+_ROWS: Final = 10  # rows per table and checkpoint
 _COMMIT_MS: Final = 8
 _COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
@@ -43,18 +41,19 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         text = f"{label}: a checkpoint of {tables} tables in ≤ {_INTERVAL_MS / 1000:g} s"
         targets.append(Goal(text, f"{took_ms / 1000:.2f} s", took_ms <= _INTERVAL_MS))
     about = (
-        f"{tables} tables on a local disk, {_ROWS} changes of each in each of {_CHECKPOINTS} checkpoints. CPU time of "
-        "the whole pipeline for one table's commit, records decoded and files written; less that of a run with nothing "
-        "to read. Wall time is that from checkpoint to checkpoint, as fast as they go."
+        f"{tables} tables on a local disk, with {_ROWS} changes of each table in each of {_CHECKPOINTS} checkpoints. "
+        "The CPU time of a commit is that of the whole pipeline, including decoding and writing of files, without the "
+        "time of a run that reads nothing, divided by the number of commits. Wall time is the interval between "
+        "checkpoints that follow each other without a pause."
     )
-    header = ["", "runs", "CPU ms a commit: best", "median", "wall ms a checkpoint"]
+    header = ["", "runs", "CPU ms per commit: best", "median", "wall ms per checkpoint"]
     yield PageSection("Busy tables", about, header, lines, targets)
 
 
 def _measured(home: Path, tables: int, *, write_only: bool) -> tuple[float, float]:
-    """CPU milliseconds a commit, wall milliseconds a checkpoint."""
+    """Returns CPU milliseconds per commit, and wall milliseconds per checkpoint."""
     config = _pipeline(home, tables, write_only=write_only)
-    asyncio.run(build_pipeline(config).run())  # afterwards every table has a snapshot of the pipeline
+    asyncio.run(build_pipeline(config).run())  # afterwards each table has a snapshot of the pipeline
     idle = _run(config)
     for number in range(_CHECKPOINTS):
         _write_changes(home, tables, number)
@@ -72,7 +71,10 @@ def _run(config: Config) -> tuple[float, float]:
 
 
 def _pipeline(home: Path, tables: int, *, write_only: bool) -> Config:
-    """A checkpoint for each file: it is due by its bytes. What is due by time comes to the same, and takes longer."""
+    """Returns a configuration with one checkpoint per file.
+
+    Checkpoints are due by bytes. Checkpoints that are due by time do the same work, but the run takes longer.
+    """
     shutil.rmtree(home, ignore_errors=True)
     (home / "changes").mkdir(parents=True)
     catalog = tidelake.open_catalog(str(home / "lake"))

@@ -1,4 +1,4 @@
-"""The recorded orders as a long change log: the capture again and again, every record with an offset of its own."""
+"""Writes the recorded orders as a long change log: the capture is repeated, and each record has a different offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.cases import raw_lines
 from tests.support.recorded_truth import RecordedTable, own_recorded
 
 ORDERS: Final[RecordedTable] = own_recorded("orders-100k/orders")
-RECORDS: Final = 109_551  # in the capture
+RECORDS: Final = 109_551  # number of records in the capture
 CHANGES: Final = 100_000  # of these; the rest are tombstones
 _SAY_SCHEMA: Final = """\
 import sys
@@ -28,13 +28,16 @@ _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+)
 
 
 def orders_schema() -> pa.Schema:
-    """As `ORDERS.schema`, from another process: all records are read for it, and a job's peak memory is its own."""
+    """Returns `ORDERS.schema`, computed in another process.
+
+    All records are read for it, which would increase the peak memory of a job.
+    """
     said = subprocess.run([sys.executable, "-c", _SAY_SCHEMA], stdout=subprocess.PIPE, check=True).stdout
     return pa.ipc.read_schema(pa.BufferReader(said))
 
 
 def write_change_log(folder: Path, passes: int, *, compressed: bool = False, files_per_pass: int = 1) -> None:
-    """Files made if absent. From the second pass on, records meet rows that exist already."""
+    """Creates the files if they are absent. From the second pass on, the rows of the records exist already."""
     lines = [line for path in ORDERS.files for line in raw_lines(path)]
     lengths = Counter(_partition(line) for line in lines)
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +59,7 @@ def _partition(line: bytes) -> bytes:
 
 
 def _moved(lines: Sequence[bytes], lengths: Counter[bytes], number: int) -> Iterator[bytes]:
-    """The lines as they come in pass `number`: offsets go on where the pass before ended."""
+    """Yields the lines of pass `number`: their offsets continue after those of the previous pass."""
     for line in lines:
         head = _HEAD.match(line)
         assert head is not None

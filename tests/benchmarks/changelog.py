@@ -1,6 +1,8 @@
-"""Commits of rows over a large table, half of them updates, whose changelog compaction makes; each commit waits for it.
+"""Measures commits to a large table, whose changelog is made by compaction. Each commit waits for its changelog.
 
-Run as a program it is the job of Tidelake: the public API, rows in memory before the clock starts.
+Half of the rows are updates.
+
+As a program this module runs the job of Tidelake: the public API, with the rows in memory before the clock starts.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """least: changed rows per CPU-second that are asked for. factor: how many times Java's; None: Java doesn't run."""
+    """A table to write.
+
+    least: the target, in changed rows per CPU-second.
+    factor: the target, as a multiple of Java's rate; None: Java does not run.
+    """
 
     producer: str
     least: int
@@ -72,9 +78,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     rows = f"{rows_per_commit('w5', plan.scale):,}"
     about = (
         f"Ten commits of {rows} rows (`w5` of `tests/benchmarks/rows.py`) over a table of ten times as many: "
-        "half of the rows of a commit update rows of the table. A commit waits for its compaction, and with it for its "
-        "changelog; `none` makes none and compacts as much as its sorted runs ask for. Tidelake is a new process each "
-        "time; Java is one JVM a variant, whose first round is not counted."
+        "half of the rows of a commit update rows of the table. A commit waits for its compaction, which makes its "
+        "changelog. `none` makes no changelog, and compacts only when the number of sorted runs requires it. Tidelake "
+        "runs in a new process each time. Java runs in one JVM per variant, whose first round is not counted."
     )
     yield PageSection("Changelogs over a large table", about, RACE_HEADER, lines, targets, all_samples)
 
@@ -92,12 +98,12 @@ def _measure(plan: Plan, base: Path, files: Sequence[str], variant: Variant) -> 
             return contest(contenders, plan.fewer_pairs)
         java = stack.enter_context(JavaReplay(variant.options, full=variant.compacts_all))
         contenders[JAVA] = OnCopies(base, JAVA, java.of)
-        contenders[JAVA].run()  # until now it was interpreted, or compiled with little care
+        contenders[JAVA].run()  # warms up the JVM: its code was interpreted, or little optimized
         return contest(contenders, min(2, plan.fewer_pairs))
 
 
 def write_changes(warehouse: str, files: Sequence[str]) -> None:
-    """The rows of the commits as an append table, for Java."""
+    """Writes the rows of the commits to an append table, for Java."""
     rows = [load(path, ["id"]) for path in files]
     table = tidelake.open_catalog(warehouse).create_table("bench.changes", rows[0].schema, options={"bucket": "-1"})
     with table.writer() as writer:
@@ -107,7 +113,7 @@ def write_changes(warehouse: str, files: Sequence[str]) -> None:
 
 
 def write_base(warehouse: str, scale: float, options: Mapping[str, str] = _NO_OPTIONS) -> None:
-    """`bench.rows` in one sorted run, and `bench.warm_up`, the same with a few rows."""
+    """Writes `bench.rows` as one sorted run, and `bench.warm_up`, the same with a few rows."""
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")
     for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):

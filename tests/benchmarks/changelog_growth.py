@@ -1,7 +1,6 @@
-"""What a commit costs whose changelog is looked up in tables of one, four and sixteen million rows; and what a lookup
-takes of memory.
+"""Measures commits whose changelog is made by lookups in tables of different sizes, and the memory of lookups.
 
-Run as a program it is the job.
+As a program this module runs the job.
 """
 
 from __future__ import annotations
@@ -32,8 +31,11 @@ _GROWTH_MAX: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """rows: of a commit. of_range: their keys are neighbours. first_is_flat: the first commit must not grow with the
-    table.
+    """The changes of one commit.
+
+    rows: number of rows.
+    of_range: the keys are neighbours.
+    first_is_flat: the cost of the first commit must not grow with the table.
     """
 
     about: str
@@ -64,10 +66,10 @@ def sections(plan: Plan) -> Iterator[PageSection]:
             ).run()
         shutil.rmtree(warehouse)
     about = (
-        f"{_COMMITS} commits, half of whose rows update rows of the table, by one writer that looks up each row's "
-        "previous version (`changelog-producer` = `lookup`) and waits for it. A writer decodes the row groups that its "
-        "keys fall into onto local disk, each once: keys from all over the table fall into all of them, and the first "
-        "commit pays for that."
+        f"{_COMMITS} commits by one writer. Half of their rows update rows of the table. The writer looks up each "
+        "row's previous version (`changelog-producer` = `lookup`) and waits for it. It decodes each row group that "
+        "contains one of its keys once, to local disk. Keys from all over the table are in all row groups, so the "
+        "first commit decodes all of them."
     )
     header = ["changed", "rows in the table", "first commit: CPU ms", "later ones: median", "most", "peak memory"]
     lines = [_line(change, millions, measured[change, millions]) for change in CHANGES for millions in MILLIONS]

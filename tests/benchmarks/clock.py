@@ -1,7 +1,7 @@
-"""What a job costs, measured inside the process that does it. Standard library only: peers import it.
+"""Measures the costs of a job, inside the job's process. Uses only the standard library, because peers import it.
 
-CPU is user and system time of the whole process, all its threads included; it is what can be compared on a machine that
-others use, too.
+CPU time is user and system time of the whole process with all its threads. It is comparable even if other processes use
+the machine.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Clock:
 
 
 def peak_memory_mib() -> float:
-    """The most memory this process ever held at a time.
+    """Returns the peak memory of this process.
 
-    From /proc where there is one: `ru_maxrss` of a new process begins with what its parent held.
+    Reads /proc if it exists, because `ru_maxrss` of a new process starts with its parent's memory.
     """
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -43,11 +43,11 @@ def peak_memory_mib() -> float:
 
 
 def tell(rows: int, clock: Clock, **details: Any) -> None:
-    """Hand the outcome to the process that asked for the job: the last line of standard output."""
+    """Reports the results to the process that started the job, as the last line of standard output."""
     outcome = {"rows": rows, "wall_s": clock.wall_s, "cpu_s": clock.cpu_s, "peak_mib": peak_memory_mib(), **details}
-    print(json.dumps(outcome), flush=True)  # noqa: T201 - it is what the process is for
+    print(json.dumps(outcome), flush=True)  # noqa: T201 - the process exists to print this
 
 
 def bytes_below(directory: str, prefix: str) -> int:
-    """Of all files whose names begin so."""
+    """Returns the size of all files whose names start with `prefix`."""
     return sum(path.stat().st_size for path in Path(directory).rglob(f"{prefix}*") if path.is_file())

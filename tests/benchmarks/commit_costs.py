@@ -1,4 +1,7 @@
-"""What each of many commits to a table costs. Standard library only: peers import it in their own Python."""
+"""Measures the costs of each commit to a table.
+
+Uses only the standard library, because peers import it in their Python interpreter.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ _WRITTEN_TO: Final = ("bucket-0", "manifest", "schema", "snapshot")
 
 
 class CommitCosts:
-    """Its `with` block holds one commit.
+    """Measures commits. Each `with` block contains one commit.
 
-    each: seconds by the wall, CPU seconds, bytes of new files, and how often Python listed a directory, of each commit.
-    total: time of all.
+    each: for each commit, wall seconds, CPU-seconds, bytes of new files, and how often Python listed a directory.
+    total: the time of all commits.
     """
 
     def __init__(self, table_directory: str) -> None:
@@ -44,7 +47,7 @@ class CommitCosts:
         self._listings += event in _LISTING_EVENTS
 
     def _new_bytes(self) -> int:
-        """Of files that came since the last call. (Hints are written over; they are a few bytes.)"""
+        """Returns the size of files created since the last call. Overwritten hints, a few bytes, are not included."""
         found = 0
         for name in _WRITTEN_TO:
             if os.path.isdir(directory := f"{self._directory}/{name}"):

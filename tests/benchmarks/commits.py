@@ -1,6 +1,6 @@
-"""Thousands of small commits to one table: whether the two-thousandth costs what the tenth did.
+"""Measures thousands of small commits to one table: does the 2,000th commit cost as much as the tenth?
 
-Run as a program it is the job of Tidelake: the public API.
+As a program this module runs the job of Tidelake: the public API.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.benchmarks.rows import load, row_files
 from tests.benchmarks.sections import RUST, Goal, PageSection, Plan
 
 MARKS: Final = (10, 100, 500, 1000, 2000)
-_PEER_MARK_MAX: Final = 1000  # its commits take longer and longer
+_PEER_MARK_MAX: Final = 1000  # the time of its commits grows continuously
 _WINDOW: Final = 60
-_FLAT: Final = 1.5  # a cost that grows with the table would grow more than tenfold from the second mark to the last
+_FLAT: Final = 1.5  # costs proportional to the table would grow more than tenfold from the second mark to the last
 _ROWS: Final = 10
 _HEADER: Final = ["", "median ms", "median CPU ms", "mean CPU ms", "median bytes", "mean bytes", "most", "listings"]
 
@@ -33,9 +33,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     samples = {name: [job.run()] for name, job in _jobs(plan, marks).items()}
     lines = [line for name, (sample,) in samples.items() for line in _lines(name, sample, marks)]
     about = (
-        f"Commits of {_ROWS} rows to one bucket, write-only, nothing expires. Time and bytes are those of a commit and "
-        f"its data file. Medians are of the {_WINDOW} commits up to the one named, means of all since the one named "
-        "before, so that the merging of manifests is in. Listings: how often a directory was listed."
+        f"Commits of {_ROWS} rows to one bucket, write-only, without expiry. Time and bytes are those of a commit and "
+        f"its data file. Medians are over {_WINDOW} commits up to the given one. Means are over all commits since the "
+        "line before, so that they include merges of manifests. Listings: how often a directory was listed."
     )
     yield PageSection("Commits", about, _HEADER, lines, _targets(samples[TIDELAKE][0], marks), samples)
 
@@ -65,12 +65,12 @@ def _lines(name: str, sample: Sample, marks: Sequence[int]) -> Iterator[list[str
             f"{statistics.median(written[-_WINDOW:]):,.0f}",
             f"{statistics.fmean(written):,.0f}",
             f"{max(written):,}",
-            str(sum(listings)) if name == TIDELAKE else "",  # native code lists unseen
+            str(sum(listings)) if name == TIDELAKE else "",  # listings of native code are not visible here
         ]
 
 
 def _targets(sample: Sample, marks: Sequence[int]) -> list[Goal]:
-    """Flat from the second mark on: the commits before it hold what is done once."""
+    """Returns the targets: costs are constant from the second mark on. Earlier commits include one-time work."""
     each = sample.details["each"]
     early, late = each[marks[0] : marks[1]], each[marks[-2] : marks[-1]]
     found = []

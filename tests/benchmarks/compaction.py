@@ -1,6 +1,6 @@
-"""Full compaction of ten runs that overlap everywhere, by merge engine, beside Java's.
+"""Measures full compactions of ten runs with overlapping keys, by merge engine, in comparison with Java.
 
-Run as a program it is the job of Tidelake: the public API.
+As a program this module runs the job of Tidelake: the public API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ _AGGREGATION: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """factor: how many times Java's rate is asked for, None: Java doesn't run. one_row_group: see `write_runs`."""
+    """A table to compact.
+
+    factor: the target, as a multiple of Java's rate; None: Java does not run.
+    one_row_group: see `write_runs`.
+    """
 
     workload: str
     label: str
@@ -71,10 +75,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     w3, w6 = (f"{rows_per_commit(workload, plan.scale):,}" for workload in ("w3", "w6"))
     about = (
         f"Ten runs on level 0 (`tests/benchmarks/rows.py`, written by Tidelake), each of {w3} rows (`w3`, `wide`) or "
-        f"{w6} (`w6`, half of the values null), become one run; the commit is in. Aggregation is sum, max, max and "
-        "twice last_non_null_value. Rows per CPU-second are those of the input. Everybody compacts a copy. Tidelake is "
-        "a new process each time, that compacted a small table before the clock started; Java is one JVM a variant, "
-        "whose first compaction is not counted, and its peak that of all its runs. The tables that come out are equal."
+        f"{w6} (`w6`, half of the values null), become one run; the commit is included. Aggregation is sum, max, max "
+        "and twice last_non_null_value. Rows per CPU-second are those of the input. Each contender compacts a copy. "
+        "Tidelake runs in a new process each time, which compacted a small table before the clock started. Java runs "
+        "in one JVM per variant; its first compaction is not counted, and its peak memory is that of all its runs. The "
+        "resulting tables are equal."
     )
     yield PageSection("Full compaction of ten runs", about, RACE_HEADER, lines, targets, all_samples)
 
@@ -90,7 +95,7 @@ def _measure(plan: Plan, variant: Variant, folder: Path) -> Mapping[str, Sequenc
         if plan.has_java and variant.factor is not None:
             java = stack.enter_context(JavaCompaction(input_rows))
             contenders[JAVA] = OnCopies(folder, JAVA, java.of)
-            contenders[JAVA].run()  # until now it was interpreted, or compiled with little care
+            contenders[JAVA].run()  # warms up the JVM: its code was interpreted, or little optimized
         samples = contest(contenders, plan.fewer_pairs if variant.factor is not None else 1)
     if len(contenders) > 1:
         _check_same([contender.compacted() for contender in contenders.values()])
@@ -98,8 +103,9 @@ def _measure(plan: Plan, variant: Variant, folder: Path) -> Mapping[str, Sequenc
 
 
 class OnCopies:
-    """A contender that changes what it gets: each time a new copy of `folder`/base, at a path never seen before (Java
-    remembers manifests by their paths). The last copy is kept.
+    """A contender that changes its input. It gets a new copy of `folder`/base for each run.
+
+    Each copy has a new path, because Java caches manifests by path. The last copy is kept.
     """
 
     def __init__(self, folder: Path, name: str, contender_of: Callable[[str], Contender]) -> None:

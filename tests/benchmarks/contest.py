@@ -1,7 +1,7 @@
-"""Runs several contenders in turns, ours each time in a process of its own.
+"""Runs several contenders in turns; ours runs in a new process each time.
 
-A machine that is shared slows down and speeds up; contenders that take turns meet the same weather. So what counts is
-the median over pairs of neighbours, and never a single run.
+The speed of a shared machine changes over time. Contenders that take turns run under similar conditions. So results are
+medians over pairs of neighbouring runs, never a single run.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from typing import Any, Final, Protocol
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 TIDELAKE: Final = "Tidelake"
-_PATIENCE_S: Final = 1_200  # the longest job takes two minutes where nobody else computes
+_PATIENCE_S: Final = 1_200  # the longest job takes two minutes on an idle machine
 
 
 class JobFailed(Exception):
-    """The job's process ended badly; says what it printed."""
+    """The job's process failed. The message contains its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run of a job. rows: of the input, or messages."""
+    """One run of a job.
+
+    rows: number of input rows, or of messages.
+    """
 
     rows: int
     wall_s: float
@@ -46,9 +49,10 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A process of its own.
+    """A job that runs in a separate process.
 
-    program: a Python and what it runs; it gets the arguments as JSON and answers through `clock.tell`.
+    program: a Python interpreter and its program. The program gets the arguments as JSON, and reports with
+        `clock.tell`.
     """
 
     program: Sequence[str]
@@ -74,25 +78,25 @@ class Job:
 
 
 def ours(module: str, arguments: Mapping[str, Any]) -> Job:
-    """A job of this package, in this Python."""
+    """Returns a job that runs a module of this package in this Python interpreter."""
     return Job((sys.executable, "-m", f"tests.benchmarks.{module}"), arguments)
 
 
 PIPELINE_PYTHON: Final = (sys.executable, "-m", "tests.benchmarks.pipeline_job")
-"""Runs a module as the process of a pipeline."""
+"""The command that runs a module in a process with the settings of a pipeline."""
 
 
 def our_pipeline(module: str, arguments: Mapping[str, Any]) -> Job:
-    """A job of this package that is a pipeline's process."""
+    """Returns a job that runs a module of this package in a process with the settings of a pipeline."""
     return Job((*PIPELINE_PYTHON, f"tests.benchmarks.{module}"), arguments)
 
 
 Samples = Mapping[str, Sequence[Sample]]
-"""By contender, in the order of the runs."""
+"""The runs of each contender, in their order."""
 
 
 def contest(contenders: Mapping[str, Contender], pairs: int) -> Samples:
-    """Everybody in turns, so many times; who begins changes from time to time."""
+    """Runs all contenders in turns, `pairs` times. The order is reversed in every second turn."""
     samples: dict[str, list[Sample]] = {name: [] for name in contenders}
     for turn in range(pairs):
         for name in list(contenders)[:: 1 if turn % 2 == 0 else -1]:
@@ -101,6 +105,6 @@ def contest(contenders: Mapping[str, Contender], pairs: int) -> Samples:
 
 
 def median_ratio(samples: Samples, one: str, other: str) -> float:
-    """How many times the rows per CPU-second of the other one: median over neighbours."""
+    """Returns the median ratio of `one`'s rows per CPU-second to those of `other`, over neighbouring runs."""
     pairs = zip(samples[one], samples[other], strict=True)
     return statistics.median(a.rows_per_cpu_s / b.rows_per_cpu_s for a, b in pairs)

@@ -1,6 +1,7 @@
-"""Rows into tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
+"""Measures writes to tables whose buckets an index chooses: dynamic buckets, and keys that move between partitions.
 
-Run as a program it is one of the jobs of Tidelake: the public API, rows in memory before the clock starts.
+As a program this module runs one of the jobs of Tidelake: the public API, with the rows in memory before the clock
+starts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _MOVING: Final = "keys that move, over 10 M"
 def sections(plan: Plan) -> Iterator[PageSection]:
     keys = int(_KEYS * plan.scale)
     rows = int(_COMMIT_ROWS * plan.scale)
-    w1 = _beside_java(plan)
+    w1 = _compared_with_java(plan)
     many = contest({TIDELAKE: ours(_JOB, _arguments(plan, "many_keys", keys=keys, rows=rows))}, 1)
     moving = _moving(plan, keys, rows)
     starts = [sample.details["start_s"] for sample in moving[TIDELAKE]]
@@ -67,11 +68,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     of_all = {_W1: w1, _MANY: many, _MOVING: moving}
     lines = [line for label, samples in of_all.items() for line in race_lines(label, samples)]
     about = (
-        "Tables with `bucket = -1`, write-only, zstd. `w1` as in the section above, into an empty table; then so many "
-        "commits of 100,000 new keys that there are 10 million, by one writer; then ten commits of 100,000 rows into a "
-        f"table of 10 million keys in {_DAYS} partitions: a half are new, of the others every second one moves to "
-        "another partition. There a writer begins by reading all keys, which is not in the rate. Java keeps one JVM, "
-        "whose first round is not counted."
+        "Tables with `bucket = -1`, write-only, zstd. Three jobs: `w1` of `tests/benchmarks/rows.py` into an empty "
+        "table; commits of 100,000 new keys by one writer, until the table has 10 million keys; ten commits of 100,000 "
+        f"rows into a table of 10 million keys in {_DAYS} partitions. In the last job half of the keys are new, and "
+        "every second one of the others moves to another partition. Its writer first reads all keys, which is not "
+        "included in the rate. Java runs in one JVM, whose first round is not counted."
     )
     samples = {f"{label}, {name}": one for label, found in of_all.items() for name, one in found.items()}
     yield PageSection("Buckets that an index chooses", about, RACE_HEADER, lines, targets, samples)
@@ -81,7 +82,7 @@ def _arguments(plan: Plan, what: str, **more: Any) -> dict[str, Any]:
     return {"what": what, "warehouse": str(plan.scratch / "buckets" / what), **more}
 
 
-def _beside_java(plan: Plan) -> Mapping[str, Sequence[Sample]]:
+def _compared_with_java(plan: Plan) -> Mapping[str, Sequence[Sample]]:
     folder = plan.scratch / "buckets"
     files = row_files("w1", plan.data, plan.scale)
     base = str(folder / "base")

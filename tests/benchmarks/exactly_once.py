@@ -1,6 +1,6 @@
-"""What exactly-once costs of an ingest: proving the position, taking over, fencing, the chain of positions.
+"""Measures the share of exactly-once in an ingest: proving the position, taking over, fencing, the chain of positions.
 
-Run as a program it is the job: the pipeline, with a clock around each function that only exactly-once needs.
+As a program this module runs the job: the pipeline, with a clock around each function that only exactly-once needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
         (StorageTableSink, ["read_state", "latest_of_user"]),
         (CommitHistory, ["snapshot"]),
     ],
-    "taking over": [(StorageTableSink, ["commit"])],  # without rows it is a take-over
+    "taking over": [(StorageTableSink, ["commit"])],  # a commit without rows is a take-over
     "the chain of positions": [
         (
             CheckpointCoordinator,
@@ -67,9 +67,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
             )
         targets.append(Goal(f"{label} < {_percent(_SHARE_MAX)} of the CPU", _percent(share), share < _SHARE_MAX))
     about = (
-        f"The capture orders-100k {passes} times over, {passes * CHANGES:,} changes, into a compacting table of four "
-        "buckets on a local disk (a store that is no disk is tried once more, with four requests). CPU time of the "
-        "functions that only exactly-once needs, of the whole process's."
+        f"The capture orders-100k, repeated {passes} times, {passes * CHANGES:,} changes, is written to a compacting "
+        "table of four buckets on a local disk (an object store is also tested once, with four requests). The share is "
+        "the CPU time of the functions that only exactly-once needs, relative to the whole process."
     )
     yield PageSection("Exactly-once", about, ["", "checkpoints", "CPU ms", "share"], lines, targets, samples)
 
@@ -82,7 +82,7 @@ def _percent(share: float) -> str:
 
 
 class Meter:
-    """Adds up, by part, the CPU time of methods; of calls inside one another the outermost counts."""
+    """Adds up the CPU time of methods for each part. Of nested calls only the outermost is measured."""
 
     def __init__(self) -> None:
         self.cpu_s = dict.fromkeys(_PARTS, 0.0)
@@ -118,5 +118,5 @@ def ingest(folder: str, warehouse: str, interval_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    pa.array([None])  # Arrow imports pandas for its first list: half a second, not to be measured
     ingest(**json.loads(sys.argv[1]))

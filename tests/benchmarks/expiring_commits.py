@@ -1,6 +1,6 @@
-"""How long a commit takes in a table that always holds two thousand snapshots, while older ones expire beside it.
+"""Measures commits to a table that keeps two thousand snapshots, while older ones expire concurrently.
 
-Without fsync, which measures the disk. Run as a program it is the job.
+fsync is left out, because it would measure the disk. As a program this module runs the job.
 """
 
 from __future__ import annotations
@@ -61,16 +61,17 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         ),
     ]
     about = (
-        f"Commits of {_ROWS} rows to one bucket, which compacts as it likes, `snapshot.num-retained.max` = {kept:,}, "
-        f"fsync left out. Wall time of `writer.commit` with its data file, of the {_WINDOW} commits up to the one "
-        "named, whoever else uses the machine included; CPU time is that of the committing thread."
+        f"Commits of {_ROWS} rows to one bucket with compaction by default, `snapshot.num-retained.max` = {kept:,}, "
+        f"without fsync. The figures are the wall time of `writer.commit` with its data file, over {_WINDOW} commits "
+        "up to the given one. The wall time includes waits for other processes. CPU time is that of the committing "
+        "thread."
     )
     header = ["", "snapshots", "median ms", "90 of 100 within", "99 of 100 within", "median CPU ms"]
     yield PageSection("Commits while snapshots expire", about, header, lines, targets, {TIDELAKE: [sample]})
 
 
 def _windows(each_s: Sequence[float], marks: Sequence[int]) -> dict[int, list[float]]:
-    """Milliseconds of the commits that each mark stands for."""
+    """Returns the milliseconds of the commits that belong to each mark."""
     return {
         mark: [1000 * seconds for seconds in each_s[max(before, mark - _WINDOW) : mark]]
         for before, mark in pairwise([0, *marks])

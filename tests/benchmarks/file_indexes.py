@@ -1,7 +1,6 @@
-"""Looking for one row in a hundred files that could all hold it, with a Bloom filter and without; what the filter costs
-a flush.
+"""Measures lookups of one row in a hundred files, with a Bloom filter and without, and the filter's cost in a flush.
 
-Run as a program it is the job of Tidelake: the public API, each lookup opens the table anew.
+As a program this module runs the job of Tidelake: the public API. Each lookup opens the table again.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def lookup_sections(plan: Plan) -> Iterator[PageSection]:
         java = JavaOracle(jvm=JVM)
         try:
             contenders[JAVA] = JavaLookups(java, warehouse, ids[:LOOKUPS].tolist())
-            contenders[JAVA].run()  # its compiler is warm then
+            contenders[JAVA].run()  # warms up the JVM
             samples = contest(contenders, plan.fewer_pairs)
         finally:
             java.close()
@@ -64,9 +63,9 @@ def lookup_sections(plan: Plan) -> Iterator[PageSection]:
         ratio = median_ratio(samples, TIDELAKE, JAVA)
         targets.append(Goal(f"≥ {_TIMES_JAVA} × {JAVA}", f"{ratio:.2f} ×", ratio >= _TIMES_JAVA))
     about = (
-        f"One row by its id out of {files} files of {rows:,} rows whose ids are in random order, with a Bloom filter "
-        f"(items = {rows}, fpp = 0.01) in a file next to each. Each lookup opens catalog and table again. Here a row "
-        "is a lookup. Java runs in one JVM, which has done all lookups once before."
+        f"A lookup of one row by its id, in {files} files of {rows:,} rows whose ids are in random order, with a Bloom "
+        f"filter (items = {rows}, fpp = 0.01) in a file next to each data file. Each lookup opens catalog and table "
+        "again. Java runs in one JVM, which has done all lookups once before."
     )
     lines = [[name, *_rates(of_one)] for name, of_one in samples.items()]
     header = ["", "runs", "ms of CPU for a lookup: min", "median", "max"]
@@ -79,7 +78,7 @@ def _rates(samples: Sequence[Sample]) -> list[str]:
 
 
 def _write(warehouse: str, files: int, rows: int) -> NDArray[np.int64]:
-    """A table of so many files. Returns one id of each file."""
+    """Writes a table with `files` files. Returns one id of each file."""
     rng = np.random.default_rng(16)
     ids = rng.permutation(2 * files * rows)[: files * rows].astype(np.int64)
     catalog = tidelake.open_catalog(warehouse)
@@ -146,8 +145,8 @@ def flush_sections(plan: Plan) -> Iterator[PageSection]:
         text = f"{label} costs ≤ {_FLUSH_SHARE_MAX:.0%} of a flush"
         targets.append(Goal(text, f"{share:.1%}", share <= _FLUSH_SHARE_MAX))
     about = (
-        f"The flush of {variant.label}, {thousands(rows)} rows a commit, without an index and with one in a file "
-        "next to each data file (items = the rows of a file, fpp = 0.1)."
+        f"The flush of {variant.label}, {thousands(rows)} rows per commit, without an index, and with an index in a "
+        "file next to each data file (items = the rows of a file, fpp = 0.1)."
     )
     yield PageSection(
         "Flush with a Bloom filter", about, RACE_HEADER, race_lines(variant.label, samples), targets, samples

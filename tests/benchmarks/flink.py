@@ -1,4 +1,4 @@
-"""Flink as a contender: a topic becomes a table of Paimon's."""
+"""Flink as a contender: it writes a topic to a Paimon table."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ _JVM: Final = ["-Xmx4g", "-Dlog4j2.level=ERROR", *(f"--add-opens=java.base/{name
 
 
 def flink_classes(kind: Literal["sql", "sync"]) -> str:
-    """The class path. Fetched and compiled where it is not in the cache."""
+    """Returns the class path. Fetches and compiles what is not in the cache."""
     return build_tool(TOOLS / "flink" / "build", kind)
 
 
 @dataclass(frozen=True, slots=True)
 class FlinkJob:
-    """A JVM of its own each time. The table is compared with the truth, outside of what is measured.
+    """A Flink job that runs in a new JVM each time. Its table is compared with the sent messages after the measurement.
 
-    main: the job's class.
-    checkpoint_ms: its interval.
+    main: the class of the job.
+    checkpoint_ms: its checkpoint interval.
+    truth: the Parquet file of `order_messages.send`.
     """
 
     main: Literal["peer.Sql", "peer.Sync"]

@@ -1,6 +1,6 @@
-"""Rows in, level-0 files and snapshots out: ten commits, all that a user gets switched on.
+"""Measures how rows become level-0 files and snapshots: ten commits, with all features that a user gets by default.
 
-Run as a program it is the job of Tidelake: the public API, rows in memory before the clock starts.
+As a program this module runs the job of Tidelake: the public API, with the rows in memory before the clock starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ WARM_UP_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """factor: how many times the rate of pypaimon-rust is asked for, None for nothing."""
+    """A table to write.
+
+    factor: the target, as a multiple of pypaimon-rust's rate; None: no target.
+    """
 
     workload: str
     label: str
@@ -69,8 +72,9 @@ def sections(plan: Plan, workload: str) -> Iterator[PageSection]:
     rows = f"{int(1_000_000 * plan.scale):,}"
     about = (
         f"{rows} rows in ten commits (`{workload}` of `tests/benchmarks/rows.py`), zstd, write-only, into an empty "
-        "table. Hashing, sorting, deduplication, statistics, Parquet, manifests and commits are in; making the rows "
-        "is not. Every run is a new process that did the same with a few rows before the clock started."
+        "table. The figures include hashing, sorting, deduplication, statistics, Parquet, manifests and commits, but "
+        "not the generation of the rows. Each run is a new process, which wrote a few rows in the same way before the "
+        "clock started."
     )
     yield PageSection(
         f"Flush: {'6' if workload == 'w1' else '21'} columns", about, RACE_HEADER, lines, targets, all_samples

@@ -1,6 +1,6 @@
-"""How soon a follower has what was committed, what waiting costs, and how fast a changelog is read.
+"""Measures how soon a follower gets a commit, the costs of waiting, and how fast a changelog is read.
 
-Run as a program it is the job.
+As a program this module runs the job.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         ["commit to follower, median ms", f"{median:.1f}"],
         ["commit to follower, slowest ms", f"{max(latencies_ms):.1f}"],
         [f"{_FOLLOWERS} idle followers, % of a core", f"{100 * idle:.2f}"],
-        ["rows of a changelog a CPU-second", f"{rate:,.0f}"],
+        ["rows of a changelog per CPU-second", f"{rate:,.0f}"],
     ]
     about = (
         f"On a local disk, while {_FOLLOWERS} followers of other tables wait in the same process. Latency is the "
@@ -54,7 +54,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     goals = [
         Goal("commit to follower, median: < 50 ms", f"{median:.1f} ms", median < 50),
         Goal(f"{_FOLLOWERS} idle followers: < 2 % of a core", f"{100 * idle:.2f} %", idle < 0.02),
-        Goal("reading a changelog: ≥ 2 M rows a CPU-second", f"{rate / 1e6:.1f} M", rate >= 2e6),
+        Goal("reading a changelog: ≥ 2 M rows per CPU-second", f"{rate / 1e6:.1f} M", rate >= 2e6),
     ]
     yield PageSection("Following", about, ["", "found"], lines, goals, {TIDELAKE: [sample]})
 
@@ -77,7 +77,7 @@ def following(warehouse: str, commits: int, idle_seconds: float, rows: int) -> N
 async def _follow(warehouse: str, commits: int, idle_seconds: float) -> tuple[float, list[float]]:
     catalog = await aio.open_catalog(warehouse)
     idle = [asyncio.create_task(_wait_for_ever(await catalog.table(f"bench.idle{n}"))) for n in range(_FOLLOWERS)]
-    await asyncio.sleep(2 * idle_seconds / 10 + 1)  # until each has begun, and looks seldom
+    await asyncio.sleep(2 * idle_seconds / 10 + 1)  # until each follower has begun, and polls at long intervals
     began = time.process_time(), time.perf_counter()
     await asyncio.sleep(idle_seconds)
     idle_share = (time.process_time() - began[0]) / (time.perf_counter() - began[1])
@@ -121,7 +121,7 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _changelog_rate(table: tidelake.Table, rows: int) -> float:
-    """Rows a CPU-second."""
+    """Returns rows per CPU-second."""
     with table.writer() as writer:
         writer.write(_rows(0, rows))
         writer.commit(1)

@@ -1,6 +1,6 @@
-"""From Kafka into a compacting table, beside Flink: what most people run such a pipeline for.
+"""Measures the ingestion from Kafka into a compacting table, in comparison with Flink. This is the most common use.
 
-Run as a program it is our part.
+As a program this module runs the job of Tidelake.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SQL_LOOKUP: Final = f"{FLINK_SQL}, changelog-producer=lookup"
 CHECKPOINT_MS: Final = 10_000
 MEMORY_MIB: Final = 256
 _BESIDES_MIB: Final = 400
-_TOPICS: Final = {"short": 1_000_000, "long": 4_000_000}  # messages of each
+_TOPICS: Final = {"short": 1_000_000, "long": 4_000_000}  # number of messages of each topic
 _TABLE: Final = "bench.orders"
 _LONG_RUNS: Final = 2
 
@@ -58,11 +58,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         broker.purge()
     about = (
         f"{round(_TOPICS['short'] * plan.scale):,} messages of schemaless Debezium JSON (561 bytes, ten columns, "
-        "200,000 keys, 5 % deletes; `tests/benchmarks/order_messages.py`) in a topic of four partitions, into a table "
-        "of four buckets that compacts while it is written, with a checkpoint every "
-        f"{CHECKPOINT_MS // 1000} seconds. STRING columns are what a table gets that is made from such messages. "
-        "Flink's time begins with the first record: the start of its JVM is left out, as is the import of our modules. "
-        "CPU is that of the pipeline's process, without the broker's. Each table is compared with what was sent."
+        "200,000 keys, 5 % deletes; `tests/benchmarks/order_messages.py`) from a topic of four partitions are written "
+        "to a table of four buckets. The table is compacted while it is written. A checkpoint is made every "
+        f"{CHECKPOINT_MS // 1000} seconds. A table that is created from such messages has STRING columns. Flink's time "
+        "begins with the first record: the start of its JVM is not included, and neither is the import of our modules. "
+        "CPU time is that of the pipeline's process, without the broker. Each table is compared with the sent messages."
     )
     lines = race_lines("1 M", short) + race_lines("4 M", long)
     targets = [
@@ -81,7 +81,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 class _Race:
-    """Two topics of a broker, and who reads them."""
+    """Two topics of a broker, and the contenders that read them."""
 
     def __init__(self, plan: Plan, broker: KafkaBroker) -> None:
         self._plan = plan
@@ -137,11 +137,11 @@ def _ratio(samples: Samples, label: str, factor: float, one: str, peer: str) -> 
 
 
 def _steady(short: Samples, long: Samples, label: str, factor: float, one: str, peer: str) -> list[Goal]:
-    """Without what a contender's first million costs it: a JVM compiles its code meanwhile."""
+    """Returns the target for the rate after the first million messages, because a JVM compiles its code before."""
     if peer not in long:
         return []
     rates = {name: _margin(short[name], long[name]) for name in (one, peer)}
-    text = f"{label}, steady state (from 1 M on): ≥ {factor:g} × {peer} ({thousands(rates[peer])} a CPU-second)"
+    text = f"{label}, steady state (from 1 M on): ≥ {factor:g} × {peer} ({thousands(rates[peer])} per CPU-second)"
     found = rates[one] / rates[peer]
     return [Goal(text, f"{found:.2f} × ({thousands(rates[one])})", found >= factor)]
 
@@ -181,5 +181,5 @@ def job(servers: str, topic: str, warehouse: str, options: Mapping[str, str], *,
 
 
 if __name__ == "__main__":
-    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    pa.array([None])  # Arrow imports pandas for its first list: half a second, not to be measured
     job(**json.loads(sys.argv[1]))

@@ -1,6 +1,6 @@
-"""A folder of Debezium JSON becomes a committed table: the whole way, and each step alone.
+"""Measures the ingestion of a folder of Debezium JSON into a table: all steps together, and each step alone.
 
-Run as a program it is one of these jobs.
+As a program this module runs one of these jobs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BESIDES_MIB: Final = 350
 TABLE: Final = "bench.orders"
 WRITE_ONLY: Final = {"bucket": "4", "write-only": "true"}
 COMPACTING: Final = {"bucket": "4"}
-_COMPACTING_INTERVAL_MS: Final = 1_000  # so that there is something to compact
+_COMPACTING_INTERVAL_MS: Final = 1_000  # short, so that there are files to compact
 _COMMIT_EVERY_PASSES: Final = 5
 
 _LABELS: Final = {
@@ -69,11 +69,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         peak_at_most("compacting", of_compacting, peak_mib),
     ]
     about = (
-        f"The capture orders-100k {passes} times over: {passes * CHANGES:,} changes (tombstones are not counted) in "
-        f"plain lines, into a table of four buckets, {MEMORY_MIB} MiB for write buffers, through what `tidelake ingest "
-        "run` runs: write-only with checkpoints as by default, and compacting with one each second. The table is "
-        "compared with what the source database held. Of the steps alone, the first reads from disk; the others have "
-        "their input in memory."
+        f"The capture orders-100k, repeated {passes} times: {passes * CHANGES:,} changes (tombstones are not counted) "
+        f"in plain lines. They are written to a table of four buckets, with {MEMORY_MIB} MiB for write buffers, by the "
+        "code of `tidelake ingest run`: write-only with the default checkpoint interval, and compacting with a "
+        "checkpoint each second. The table is compared with the content of the source database. Of the single steps, "
+        "the first reads from disk; the others have their input in memory."
     )
     yield PageSection("Ingest: Debezium JSON from a folder", about, RACE_HEADER, lines, targets, samples)
 
@@ -107,7 +107,7 @@ def _whole(folder: str, table: tidelake.Table, warehouse: str, passes: int, chec
 
 
 def pipeline_config(folder: str, warehouse: str, checkpoint: Mapping[str, int]) -> Config:
-    """Into `bench.orders`, until the folder's end."""
+    """Returns a configuration that writes the whole folder to `bench.orders`."""
     return parse_config(json.dumps(_settings(folder, warehouse, checkpoint)), "benchmark")
 
 
@@ -167,7 +167,7 @@ def _decoder(table: tidelake.Table) -> DebeziumJsonDecoder:
 
 
 def _raw_batches(folder: str) -> list[RawBatch]:
-    """Of the first pass."""
+    """Returns the batches of the first pass."""
     found: list[RawBatch] = []
 
     def take(batch: RawBatch) -> bool:
@@ -181,7 +181,7 @@ def _raw_batches(folder: str) -> list[RawBatch]:
 
 
 async def _read(folder: str, take: Callable[[RawBatch], bool]) -> None:
-    """Until the end, or `take` has enough."""
+    """Reads until the end, or until `take` returns that it has enough."""
     source = ChangeLogFolder(Path(folder), follow=False, kept_headers=DebeziumJson.KEPT_HEADERS)
     await source.open()
     async with aclosing(source.read({})) as batches:
@@ -198,6 +198,6 @@ _JOBS: Final = {"whole": whole, "compacting": compacting, "lines": lines, "value
 
 
 if __name__ == "__main__":
-    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    pa.array([None])  # Arrow imports pandas for its first list: half a second, not to be measured
     arguments = json.loads(sys.argv[1])
     _JOBS[arguments.pop("step")](**arguments)

@@ -1,6 +1,6 @@
-"""Kafka becomes a committed table with a changelog, beside a folder with the same records and the same settings.
+"""Measures the ingestion from Kafka into a table with a changelog, in comparison with a folder of the same records.
 
-Run as a program it is one of the two.
+The settings are the same for both. As a program this module runs one of the two jobs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     finally:
         broker.purge()
     about = (
-        f"The capture orders-100k {passes} times over in one topic of a real broker, headers and tombstones included, "
-        "and the same records in plain lines of a folder, through what `tidelake ingest run` runs: into a table of "
-        "four buckets that compacts while it is written, with changelog-producer = input and a checkpoint every "
-        f"{INTERVAL_MS // 1000} seconds. CPU is that of the pipeline's process, without the broker's. The table is "
-        "compared with what the source database held."
+        f"The capture orders-100k, repeated {passes} times, in one topic of a real broker, with headers and "
+        "tombstones, and the same records in plain lines of a folder. The code of `tidelake ingest run` writes them to "
+        "a table of four buckets, which is compacted while it is written, with changelog-producer = input and a "
+        f"checkpoint every {INTERVAL_MS // 1000} seconds. CPU time is that of the pipeline's process, without the "
+        "broker. The table is compared with the content of the source database."
     )
     yield PageSection(
         "Ingest: Debezium JSON from Kafka", about, RACE_HEADER, race_lines("changes", samples), (), samples
@@ -92,5 +92,5 @@ def job(source: Mapping[str, Any], warehouse: str) -> None:
 
 
 if __name__ == "__main__":
-    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    pa.array([None])  # Arrow imports pandas for its first list: half a second, not to be measured
     job(**json.loads(sys.argv[1]))

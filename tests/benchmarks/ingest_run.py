@@ -1,4 +1,4 @@
-"""One run of a pipeline in a process of its own: its peak memory is the pipeline's, without what knows the truth."""
+"""Runs a pipeline in a separate process, so that its peak memory does not include the expected rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ _MODULE: Final = "tests.benchmarks.ingest_run"
 
 
 def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What such a process tells (`clock.tell`), and `checkpoints`. settings: a configuration of the pipeline."""
+    """Runs a pipeline in a separate process. Returns its report (`clock.tell`), with `checkpoints`.
+
+    settings: the configuration of the pipeline.
+    """
     command = [*PIPELINE_PYTHON, _MODULE, json.dumps(settings)]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    reported: dict[str, Any] = json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    reported: dict[str, Any] = json.loads(output.splitlines()[-1])
     return reported
 
 
 if __name__ == "__main__":
-    pa.array([None])  # the first list makes Arrow import pandas where it is installed: half a second that is not ours
+    pa.array([None])  # Arrow imports pandas for its first list: half a second, not to be measured
     clock = Clock()
     with clock:
         progress = asyncio.run(run(parse_config(sys.argv[1], "benchmark")))  # JSON is YAML

@@ -1,6 +1,4 @@
-"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle with everything it has
-switched on.
-"""
+"""Java Paimon as a contender: its compaction and its writer, in the JVM of the Java oracle, fully optimized."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from tests.benchmarks.runs import TABLE
 from tests.support.java_oracle import JavaOracle
 
 JAVA: Final = "Java Paimon"
-# The oracle's own flags make short runs cheap: no optimising compiler, one thread that collects garbage.
+# The oracle's usual flags are for short runs: no optimizing compiler, one thread for garbage collection.
 JVM: Final = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx4g"
 
 
 class _OneJvm:
-    """One JVM for all runs. Use it in a `with` block."""
+    """A context manager that keeps one JVM for all runs."""
 
     def __enter__(self) -> Self:
         self._java = JavaOracle(jvm=JVM)
@@ -32,13 +30,13 @@ class _OneJvm:
 
 
 class JavaCompaction(_OneJvm):
-    """Full compactions of a table of `input_rows` rows."""
+    """Runs full compactions of a table with `input_rows` rows."""
 
     def __init__(self, input_rows: int) -> None:
         self._input_rows = input_rows
 
     def of(self, warehouse: str) -> CompactOnce:
-        """A full compaction of `bench.rows`."""
+        """Returns a contender that compacts `bench.rows` fully."""
         return CompactOnce(self._java, warehouse, self._input_rows)
 
 
@@ -54,10 +52,10 @@ class CompactOnce:
 
 
 class JavaReplay(_OneJvm):
-    """Commits of the same rows.
+    """Commits the same rows in Java.
 
-    options: of the table that is written.
-    full: each commit compacts everything.
+    options: options of the written table.
+    full: whether each commit does a full compaction.
     """
 
     def __init__(self, options: Mapping[str, str], *, full: bool) -> None:
@@ -65,7 +63,7 @@ class JavaReplay(_OneJvm):
         self._full = full
 
     def of(self, warehouse: str) -> ReplayOnce:
-        """The commits of `bench.changes` into `bench.rows`."""
+        """Returns a contender that commits `bench.changes` to `bench.rows`."""
         return ReplayOnce(self._java, warehouse, self._options, self._full)
 
 
@@ -77,7 +75,7 @@ class ReplayOnce:
     full: bool
 
     def run(self) -> Sample:
-        """What goes in is read before the clock starts."""
+        """Reads the input before the clock starts."""
         arguments = (f"bench.{TABLE}", "bench.changes")
         *_, cost = self.java.command("replay", self.warehouse, *arguments, option=dict(self.options), full=self.full)
         return Sample(**cost)

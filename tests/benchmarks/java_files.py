@@ -1,6 +1,6 @@
-"""The bytes of the data files that Java Paimon makes of the same rows: what ours are compared with.
+"""Measures the size of the data files that Java Paimon writes for the same rows, for a comparison with ours.
 
-Through the Java oracle, which reads rows from JSON: so the sizes count, and its time does not.
+The Java oracle reads the rows from JSON. So only the sizes are comparable, not the time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ _TYPES = {
 
 
 def java_file_bytes(warehouse: Path, files: Sequence[str], key: Sequence[str], options: Mapping[str, str]) -> int:
-    """warehouse: a new one. files: Arrow files, one a commit."""
+    """Writes the rows with Java. Returns the size of its data files.
+
+    warehouse: a new warehouse.
+    files: Arrow files, one per commit.
+    """
     java = JavaOracle()
     try:
         for commit, path in enumerate(files, 1):
@@ -40,7 +44,7 @@ def java_file_bytes(warehouse: Path, files: Sequence[str], key: Sequence[str], o
 
 
 def _as_json(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """As the oracle reads them: decimals and times are texts."""
+    """Yields rows as the Java oracle reads them: decimals and times are texts."""
     columns = [
         column.cast(pa.string()) if pa.types.is_decimal(column.type) or pa.types.is_timestamp(column.type) else column
         for column in rows.columns

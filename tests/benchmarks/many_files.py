@@ -1,7 +1,7 @@
-"""`t$files` of a table of a hundred thousand data files.
+"""Measures reads of `t$files` of a table with a hundred thousand data files.
 
-The files themselves are not there: the table is made of manifests alone, as many as its writer rolls. Run as a program
-it is the job: the public API, the table opened anew each time.
+The data files do not exist. The table consists only of manifests, as many as its writer rolls. As a program this module
+runs the job: the public API, which opens the table again each time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         java = JavaOracle(jvm=JVM)
         try:
             contenders[JAVA] = JavaFiles(java, warehouse, files)
-            contenders[JAVA].run()  # its compiler is warm then
+            contenders[JAVA].run()  # warms up the JVM
             samples = contest(contenders, plan.fewer_pairs)
         finally:
             java.close()
@@ -56,14 +56,14 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         ratio = median_ratio(samples, TIDELAKE, JAVA)
         targets.append(Goal(f"≥ 1 × {JAVA}", f"{ratio:.2f} ×", ratio >= 1))
     about = (
-        f"All columns of `$files`, of {files:,} data files with statistics of six columns. Rows are files. Catalog and "
-        "table are opened anew in a new process; Java runs in one JVM that read it once before."
+        f"All columns of `$files`, for {files:,} data files with statistics of six columns. Rows are files. Catalog "
+        "and table are opened in a new process each time. Java runs in one JVM, which has read the table once before."
     )
     yield PageSection("$files of many files", about, RACE_HEADER, race_lines("all columns", samples), targets, samples)
 
 
 def write_metadata(warehouse: str, files: int, commits: int = 4) -> None:
-    """A table with manifests, and no data files."""
+    """Writes a table with manifests, and without data files."""
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench", if_not_exists=True)
     columns = [("id", pa.int64()), ("dt", pa.string()), ("name", pa.string())]

@@ -1,4 +1,4 @@
-"""How long a pipeline of many tables takes to start, and its plan."""
+"""Measures how long a pipeline of many tables takes for its plan and its start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name"
 def sections(plan: Plan) -> Iterator[PageSection]:
     tables = max(2, round(_TABLES * plan.scale))
     config = _pipeline(plan.scratch / "many-tables", tables)
-    asyncio.run(build_pipeline(config).run())  # afterwards every table has a snapshot of the pipeline
+    asyncio.run(build_pipeline(config).run())  # afterwards each table has a snapshot of the pipeline
     found = [(_planned(config), _started(config)) for _ in range(max(3, plan.pairs))]
     planned, started = zip(*found, strict=True)
     lines = [
@@ -34,8 +34,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         for label, of_one in (("plan", planned), ("start, and an end with nothing to read", started))
     ]
     about = (
-        f"{tables} tables on a local disk that the pipeline has written to before; an empty folder. Wall time in one "
-        "process: tables opened, positions proven, the take-over published in every table, positions registered."
+        f"{tables} tables on a local disk that the pipeline has written to before; its source is an empty folder. "
+        "Wall time in one process: opening the tables, proving the positions, publishing the new epoch in every table, "
+        "and registering the positions."
     )
     middle = statistics.median(started)
     target = Goal(f"start of {tables} tables < {_START_S} s", f"{middle:.2f} s", middle < _START_S)

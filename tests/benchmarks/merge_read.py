@@ -1,6 +1,6 @@
-"""Reading ten runs that overlap everywhere: the newest row of every key, as Arrow.
+"""Measures reads of ten runs with overlapping keys: the newest row of each key, as Arrow.
 
-Run as a program it is the job of Tidelake: the public API.
+As a program this module runs the job of Tidelake: the public API.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ PEAK_MIB: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """one_row_group: see `write_runs`. batches: rows are passed on as they come, instead of gathered in one table."""
+    """A read.
+
+    one_row_group: see `write_runs`.
+    batches: rows are read batch by batch, not collected into one table.
+    """
 
     workload: str
     label: str
@@ -62,8 +66,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     rows = f"{int(500_000 * plan.scale):,}"
     about = (
         f"Ten runs of {rows} rows on level 0 (`w3` and `wide` of `tests/benchmarks/rows.py`, written by Tidelake), "
-        "whose keys overlap everywhere. Rows per CPU-second are those of the input. Planning, reading, merging and "
-        "making Arrow are in. Every run is a new process that read a small table before the clock started."
+        "with overlapping keys. Rows per CPU-second are those of the input. The figures include planning, reading, "
+        "merging and the conversion to Arrow. Each run is a new process, which read a small table before the clock "
+        "started."
     )
     yield PageSection("Merge read of ten runs", about, RACE_HEADER, lines, targets, all_samples)
 
@@ -78,7 +83,7 @@ def _jobs(plan: Plan, variant: Variant) -> Mapping[str, Job]:
 
 
 def _prepared(plan: Plan, variant: Variant) -> dict[str, str | int]:
-    """Arguments that name the tables; they are written at the first call."""
+    """Returns the arguments with the tables. Writes the tables at the first call."""
     warehouse = plan.scratch / f"merge-{variant.workload}"
     if not warehouse.exists():
         write_runs(str(warehouse), variant.workload, plan.scale, one_row_group=variant.one_row_group)

@@ -1,7 +1,7 @@
-"""Messages of Debezium JSON without schemas, as a change stream of one busy table sends them.
+"""Generates messages of Debezium JSON without schemas, like the change stream of one table with many changes.
 
-Ten columns, 200,000 keys in four partitions by key; each key begins with a `c`, then 95 % `u` and 5 % `d`, after which
-comes a `c` again. 561 bytes a message in the first million.
+They have ten columns and 200,000 keys, in four partitions by key. Each key begins with a `c`; then 95 % of its messages
+are `u` and 5 % are `d`; after a `d` the next one is a `c`. Messages of the first million have 561 bytes on average.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def row(key: int, version: int) -> dict[str, Any]:
 
 
 def send(servers: str, topic: str, messages: int, truth: Path) -> None:
-    """Fill a topic that exists.
+    """Sends messages to an existing topic.
 
-    truth: becomes a Parquet file with the columns `id` and `note` of each row that is there at the end.
+    truth: path of a Parquet file, which is written: columns `id` and `note` of each row that exists at the end.
     """
     versions, live = [-1] * KEYS, [False] * KEYS
     asyncio.run(_send(servers, topic, _messages(messages, versions, live)))
@@ -72,7 +72,7 @@ def send(servers: str, topic: str, messages: int, truth: Path) -> None:
 
 
 def _messages(n: int, versions: list[int], live: list[bool]) -> Iterator[tuple[int, bytes]]:
-    """Key and message of each change; what the table holds afterwards is left in `versions` and `live`."""
+    """Yields key and message of each change. Updates `versions` and `live` to the table's rows afterwards."""
     random = np.random.default_rng(8)
     keys, deletes = random.integers(0, KEYS, n).tolist(), (random.random(n) < 0.05).tolist()
     encode = msgspec.json.Encoder().encode
@@ -89,7 +89,7 @@ def _messages(n: int, versions: list[int], live: list[bool]) -> Iterator[tuple[i
 
 
 async def _send(servers: str, topic: str, messages: Iterator[tuple[int, bytes]]) -> None:
-    """In batches of our own making: the producer takes longer for a message than making it does."""
+    """Sends messages in batches that are built here, because the producer is slower for single messages."""
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=_BATCH_BYTES) as producer:
         batches = [producer.create_batch() for _ in range(PARTITIONS)]
         for key, message in messages:
@@ -103,7 +103,7 @@ async def _send(servers: str, topic: str, messages: Iterator[tuple[int, bytes]])
 
 
 def differences(table: pa.Table, truth: Path) -> list[str]:
-    """What of a table's rows is not as it must be."""
+    """Returns the differences between a table's rows and the expected rows; empty if they are equal."""
     expected = pq.read_table(truth)
     found = table.select(["id", "note"])
     found = found.set_column(0, "id", found["id"].cast(pa.int64())).sort_by("id")

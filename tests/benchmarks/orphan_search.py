@@ -1,6 +1,6 @@
-"""Looking for orphans in a table of a million data files.
+"""Measures the search for orphans in a table of a million data files.
 
-The files are empty, and one in a hundred is named by nothing. Run as a program it is the job.
+The files are empty, and one in a hundred is not referenced. As a program this module runs the job.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _make_files(warehouse: Path) -> int:
-    """All that the table names, and some more. Returns how many of these."""
+    """Creates all files that the table references, and orphans. Returns the number of orphans."""
     paths = tidelake.open_catalog(str(warehouse)).table(f"{NAME}$files").scan(columns=["file_path"]).to_arrow()
     orphans = 0
     for number, path in enumerate(paths.column("file_path").to_pylist()):

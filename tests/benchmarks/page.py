@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: what a whole run found, and where it ran."""
+"""Writes docs/benchmarks.md: the results of a whole run, and the machine and versions that it used."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _SECTION: Final = "\n\n## "
 _HEAD: Final = """\
 # Benchmarks
 
-Made by `make bench` (`python -m tests.benchmarks`), which writes this page again; don't edit it.
+`make bench` (`python -m tests.benchmarks`) generates this page. Don't edit it.
 
-What counts is rows per CPU-second, user and system time of the whole process with all its threads, and the most memory
-the process ever held. Contenders take turns, a new process each time; ratios are medians over neighbouring runs.
-Compare figures of one page, never of two machines. Nothing here decides whether a test passes.
+The page shows rows per CPU-second and peak memory. CPU time is user and system time of the whole process with all its
+threads. Peak memory is the most memory that the process held at any time. Contenders take turns, each run in a new
+process. Ratios are medians over neighbouring runs. Compare only figures of one page, never those of two machines. No
+test depends on these figures.
 """
 
 
@@ -33,15 +34,16 @@ def page(sections: Sequence[PageSection], plan: Plan) -> str:
 
 
 def with_sections(page_text: str, sections: Sequence[PageSection], plan: Plan) -> str:
-    """The page with these sections in place of those with the same titles, or at its end. Each says that it was
-    measured apart from the others.
+    """Returns the page with these sections. They replace sections with the same title, or are added at the end.
+
+    Each says that it was measured separately from the others.
     """
     head, *parts = page_text.rstrip("\n").split(_SECTION)
     by_title = {part.partition("\n")[0]: part for part in parts}
     load = os.getloadavg()[-1]
     note = (
-        f"Measured apart from the rest of this page on {datetime.now(UTC):%Y-%m-%d}, {plan.pairs} runs of each where a "
-        f"close race is run; load {load:.0f} on {os.cpu_count()} cores."
+        f"Measured separately from the rest of this page on {datetime.now(UTC):%Y-%m-%d}, {plan.pairs} runs of each "
+        f"contender in a close race; load {load:.0f} on {os.cpu_count()} cores."
     )
     for section in sections:
         reported = replace(section, about=f"{section.about} {note}").markdown().removeprefix("## ")
@@ -53,11 +55,13 @@ def _facts(sections: Iterable[PageSection], plan: Plan) -> Iterator[tuple[str, s
     yield "date", datetime.now(UTC).strftime("%Y-%m-%d")
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     yield "machine", f"{_processor()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"
-    yield "runs of each contender", f"{plan.pairs}, or {plan.fewer_pairs} where no close race is run, unless said"
-    yield "here", ", ".join([f"Python {platform.python_version()}", *_named({n: version(n) for n in _OUR_LIBRARIES})])
+    runs = f"{plan.pairs}, or {plan.fewer_pairs} without a close race, if a section says nothing else"
+    yield "runs of each contender", runs
+    libraries = _named({name: version(name) for name in _OUR_LIBRARIES})
+    yield "versions", ", ".join([f"Python {platform.python_version()}", *libraries])
     peers = [sample.details.get("versions", {}) for s in sections for of_one in s.samples.values() for sample in of_one]
     for versions in filter(None, peers):
-        yield "peers", ", ".join(_named(versions))
+        yield "versions of peers", ", ".join(_named(versions))
         return
 
 

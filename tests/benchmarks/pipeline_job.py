@@ -1,4 +1,4 @@
-"""Runs a module of benchmarks in a process that allocates as `tidelake ingest run` does."""
+"""Runs a module of benchmarks in a process with the memory allocator of `tidelake ingest run`."""
 
 from __future__ import annotations
 

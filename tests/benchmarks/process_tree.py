@@ -1,4 +1,4 @@
-"""CPU time of this process and all that it started: Spark is a JVM and its Python workers."""
+"""Measures the CPU time of this process and its descendants: Spark is a JVM with Python workers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_s() -> float:
-    """Of processes that run, and of those that they have waited for. Needs /proc."""
+    """Returns the CPU time of the running processes, and of ended children that they have waited for. Needs /proc."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         number = int(path.parent.name)
         children[int(fields[1])].append(number)
-        ticks[number] = sum(map(int, fields[11:15]))  # user and system, its own and of its children
+        ticks[number] = sum(map(int, fields[11:15]))  # user and system time, of the process and its children
     total, left = 0, [os.getpid()]
     while left:
         number = left.pop()
@@ -32,7 +32,7 @@ def tree_cpu_s() -> float:
 
 
 class TreeClock:
-    """Of its last `with` block."""
+    """Measures its last `with` block."""
 
     wall_s = 0.0
     cpu_s = 0.0

@@ -1,6 +1,6 @@
-"""How long a service is away that is started again on a table with a long past.
+"""Measures how long the restart of a pipeline takes on a table with many snapshots.
 
-Run as a program it is the job that makes the past: a pipeline with many checkpoints.
+As a program this module runs the job that creates these snapshots: a pipeline with many checkpoints.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.benchmarks.contest import REPOSITORY, ours
 from tests.benchmarks.sections import Goal, PageSection, Plan
 
 _SNAPSHOTS: Final = 2000
-_BUCKETS: Final = 5  # a file each in every checkpoint
+_BUCKETS: Final = 5  # each gets one file per checkpoint
 _RESTART_S: Final = 3
 _TABLE: Final = "bench.t"
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-_LINES: Final = 50  # of a file, which makes a checkpoint
+_LINES: Final = 50  # lines of a file; each file causes a checkpoint
 _PATIENCE_S: Final = 120
 
 
@@ -47,16 +47,20 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         for label, of_one in (("wall, to the first committed checkpoint", wall_s), ("CPU, to the end", cpu_s))
     ]
     about = (
-        f"A table of {snapshots:,} snapshots and {files:,} data files, none compacted; one change-log file waits. From "
-        "the start of `tidelake ingest run` until a snapshot holds its records: a new process, the position proven, "
-        "the take-over published, the file read, decoded, written. Whoever else uses the machine is in the wall time."
+        f"A table of {snapshots:,} snapshots and {files:,} data files, none compacted, and one new change-log file. "
+        "The time is that from the start of `tidelake ingest run` until a snapshot has the records of the file: "
+        "starting a process, proving the position, publishing the new epoch, reading, decoding and writing the file. "
+        "The wall time includes waits for other processes."
     )
     target = Goal(f"restart < {_RESTART_S} s", f"{middle:.2f} s", middle < _RESTART_S)
     yield PageSection("Restart", about, ["", "runs", "min s", "median", "max"], lines, [target])
 
 
 def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, float]:
-    """Wall and CPU seconds. What was read before is gone from the folder, as a topic's retention would have it."""
+    """Returns wall seconds and CPU-seconds of a restart.
+
+    Files that were read before are deleted from the folder, like records of a topic after its retention.
+    """
     for path in (home / "log").iterdir():
         path.unlink()
     _write_lines(home, number)
@@ -66,14 +70,14 @@ def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, flo
     command = [sys.executable, "-m", "tidelake", "ingest", "run", str(home / "pipeline.json")]
     began, before = time.perf_counter(), os.times()
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as service:
-        while not store.exists(latest + 2):  # the first is the take-over
+        while not store.exists(latest + 2):  # the first snapshot is that of the new epoch
             if service.poll() not in (None, 0) or time.perf_counter() - began > _PATIENCE_S:
                 service.kill()
                 raise RuntimeError("the restarted pipeline committed nothing")
             time.sleep(0.005)
         wall_s = time.perf_counter() - began
     after = os.times()
-    return wall_s, sum(after[2:4]) - sum(before[2:4])  # of children that have ended
+    return wall_s, sum(after[2:4]) - sum(before[2:4])  # times of ended children
 
 
 def _settings(home: Path) -> Mapping[str, Any]:

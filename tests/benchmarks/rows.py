@@ -1,15 +1,15 @@
-"""The rows that all contenders get: the same on every machine, made once and kept as Arrow files.
+"""Generates the rows for all contenders: the same on every machine, generated once and kept as Arrow files.
 
-Runs in the Python of peers, too, which have their own Arrow.
+This module also runs in the Python interpreter of peers, with another version of Arrow.
 
-    w1    6 columns, BIGINT key; every commit takes a fifth of its keys from earlier ones
-    w2    21 columns: an INT key and twenty texts of ten characters that never repeat
-    w3    6 columns; ten runs whose keys are drawn from four times as many, so that they overlap everywhere
-    w5    6 columns; half of the keys of each commit are in w5-base, ten commits with as many rows; the others are new
-    w6    6 columns; keys drawn from five times as many, also twice within a commit; half of all values are null
-    wide  as w3, with a text so long that the rows of a run fill a row group of 128 MiB
+    w1    6 columns, BIGINT key; a fifth of the keys of each commit are in earlier commits
+    w2    21 columns: an INT key and twenty unique texts of ten characters
+    w3    6 columns; ten runs, whose keys are drawn from four times as many keys, so that all runs overlap
+    w5    6 columns; half of the keys of each commit are in w5-base (ten commits of the same size), the others are new
+    w6    6 columns; keys drawn from five times as many, also repeated in a commit; half of all values are null
+    wide  as w3, with a long text, so that the rows of a run fill a row group of 128 MiB
 
-The key is the first column, and NOT NULL; but for w6 no value is null.
+The key is the first column, and NOT NULL. Only w6 has null values.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ _ROWS_PER_COMMIT: Final = {
     "wide": 500_000,
 }
 _SEEDS: Final = {"w1": 1, "w2": 2, "w3": 3, "w5": 5, "w5-base": 5, "w6": 6, "wide": 4}
-_SPREAD: Final = 0x9E3779B97F4A7C15  # odd: of 48 bits a bijection
+_SPREAD: Final = 0x9E3779B97F4A7C15  # odd, so it is a bijection on 48 bits
 _DAYS_MS: Final = 10**10
-_WIDE_TEXT_BYTES: Final = 256  # of random hex digits: half of it is left after compression
+_WIDE_TEXT_BYTES: Final = 256  # random hex digits, which compress to half of their size
 
 Keys = NDArray[np.int64]
 
 
 def generate(workload: str, scale: float) -> Iterator[pa.Table]:
-    """The rows of one commit after the other. scale: 1.0 is the published size."""
+    """Yields the rows of each commit.
+
+    scale: share of the published size.
+    """
     return _MAKERS[workload](np.random.default_rng(_SEEDS[workload]), rows_per_commit(workload, scale))
 
 
@@ -51,7 +54,7 @@ def rows_per_commit(workload: str, scale: float) -> int:
 
 
 def row_files(workload: str, folder: Path, scale: float) -> list[str]:
-    """One Arrow file a commit, made if absent."""
+    """Returns the paths of Arrow files, one per commit. Creates them if they are absent."""
     paths = [folder / f"{workload}-{scale:g}-{i}.arrow" for i in range(COMMITS)]
     if not all(path.exists() for path in paths):
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def row_files(workload: str, folder: Path, scale: float) -> list[str]:
 
 
 def written(rows: pa.Table, path: Path) -> str:
-    """As an Arrow file, whole or not at all; its path."""
+    """Writes the rows to an Arrow file, atomically. Returns its path."""
     unfinished = path.with_suffix(".tmp")
     with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -70,9 +73,11 @@ def written(rows: pa.Table, path: Path) -> str:
 
 
 def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = False) -> Iterator[pa.Table]:
-    """Of so many rows each, half of them with keys of the w5-base that has base_rows rows, which `w5` is for.
+    """Yields the rows of commits over a w5-base of another size than that of `w5`.
 
-    of_range: the keys of a commit are neighbours; else they come from all over the table.
+    base_rows: number of rows in w5-base. Half of the rows of each commit have its keys.
+    rows: number of rows of each commit.
+    of_range: the keys of a commit are neighbours; otherwise they come from all over the table.
     """
     rng = np.random.default_rng(_SEEDS["w5"])
     known, new = _known_and_new_keys(rng, base_rows // COMMITS)
@@ -92,18 +97,21 @@ def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = Fa
 
 
 def keys_of(numbers: Keys) -> Keys:
-    """Of each number below 2^48 a key of its own, all over the range: nobody has to remember which there are."""
+    """Maps each number below 2^48 to a different key, spread over the whole range, without a list of used keys."""
     mixed: Keys = (numbers.astype(np.uint64) * np.uint64(_SPREAD) & np.uint64((1 << 48) - 1)).astype(np.int64)
     return mixed
 
 
 def with_keys(rng: np.random.Generator, keys: Keys) -> pa.Table:
-    """As of w1."""
+    """Returns rows with these keys and the columns of w1."""
     return _six_columns(rng, keys)
 
 
 def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: int | None = None) -> pa.Table:
-    """Rows of a commit in memory, in one piece; the columns of `key` NOT NULL, the first of them a text if wished."""
+    """Loads the rows of a commit into memory, as one chunk. The columns of `key` become NOT NULL.
+
+    key_as_text: the first key column becomes a text.
+    """
     with pa.OSFile(path) as file:
         rows = pa.ipc.open_file(file).read_all()
     rows = rows if rows_max is None else rows.slice(0, rows_max)
@@ -116,7 +124,7 @@ def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: 
 
 
 def _overlapping_commits(rng: np.random.Generator, count: int) -> Iterator[Keys]:
-    """A fifth of the keys of each commit were in earlier ones."""
+    """Yields the keys of each commit. A fifth of them are in earlier commits."""
     fresh = _unique_keys(rng, COMMITS * count)
     used = 0
     for commit in range(COMMITS):
@@ -151,14 +159,14 @@ def _six_columns(
 
 
 def _decimals(rng: np.random.Generator, count: int) -> pa.Array:
-    """DECIMAL(18,2) from its raw digits."""
+    """Returns random values of DECIMAL(18,2), built from their raw digits."""
     halves = np.zeros((count, 2), np.int64)
     halves[:, 0] = rng.integers(0, 10**9, count)
     return pa.Array.from_buffers(pa.decimal128(18, 2), count, [None, pa.py_buffer(halves.tobytes())])
 
 
 def _hex_texts(rng: np.random.Generator, count: int, length: int) -> pa.Array:
-    """`count` texts that nothing can be known of beforehand."""
+    """Returns `count` random texts."""
     offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
     digits = rng.bytes(count * length // 2).hex().encode()
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(digits))

@@ -1,4 +1,4 @@
-"""Tables of ten sorted runs on level 0, whose keys overlap everywhere: what reads and compactions get to merge."""
+"""Writes tables of ten sorted runs on level 0 with overlapping keys, as input of reads and compactions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def write_runs(
     *,
     one_row_group: bool = False,
 ) -> None:
-    """`bench.rows`, ten commits of one file each, and `bench.warm_up`, the same with a few rows.
+    """Writes `bench.rows`, ten commits of one file each, and `bench.warm_up`, the same with a few rows.
 
-    one_row_group: each file has a single one, of 128 MiB and more, as Java would write it.
+    one_row_group: each file has a single row group, of 128 MiB and more, as Java would write it.
     """
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")
-    held_bytes = 1 << 40 if one_row_group else parquet_writer._ROW_GROUP_HELD_BYTES
-    with patch.object(parquet_writer, "_ROW_GROUP_HELD_BYTES", held_bytes):
+    held_bytes = 1 << 40 if one_row_group else parquet_writer.ROW_GROUP_HELD_BYTES
+    with patch.object(parquet_writer, "ROW_GROUP_HELD_BYTES", held_bytes):
         for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):
             _write(catalog, f"bench.{name}", workload, scale, _OPTIONS | dict(options or {}), rows_max)
 

@@ -1,4 +1,4 @@
-"""What a benchmark found, as a section of a page."""
+"""The results of a benchmark, as a section of the page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ RUST: Final = "pypaimon-rust"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure, and beside whom.
+    """The amount of work, and the peers to compare with.
 
-    data: folder for rows that are kept. scratch: for tables; emptied at the end. pypaimon: the Python that has the
-    peers pypaimon and pypaimon-rust, None without. java: whether Java writes files to compare sizes with.
+    scale: share of the published sizes.
+    pairs: number of runs of each contender in a close race.
+    data: folder of generated rows, which are kept.
+    scratch: folder of tables, emptied at the end.
+    pypaimon: the Python interpreter with the peers pypaimon and pypaimon-rust; None without them.
+    peers: of `java`, `flink` and `rust`.
     """
 
     scale: float
@@ -30,7 +34,7 @@ class Plan:
 
     @property
     def fewer_pairs(self) -> int:
-        """Where no close race is run, or a run takes long."""
+        """The number of runs without a close race, or if a run takes long."""
         return (self.pairs + 1) // 2
 
     @property
@@ -48,7 +52,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What was asked for, and what was found. Informs; decides nothing."""
+    """A target and the measured value. It only informs: no test depends on it."""
 
     text: str
     found: str
@@ -57,7 +61,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """lines: a table's cells. samples: what they were made of. is_failure: there was nothing to tell but that."""
+    """A section with a text, a table and targets.
+
+    lines: the cells of the table.
+    samples: the measurements behind it, by contender.
+    is_failure: the suite failed, and the section contains only the error.
+    """
 
     title: str
     about: str
@@ -93,7 +102,7 @@ RACE_HEADER: Final = ["", "runs", "rows per CPU-second: min", "median", "max", "
 
 
 def race_lines(label: str, samples: Samples) -> list[list[str]]:
-    """A line a contender."""
+    """Returns one line per contender."""
     return [[f"{label}, {name}", *_race_cells(of_one)] for name, of_one in samples.items()]
 
 
@@ -112,7 +121,7 @@ def _race_cells(samples: Sequence[Sample]) -> list[str]:
 
 
 def at_least(label: str, samples: Samples, factor: float, peer: str = RUST) -> list[Goal]:
-    """So many times as fast as the peer; nothing to say without it."""
+    """Returns the target "at least `factor` times as fast as the peer"; nothing without the peer."""
     if peer not in samples:
         return []
     ratio = median_ratio(samples, TIDELAKE, peer)

@@ -1,7 +1,8 @@
-"""What a batch costs the driver of a large cluster, without the cluster: its steps, run for so many buckets and tasks.
+"""Measures the costs of a batch in the driver of a large cluster, without the cluster.
 
-`python -m tests.benchmarks.spark_costs` measures a small batch, computes the large one from it, and runs the driver's
-steps of the large one to say how far the computed figures are off. It prints the tables of docs/spark-costs.md.
+It runs the driver's steps for a given number of buckets and tasks. `python -m tests.benchmarks.spark_costs` measures a
+small batch, computes the costs of a large batch from it, and also runs the driver's steps of the large batch, to check
+the computed figures. It prints the tables of docs/spark-costs.md.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SHUFFLE_PARTITIONS: Final = 1_000
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), *((f"c{n}", pa.string()) for n in range(8))])
 _RANGES: Final = {TopicPartition("t", n): OffsetRange(0, 1_000) for n in range(100)}
 FACTS, PLAN, UNPACK, COMMIT = "facts of map tasks", "plan", "messages of tasks", "commit"
-_STEPS: Final = {  # to what each grows with
+_STEPS: Final = {  # each step, and the number that its costs are proportional to
     FACTS: "map tasks × buckets",
     PLAN: "files of the table",
     UNPACK: "buckets",
@@ -53,7 +54,10 @@ _STEPS: Final = {  # to what each grows with
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a batch that touches all buckets. levels: files that each bucket has."""
+    """The shape of a batch with rows for all buckets.
+
+    levels: number of files in each bucket.
+    """
 
     buckets: int
     map_tasks: int
@@ -61,7 +65,7 @@ class Shape:
     levels: int = 5
 
     def amount(self, step: str) -> int:
-        """Of what the step's costs grow with."""
+        """Returns the number that the step's costs are proportional to."""
         return {
             FACTS: self.map_tasks * self.buckets,
             PLAN: self.buckets * self.levels,
@@ -72,8 +76,13 @@ class Shape:
 
 @dataclass
 class Costs:
-    """cpu_s: of each step. facts_bytes, plan_bytes, message_bytes: to the driver, to tasks, and back.
-    metadata_reads, metadata_bytes: files of the table that the driver read.
+    """The costs of a batch in the driver.
+
+    cpu_s: CPU-seconds of each step.
+    facts_bytes: bytes that map tasks send to the driver.
+    plan_bytes: bytes that the driver sends to write tasks.
+    message_bytes: bytes that write tasks send back.
+    metadata_reads, metadata_bytes: number and size of the table's files that the driver read.
     """
 
     shape: Shape
@@ -93,7 +102,7 @@ class Costs:
 
 
 def measured(shape: Shape) -> Costs:
-    """The driver's steps of a batch into a table of that shape; files of rows are only named."""
+    """Runs the driver's steps of a batch of this shape. Data files have names, but do not exist."""
     with tempfile.TemporaryDirectory() as home:
         catalog = tidelake.open_catalog(home)
         catalog.create_database("x")
@@ -134,7 +143,7 @@ def _facts(costs: Costs, context: TableContext, partition: bytes) -> BatchFacts:
 
 
 def _message(context: TableContext) -> CommitMessage:
-    """Of a small file that was really written."""
+    """Returns the commit message of a small file that was really written."""
     writer = TableWriter(context)
     try:
         rows = {name: [1] if name == "id" else ["some text"] for name in _SCHEMA.names}
@@ -159,12 +168,12 @@ def _publish(context: TableContext, batch_id: int, messages: Sequence[CommitMess
 
 
 def _metadata(home: str) -> Mapping[str, int]:
-    """Files of manifests and snapshots, with their sizes."""
+    """Returns the manifest files, with their sizes."""
     return {str(p): p.stat().st_size for p in Path(home, "x.db", "t", "manifest").iterdir()}
 
 
 def cost_of_a_blob(rows: int, blobs: int = 500) -> tuple[int, float]:
-    """Bytes, and CPU-seconds of the task that makes one and of the one that takes it in."""
+    """Returns the bytes of a blob, and the CPU-seconds of the task that makes it and the task that reads it."""
     columns: dict[str, pa.Array] = {
         name: pa.array(range(rows) if name == "id" else ["some text"] * rows, _SCHEMA.field(name).type)
         for name in _SCHEMA.names
@@ -186,11 +195,11 @@ LARGE: Final = Shape(buckets=10_000, map_tasks=800, write_tasks=800)
 _BYTES_A_DAY: Final = 10**12
 _INTERVALS_S: Final = (60, 300)
 _RECORD_BYTES: Final = 500
-_BLOB_BYTES: Final = 16 << 20  # of rows, before they become blobs
+_BLOB_BYTES: Final = 16 << 20  # size of the rows before they become blobs
 
 
 def computed(small: Costs, shape: Shape) -> Costs:
-    """Each step in proportion to what it grows with."""
+    """Returns the costs of a larger shape: each step is scaled by its number."""
     rates = {step: seconds / small.shape.amount(step) for step, seconds in small.cpu_s.items()}
     tasks, buckets = shape.map_tasks / small.shape.map_tasks, shape.buckets / small.shape.buckets
     return Costs(
@@ -205,8 +214,9 @@ def computed(small: Costs, shape: Shape) -> Costs:
 
 
 def blobs_of(shape: Shape, batch_bytes: int) -> tuple[int, int]:
-    """How many blobs a batch has, and their mean size. A task hands over what it holds at 16 MiB, a blob a shuffle
-    partition.
+    """Returns the number of blobs of a batch, and their mean size.
+
+    A task passes its rows on when it holds 16 MiB, as one blob per shuffle partition.
     """
     flushes = max(1, -(-batch_bytes // shape.map_tasks // _BLOB_BYTES))
     count = shape.map_tasks * flushes * min(SHUFFLE_PARTITIONS, shape.buckets)

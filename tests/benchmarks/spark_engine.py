@@ -1,6 +1,7 @@
-"""Spark as engine, on two cores of this machine: batches over many buckets and tables, beside what Spark does alone.
+"""Measures Tidelake on Spark, with two cores of this machine, in comparison with Spark alone.
 
-Run as a program it is one of these jobs. Contenders of a job take turns in one session.
+The jobs are batches for many buckets and tables, pipelines, reads and compactions. As a program this module runs one of
+these jobs. The contenders of a job take turns in one session.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tidelake.spark import procedures, read, register, sink
 from tidelake.spark.session import SETTINGS
 
 Turns = Mapping[str, list[tuple[float, float]]]
-"""By contender, of each turn: wall and CPU seconds."""
+"""By contender: wall seconds and CPU-seconds of each turn."""
 
 _READ: Final = "tidelake.spark.read"
 _FORMAT: Final = 'format("tidelake")'
@@ -46,7 +47,7 @@ _BATCH_ROWS: Final = 10_000
 _MADE_UP_BATCH: Final = 30_000  # rows
 _MADE_UP_PARTITIONS: Final = 4
 _TURNS: Final = 8
-_WARM_UP_TURNS: Final = 3  # the JVM compiles what runs often; a stream has as many batches in its first minute
+_WARM_UP_TURNS: Final = 3  # the JVM compiles its code; a stream has as many batches in its first minute
 
 
 def sections(plan: Plan) -> Iterator[PageSection]:
@@ -68,16 +69,17 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     ]
     yield PageSection(
         "Spark",
-        "PySpark on local[2], medians of five turns, after three that warm up the JVM; every fifth batch also "
-        "compacts. The session has the settings of `tidelake spark run`. CPU is that of the driver, the JVM and its "
-        "Python workers. Buckets: a batch of "
-        f"{_BATCH_ROWS:,} typed rows of eight columns. Pipeline: recorded Debezium lines to a committed table, "
-        "compared with Spark's from_json of before and after, written as Parquet; from Kafka the same records come "
-        "from a topic, read by `tidelake-kafka`, and the CPU time of the broker doesn't count. Reading: two million "
-        "rows of a compacted table, read and dropped, in four ways. tidelake.spark.read leaves its files to Spark's "
-        "own Parquet reader. The data source reads them. A source in Python generates its rows, which is the minimum "
-        "for any source in Python. And Spark's reader reads the same rows as Spark wrote them. Compaction: one job "
-        "compacts three overlapping runs of eight million rows each in eight buckets; and runs of twice as many rows.",
+        "PySpark on local[2], medians of five turns, after three turns that warm up the JVM; every fifth batch also "
+        "compacts. The session has the settings of `tidelake spark run`. CPU time is that of the driver, the JVM and "
+        "its Python workers. Buckets: a batch of "
+        f"{_BATCH_ROWS:,} typed rows of eight columns. Pipeline: recorded Debezium lines are written to a table, in "
+        "comparison with Spark's from_json of before and after, written as Parquet. From Kafka: `tidelake-kafka` reads "
+        "the same records from a topic, and the CPU time of the broker is not included. Reading: two million rows of a "
+        "compacted table are read and dropped, in four ways. With tidelake.spark.read, Spark's own Parquet reader "
+        'reads the files. With format("tidelake"), the data source reads them. A source in Python only generates rows, '
+        "which is the minimum for any source in Python. Spark's Parquet reader reads the same rows from files that "
+        "Spark wrote. Compaction: one job compacts three overlapping runs of eight million rows each in eight buckets, "
+        "and runs of twice as many rows.",
         ["", "seconds", "CPU-seconds"],
         lines,
         list(_goals(samples)),
@@ -193,11 +195,11 @@ def _many_tables(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any
 
 def _pipeline(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
     files = _change_log(arguments)
-    return _beside_spark_alone(spark, scratch, files, lambda: spark.read.text(files))
+    return _compared_with_spark_alone(spark, scratch, files, lambda: spark.read.text(files))
 
 
 def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
-    """The broker is no child of this process, so its CPU time doesn't count."""
+    """Measures the pipeline from Kafka. The broker is no child of this process, so its CPU time is not included."""
     files = _change_log(arguments)
     records = [record for path in ORDERS.files for record in recorded_lines(path)]
     broker = KafkaBroker(scratch / "kafka")
@@ -208,7 +210,7 @@ def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]
             broker.send(records, topic)
         options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
         options |= {"headers": ",".join(DebeziumJson.KEPT_HEADERS)}  # as `spark run` reads such records
-        return _beside_spark_alone(
+        return _compared_with_spark_alone(
             spark, scratch, files, lambda: spark.read.format("tidelake-kafka").options(**options).load()
         )
     finally:
@@ -225,10 +227,13 @@ def _change_log(arguments: Mapping[str, Any]) -> list[str]:
     return [str(path) for path in sorted(log.glob("*.jsonl"))[: 2 * passes]]
 
 
-def _beside_spark_alone(
+def _compared_with_spark_alone(
     spark: SparkSession, scratch: Path, files: Sequence[str], records: Callable[[], DataFrame]
 ) -> Turns:
-    """records: the same as in the files, as raw columns."""
+    """Compares the sink with Spark alone.
+
+    records: returns the records of the files, as raw columns.
+    """
     schema = ORDERS.schema
     columns = ", ".join(f"`{name}` string" for name in schema.names)
     key = schema.names[0]
@@ -253,7 +258,10 @@ def _beside_spark_alone(
 
 
 class _MadeUpRows(DataSource):
-    """What reading costs before a source reads anything. count: of rows in each partition."""
+    """A source that only generates rows, to measure the minimum cost of a source in Python.
+
+    Option `count`: number of rows in each partition.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -310,8 +318,10 @@ def _reading(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -
 
 
 def _compaction(run_rows: int) -> Callable[[SparkSession, Path, Mapping[str, Any]], Turns]:
-    """Beside one process that compacts a bucket at a time: with a thread for each core it would be as distributed. Of
-    two sizes, so that they tell what a job of Spark's costs, whatever it does.
+    """Returns a job that compares a compaction on Spark with one process.
+
+    The process compacts one bucket at a time; with one thread per core it would also use all cores. Two sizes of runs
+    show the fixed cost of a Spark job.
     """
 
     def job(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
@@ -331,7 +341,7 @@ def _compactions(spark: SparkSession, scratch: Path, run_rows: int) -> Turns:
     source = lake / "bench.db" / "written"
 
     def linked(name: str) -> str:
-        shutil.copytree(source, source.with_name(name), copy_function=os.link)  # nobody writes into a file again
+        shutil.copytree(source, source.with_name(name), copy_function=os.link)  # files are never modified
         return f"bench.{name}"
 
     names = {(who, turn): linked(f"{who}{turn}") for who in ("spark", "one", "two") for turn in range(_TURNS)}
@@ -362,7 +372,7 @@ _JOBS: Final[Mapping[str, Callable[[SparkSession, Path, Mapping[str, Any]], Turn
     "compaction of twice as many rows": _compaction(16_000_000),
 }
 _AT_MOST_S: Final = {"1,000 buckets": (TIDELAKE, 1), "10,000 buckets": (TIDELAKE, 4), "40 tables": (TIDELAKE, 3)}
-_RATIOS: Final = {  # job: contenders, how often the other's cost of wall (0) or CPU (1) seconds
+_RATIOS: Final = {  # job: two contenders, the target ratio of the second to the first, in wall (0) or CPU (1) seconds
     "pipeline": (TIDELAKE, "Spark alone", 1.5, 1),
     "pipeline from Kafka": (TIDELAKE, "Spark alone", 1.2, 1),
     "reading": (_READ, "Spark's Parquet", 1 / 1.6, 0),

@@ -1,4 +1,4 @@
-"""How long a person waits for the command line, and a program for the import."""
+"""Measures how long the command line and the import take to start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
             began = time.perf_counter()
             subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
             times_ms[name].append(1000 * (time.perf_counter() - began))
-    times_ms = {name: of_one[1:] for name, of_one in times_ms.items()}  # the first run wrote byte code
+    times_ms = {name: of_one[1:] for name, of_one in times_ms.items()}  # the first run compiled the modules
     lines = [
         [name, str(len(of_one)), *(f"{part:.0f}" for part in (min(of_one), statistics.median(of_one), max(of_one)))]
         for name, of_one in times_ms.items()

@@ -1,6 +1,6 @@
-"""Two hundred checkpoints of a compacting pipeline: whether reading stays as quick as it was in the beginning.
+"""Measures reads after two hundred checkpoints of a compacting pipeline: are they as fast as in the beginning?
 
-Run as a program it is the job: the pipeline first, then reads of the snapshots that it left.
+As a program this module runs the job: the pipeline first, then reads of its snapshots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.recorded_truth import differences
 
 _PASSES: Final = 20
 _FILES_PER_PASS: Final = 10
-_CHECKPOINT_BYTES: Final = 7_000_000  # of records: a file has a little more, so that it makes one checkpoint
+_CHECKPOINT_BYTES: Final = 7_000_000  # a file has a few bytes more, so that it causes one checkpoint
 _WINDOW: Final = 4
 _READS: Final = 3
 _DECAY_MAX: Final = 1.5
@@ -62,11 +62,11 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     decay = last["cpu_s_per_row"] / first["cpu_s_per_row"]
     what = f"read at checkpoint {last['checkpoint']} ≤ {_DECAY_MAX:g} × that at {first['checkpoint']}"
     about = (
-        f"The capture orders-100k {passes} times over into a table of four buckets that its writers compact, from "
-        f"*.jsonl.zst, with a checkpoint every {CHANGES // _FILES_PER_PASS:,} changes: {sample.rows:,} at "
-        f"{thousands(sample.rows_per_cpu_s)} per CPU-second, one run, {sample.peak_mib:.0f} MiB. Each checkpoint named "
-        "ends a pass, where the table holds the same rows. A read is of the whole table at one snapshot; its time the "
-        f"median of {_WINDOW} checkpoints up to the one named, each read {_READS} times."
+        f"The capture orders-100k, repeated {passes} times, is written to a table of four buckets that its writers "
+        f"compact, from *.jsonl.zst, with a checkpoint every {CHANGES // _FILES_PER_PASS:,} changes: {sample.rows:,} "
+        f"changes at {thousands(sample.rows_per_cpu_s)} per CPU-second, one run, {sample.peak_mib:.0f} MiB. Each given "
+        "checkpoint is the end of a pass, where the table has the same rows. A read is one of the whole table at one "
+        f"snapshot. Its time is the median of {_WINDOW} checkpoints up to the given one, each read {_READS} times."
     )
     yield PageSection(
         "Steady: many checkpoints",
@@ -90,20 +90,21 @@ def steady(folder: str, warehouse: str, passes: int) -> None:
     peak_mib = peak_memory_mib()
     if wrong := differences(ORDERS, table.scan().to_arrow()):
         raise AssertionError(f"the table differs from its source: {wrong[:3]}")
-    newest = {s.commit_identifier: s.id for s in table.snapshots()}  # of a checkpoint; it may have a COMPACT snapshot
-    _, *snapshot_ids = (newest[identifier] for identifier in sorted(newest))  # the first took the table over
+    # The newest snapshot of each checkpoint (there may be a COMPACT snapshot, too). The first is that of the new epoch.
+    newest = {s.commit_identifier: s.id for s in table.snapshots()}
+    _, *snapshot_ids = (newest[identifier] for identifier in sorted(newest))
     ends = [round(len(snapshot_ids) * share) for share in _shares(passes)]
     marks = [{"checkpoint": end, **_read(table, snapshot_ids[end - _WINDOW : end])} for end in ends]
     tell(passes * CHANGES, clock, peak_mib=peak_mib, marks=marks)
 
 
 def _shares(passes: int) -> list[float]:
-    """How much of the change log was read where a pass ended: the first tenth or pass, some between, the whole."""
+    """Returns shares of the change log that end with a pass: the first tenth or pass, some in between, the whole."""
     return [pass_ / passes for pass_ in sorted({max(1, passes * percent // 100) for percent in (10, 30, 50, 70, 100)})]
 
 
 def _read(table: tidelake.Table, snapshot_ids: Sequence[int]) -> Mapping[str, Any]:
-    """What the newest of these snapshots holds, and what reading them costs."""
+    """Returns facts about the newest of these snapshots, and the cost of reading all of them."""
     costs = []
     for snapshot_id in [*snapshot_ids] * _READS:
         clock = Clock()
@@ -121,7 +122,7 @@ def _read(table: tidelake.Table, snapshot_ids: Sequence[int]) -> Mapping[str, An
 
 
 def _runs(split: Split) -> set[tuple[int, int | str]]:
-    """Each file of level 0 is one, and each level above."""
+    """Returns the sorted runs of a split: each file of level 0, and each level above."""
     return {(split.bucket, file.level or file.file_name) for file in split.files}
 
 

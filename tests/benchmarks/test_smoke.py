@@ -1,4 +1,4 @@
-"""The benchmarks run, at a size at which their figures say nothing, and without peers."""
+"""The benchmarks run without errors, without peers, and with too few rows for meaningful figures."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def suites() -> Iterator[Any]:
-    """The quick one first. `make test-interop` takes a third of the others, every day another one."""
+    """Returns the quick suite first. `make test-interop` runs a third of the others, a different third each day."""
     for number, name in enumerate(sorted(SUITES, key=lambda name: name != IN_QUICK_RUNS)):
-        if name == "spark":  # six sessions, one after the other
+        if name == "spark":  # six sessions in sequence
             yield pytest.param(name, marks=[pytest.mark.needs("Spark"), pytest.mark.long, pytest.mark.timeout(900)])
         else:
             is_long = number > 0 and not is_of_the_day(number, 3)
@@ -41,7 +41,7 @@ def suites() -> Iterator[Any]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("suite", list(suites()))
-def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_suite_measures_and_prints_a_section(suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tmp_path / "found.json"
     less = ["--scale", "0.01", "--pairs", "1", "--peers", ""]
     assert main(["--only", suite, *less, "--data", f"{tmp_path}", "--json", f"{found}"]) == 0
@@ -50,7 +50,7 @@ def test_a_suite_measures_and_tells(suite: str, tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.startswith(f"## {section['title']}\n")
 
 
-def test_a_suite_that_fails_is_told_among_the_others(
+def test_a_failed_suite_is_reported_between_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(plan: Plan) -> Iterator[PageSection]:
@@ -66,7 +66,7 @@ def test_a_suite_that_fails_is_told_among_the_others(
     assert "the disk is gone" in reported
 
 
-def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
+def test_the_page_shows_each_target_and_its_measurement() -> None:
     targets = [Goal("a rate ≥ 2", "3", is_met=True), Goal("a peak ≤ 5", "7", is_met=False)]
     section = PageSection("Title", "About it.", ["", "runs"], [["ours", "7"]], targets)
     text = page([section], Plan(1.0, 7, Path("data"), Path("scratch"), None, frozenset()))
@@ -78,7 +78,7 @@ def test_the_page_tells_what_was_asked_for_and_what_was_found() -> None:
     )
 
 
-def test_sections_that_were_measured_apart_take_the_place_of_the_former_ones_and_say_so() -> None:
+def test_sections_measured_separately_replace_older_ones_and_are_marked() -> None:
     plan = Plan(1.0, 7, Path("data"), Path("scratch"), None, frozenset())
     before = page([PageSection(title, "Old.", [], []) for title in ("One", "Two", "Three")], plan)
     after = with_sections(before, [PageSection(title, "New.", [], []) for title in ("Two", "Four")], plan)
@@ -88,18 +88,18 @@ def test_sections_that_were_measured_apart_take_the_place_of_the_former_ones_and
         ("Three", "Old"),
         ("Four", "New"),
     ]
-    assert after.count("Measured apart from the rest of this page on ") == 2
+    assert after.count("Measured separately from the rest of this page on ") == 2
     assert after.partition("## One")[0] == before.partition("## One")[0]
 
 
-def test_a_share_of_the_published_size_is_no_figure_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scaled_down_run_cannot_write_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "help", "--scale", "0.1", "--page"])
     assert "leave --scale out" in capsys.readouterr().err
 
 
 def test_kafka_is_measured_after_the_folder_and_its_figure_is_in_the_readme() -> None:
-    """A reader who has a broker must not take the folder's for what to expect."""
+    """A reader who uses a broker must not mistake the folder's figure for that of Kafka."""
     suites = list(SUITES)
     assert suites.index("kafka") == suites.index("ingest") + 1
     reported = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("**How fast.**")[2]

@@ -1,4 +1,4 @@
-"""The costs of a driver are those of its real steps, and what is computed from them is in proportion."""
+"""The costs of a driver come from its real steps, and the computed costs are proportional to them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tests.benchmarks.spark_costs import COMMIT, FACTS, PLAN, UNPACK, Costs, Sha
 SHAPE = Shape(buckets=6, map_tasks=2, write_tasks=2, levels=2)
 
 
-def test_every_step_of_the_driver_is_run_and_told() -> None:
+def test_every_step_of_the_driver_is_measured_and_reported() -> None:
     costs = measured(SHAPE)
     assert costs.cpu_s.keys() == {FACTS, PLAN, UNPACK, COMMIT}
     assert min(costs.facts_bytes, costs.plan_bytes, costs.message_bytes, costs.metadata_bytes) > 0
     assert len(list(tables(costs, costs))) > len(costs.cpu_s)
 
 
-def test_a_larger_batch_is_computed_by_what_each_step_grows_with() -> None:
+def test_the_cost_of_a_larger_batch_is_extrapolated_per_step() -> None:
     small = Costs(SHAPE, {FACTS: 1.0, PLAN: 1.0, UNPACK: 1.0, COMMIT: 1.0}, 100, 100, 100, 1, 100)
     large = computed(small, replace(SHAPE, buckets=12, map_tasks=6))
     assert large.cpu_s == pytest.approx({FACTS: 6.0, PLAN: 2.0, UNPACK: 2.0, COMMIT: 2.0})
     assert (large.facts_bytes, large.plan_bytes, large.message_bytes, large.metadata_bytes) == (600, 200, 200, 200)
 
 
-def test_a_map_task_makes_a_blob_a_shuffle_partition_for_every_16_mib() -> None:
+def test_a_map_task_makes_one_blob_per_shuffle_partition_and_16_mib() -> None:
     shape = Shape(buckets=10, map_tasks=4, write_tasks=4)
     assert blobs_of(shape, 4 << 20) == (40, (4 << 20) // 40)
     assert blobs_of(shape, 4 * (17 << 20))[0] == 80

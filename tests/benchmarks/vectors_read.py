@@ -1,6 +1,6 @@
-"""The same rows read with and without deletion vectors: files as they are, and runs that are merged.
+"""Reads the same rows with deletion vectors (files without a merge), and without them (runs that are merged).
 
-Run as a program it is the job.
+As a program this module runs the job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.benchmarks.runs import TABLE, WARM_UP_TABLE
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, race_lines
 
 _WARM_UP_ROWS: Final = 1_000
-# what was compacted lies in runs of unlike sizes, and stays there
+# The compacted rows are in runs of different sizes, and are not compacted again.
 _OPTIONS: Final = {"bucket": "1", "num-sorted-run.compaction-trigger": "30", "commit.force-compact": "true"}
 _LAYOUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "merged when they are read": {},
@@ -35,9 +35,9 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         jobs[label] = ours("vectors_read", {"warehouse": warehouse, "input_rows": rows})
     samples = contest(jobs, plan.fewer_pairs)
     about = (
-        f"{rows:,} rows (`w5-base`, then `w5` of `tests/benchmarks/rows.py`), a quarter of them replaced later, "
-        "in one large run and what ten commits left above it. Planning, reading and making Arrow are in, batch by "
-        "batch. Rows per CPU-second are those that were written."
+        f"{rows:,} rows (`w5-base`, then `w5` of `tests/benchmarks/rows.py`). A quarter of them is replaced later. "
+        "The table has one large run, and the files of ten commits above it. The figures include planning, reading "
+        "and the conversion to Arrow, batch by batch. Rows per CPU-second are the written rows."
     )
     yield PageSection("Reading with deletion vectors", about, RACE_HEADER, race_lines("read", samples), (), samples)
 

@@ -1,6 +1,6 @@
-"""How long after it was sent a message is visible to who reads the table, at half of the load that the machine takes.
+"""Measures the time from sending a message until readers see its row, at half of the machine's maximum load.
 
-Run as a program it is the producer, or the pipeline until it gets a SIGTERM.
+As a program this module is the producer, or the pipeline, which runs until a SIGTERM.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from tests.support.kafka_broker import KafkaBroker
 
 INTERVALS_MS: Final = (500, 1_000, 10_000)
 _FACTOR: Final = 1.2
-_FULL_LOAD_S: Final = 10.0  # tell how much the machine takes
-_ALL_IT_CAN: Final = 0  # a rate
-_CHECKPOINTS: Final = 12  # that are looked at, of each interval
+_FULL_LOAD_S: Final = 10.0  # long enough to measure the maximum load
+_ALL_IT_CAN: Final = 0  # the rate "as fast as possible"
+_CHECKPOINTS: Final = 12  # evaluated checkpoints for each interval
 _WARM_UP_S: Final = 6.0
-_TICK_S: Final = 0.02  # the producer sends so often
-_TICK_MESSAGES_MAX: Final = 4_000  # they fit into one batch a partition
-_MADE: Final = 200_000  # messages, sent again and again
-_TIME: Final = 1_234_567_890_123  # stands where the time of sending will
+_TICK_S: Final = 0.02  # interval of the producer
+_TICK_MESSAGES_MAX: Final = 4_000  # they fit into one batch per partition
+_MADE: Final = 200_000  # different messages, which are sent repeatedly
+_TIME: Final = 1_234_567_890_123  # is replaced with the time of sending
 _TABLE: Final = "bench.orders"
 
 _Message: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 def sections(plan: Plan) -> Iterator[PageSection]:
-    # Its log in memory: on the table's disk a commit's fsync would wait for what the broker wrote, too.
+    # Its log is in memory: if it were on the table's disk, a commit's fsync would also wait for the broker's writes.
     memory = Path("/dev/shm")
     broker = KafkaBroker(Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else plan.scratch)))
     broker.start()
@@ -65,13 +65,13 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     for interval_ms, latencies_ms in found.items():
         median, p95, most = np.percentile(latencies_ms, [50, 95, 100]).tolist()
         lines.append([f"{interval_ms:,}", f"{len(latencies_ms):,}", *(f"{ms:,.0f}" for ms in (median, p95, most))])
-        text = f"checkpoints every {interval_ms:,} ms: 95 % of rows visible within {_FACTOR:g} × that"
+        text = f"checkpoints every {interval_ms:,} ms: 95 % of rows visible within {_FACTOR:g} × the interval"
         goals.append(Goal(text, f"{p95 / interval_ms:.2f} ×", p95 <= _FACTOR * interval_ms))
     about = (
-        f"{rate:,} messages a second, half of what the pipeline takes on this machine while a producer sends all that "
-        f"it can, into the table of the section above; broker (its log in memory) and producer are on this machine. "
-        f"A row is visible when the file of the first snapshot that holds it is there; what a follower takes to notice "
-        f"is told under Following. The first {_WARM_UP_S:g} s are left out."
+        f"{rate:,} messages per second into a table like that of the first section. This is half of the rate that the "
+        f"pipeline reaches on this machine while a producer sends as fast as it can. Broker (its log in memory) and "
+        f"producer run on this machine. A row is visible when the file of the first snapshot with this row exists. The "
+        f"section Following shows how long a follower takes to detect it. The first {_WARM_UP_S:g} s are left out."
     )
     header = ["ms between checkpoints", "rows", "ms until visible: median", "95 %", "slowest"]
     yield PageSection("Visible latency", about, header, lines, goals)
@@ -79,8 +79,10 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """A pipeline while messages are sent. began_ms, ended_ms: of sending.
-    commits: when the snapshot was there, and when each of its rows was sent. Epoch milliseconds.
+    """The commits of a pipeline while messages are sent. All times are epoch milliseconds.
+
+    began_ms, ended_ms: the times when sending began and ended.
+    commits: for each snapshot, the time of its creation, and the times when its rows were sent.
     """
 
     began_ms: float
@@ -89,7 +91,7 @@ class _Followed:
 
 
 def _half_load(plan: Plan, broker: KafkaBroker) -> int:
-    """Messages a second."""
+    """Returns half of the maximum rate, in messages per second."""
     full = _follow(plan, broker, 1_000, _ALL_IT_CAN, _WARM_UP_S + _FULL_LOAD_S * min(1.0, 4 * plan.scale))
     warm_ms = full.began_ms + 1000 * _WARM_UP_S
     first, *later = [(there, len(sent)) for there, sent in full.commits if warm_ms <= there <= full.ended_ms]
@@ -97,7 +99,7 @@ def _half_load(plan: Plan, broker: KafkaBroker) -> int:
 
 
 def _latencies_ms(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int) -> list[float]:
-    """Of each row of each commit, behind the warm-up."""
+    """Returns the latency of each row of each commit after the warm-up."""
     seconds = _WARM_UP_S + _CHECKPOINTS * interval_ms / 1000 * min(1.0, 4 * plan.scale)
     followed = _follow(plan, broker, interval_ms, rate, seconds)
     warm_ms = followed.began_ms + 1000 * _WARM_UP_S
@@ -112,11 +114,11 @@ def _follow(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int, second
     catalog.create_database("bench")
     table = catalog.create_table(_TABLE, COLUMNS, primary_key=["id"], options={"bucket": "4"})
     where = {"servers": broker.address, "topic": topic}
-    os.sync()  # or commits wait for the disk, which has yet to take what the broker got before
+    os.sync()  # otherwise commits would wait until the disk has written earlier data of the broker
     pipeline = _start({"role": "run", **where, "warehouse": str(warehouse), "interval_ms": interval_ms})
     try:
         snapshots = Path(table.location) / "snapshot"
-        while not list(snapshots.glob("snapshot-*")):  # it has taken the table over
+        while not list(snapshots.glob("snapshot-*")):  # until the pipeline owns the table
             if pipeline.poll() is not None:
                 raise JobFailed("the pipeline ended before anything was sent")
             time.sleep(0.05)
@@ -157,7 +159,7 @@ def run_pipeline(servers: str, topic: str, warehouse: str, interval_ms: int) -> 
 
 
 async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> None:
-    """Upserts of random keys; `score` is when a message was sent, in epoch milliseconds."""
+    """Sends upserts of random keys. `score` is the time of sending, in epoch milliseconds."""
     made = _messages()
     sent, began_s = 0, time.perf_counter()
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=1 << 20) as producer:
@@ -168,19 +170,20 @@ async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> 
                 batch, now = producer.create_batch(), str(int(time.time() * 1000)).encode()
                 for key, before, behind in islice(messages, due // PARTITIONS):
                     batch.append(key=key, value=b"%b%b%b" % (before, now, behind), timestamp=None)
-                if batch.record_count():  # sent before the next one is made: to make it is no latency of the pipeline's
+                if batch.record_count():  # sent before the next one is built, whose time is no latency of the pipeline
                     on_its_way.append(await producer.send_batch(batch, topic, partition=partition))
                     await asyncio.sleep(0)
             sent += due // PARTITIONS * PARTITIONS
-            # the broker's answers are waited for: what queued up here would be a latency of the producer's
+            # Wait for the broker's answers: a queue here would add latency of the producer.
             await asyncio.gather(*on_its_way)
             if rate != _ALL_IT_CAN:
                 await asyncio.sleep(_TICK_S)
 
 
 def _messages() -> list[Iterator[_Message]]:
-    """For ever, of each partition: key, what stands before the time a message is sent at, and what behind. Made
-    beforehand: a producer that makes them as it goes takes a core from what is measured.
+    """Returns an endless iterator for each partition: key, text before the time of sending, text after it.
+
+    The messages are built in advance. Otherwise the producer would use a core that the pipeline needs.
     """
     random, encode = np.random.default_rng(9), msgspec.json.Encoder().encode
     source = {"version": "2.5.0.Final", "connector": "mysql", "name": "s", "db": "shop", "table": "orders"}

@@ -70,7 +70,7 @@ def test_when_a_checkpoint_is_due(case: DueCase) -> None:
         pytest.param(1_000, 2_001, 3_001, id="after a pause the interval counts from the first record"),
     ],
 )
-def test_records_without_a_break_are_published_an_interval_after_the_last_checkpoint_began(
+def test_a_continuous_stream_is_published_one_interval_after_the_last_checkpoint_began(
     begun_ms: int, first_record_ms: int, due_at_ms: int
 ) -> None:
     subject = coordinator()
@@ -92,7 +92,7 @@ def checkpoint(
     return {committable.table: committable.position for committable in committables}
 
 
-def test_a_table_without_rows_is_left_alone_and_goes_on_later_where_it_ended() -> None:
+def test_a_table_without_rows_gets_no_snapshot_and_continues_its_position_later() -> None:
     subject = coordinator(a=at(0), b=at(0))
     subject.record_write(P0, 10, nbytes=1, now_ms=0)
     assert checkpoint(subject, "a") == {"a": at(10, start=0)}
@@ -118,17 +118,17 @@ def test_a_table_ahead_of_the_others_does_not_fall_back() -> None:
     assert checkpoint(subject, "a", "b") == {"a": at(50), "b": at(30, start=10)}
 
 
-def test_identifiers_go_on_above_the_largest_of_all_tables() -> None:
+def test_identifiers_continue_above_the_largest_of_all_tables() -> None:
     subject = coordinator(last_identifier=41)
     assert [subject.begin(now_ms=0), subject.identifier] == [42, 42]
 
 
-def test_a_name_that_a_batch_commit_used_up_is_refused() -> None:
+def test_a_pipeline_name_whose_identifiers_are_exhausted_is_refused() -> None:
     with pytest.raises(BadInput, match="another name"):
         coordinator(last_identifier=BATCH_COMMIT_IDENTIFIER)
 
 
-def test_a_partition_of_unknown_beginning_is_not_written() -> None:
+def test_a_partition_with_an_unknown_start_is_not_written() -> None:
     subject = coordinator()
     with pytest.raises(KeyError):
         subject.record_write(P1, 5, nbytes=1, now_ms=0)
@@ -137,7 +137,7 @@ def test_a_partition_of_unknown_beginning_is_not_written() -> None:
     assert checkpoint(subject, "a")["a"].ranges[P1] == OffsetRange(3, 5)
 
 
-def test_a_partition_found_again_keeps_its_place() -> None:
+def test_a_rediscovered_partition_keeps_its_position() -> None:
     subject = coordinator()
     subject.record_write(P0, 9, nbytes=1, now_ms=0)
     subject.add_partition(["a"], P0, 0)
@@ -155,7 +155,7 @@ def test_the_snapshot_names_checkpoint_position_and_epoch() -> None:
     assert epoch_of(stored.properties, "here") == EPOCH
 
 
-def test_many_checkpoints_make_an_unbroken_chain() -> None:
+def test_many_checkpoints_form_an_unbroken_chain() -> None:
     subject = coordinator(a=at(0), b=at(0))
     history: dict[str, list[tuple[int, SourcePosition]]] = {"a": [], "b": []}
     for round_ in range(1, 20):
@@ -168,7 +168,7 @@ def test_many_checkpoints_make_an_unbroken_chain() -> None:
     assert chain_breaks(history["a"]) == chain_breaks(history["b"]) == []
 
 
-def test_steps_out_of_order_are_illegal_and_change_nothing() -> None:
+def test_steps_out_of_order_raise_and_change_nothing() -> None:
     subject = coordinator()
     with pytest.raises(IllegalTransition):
         subject.prepared({"a": FILES}, IDENTITY)

@@ -1,4 +1,4 @@
-"""The epoch that a snapshot carries."""
+"""The epoch that a snapshot stores."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, Epoch, epoch_of, new_writ
 from storage.errors import CorruptFile, UnsupportedFeature
 
 
-def test_an_epoch_is_read_as_it_was_written() -> None:
+def test_a_written_epoch_is_read_back() -> None:
     epoch = Epoch(7, 'höst:1:"x"')
     assert epoch_of({EPOCH_PROPERTY: epoch.to_text()}, "here") == epoch
     assert epoch_of({}, "here") == NO_EPOCH
 
 
-def test_what_reaches_disk() -> None:
+def test_the_stored_form_is_fixed() -> None:
     assert Epoch(7, "host:1:ab").to_text() == '{"version":1,"number":7,"writer":"host:1:ab"}'
 
 
 @pytest.mark.parametrize("text", ["", "7", "{}", '{"version":1,"number":"x","writer":"w"}', '{"version":1,"number":1}'])
-def test_what_is_no_epoch_is_an_error_that_names_the_place(text: str) -> None:
+def test_an_invalid_epoch_raises_an_error_that_names_its_snapshot(text: str) -> None:
     with pytest.raises(CorruptFile, match="snapshot 9"):
         epoch_of({EPOCH_PROPERTY: text}, "snapshot 9")
 
 
-def test_a_version_of_another_release_is_not_taken_for_an_old_epoch() -> None:
+def test_an_unknown_version_is_not_read_as_an_old_epoch() -> None:
     with pytest.raises(UnsupportedFeature, match="which process is the newer one"):
         epoch_of({EPOCH_PROPERTY: '{"version":2}'}, "snapshot 9")
 

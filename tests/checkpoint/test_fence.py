@@ -1,4 +1,4 @@
-"""Who may commit, seen from the snapshots that came since we looked."""
+"""Which processes may commit, decided by the snapshots since the last look."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Case:
     [
         Case("our own", snapshot(11, OURS)),
         Case("what our position comes from", snapshot(10, Epoch(3, "old"))),
-        Case("somebody else's", snapshot(11, None, user="other")),
+        Case("another user's", snapshot(11, None, user="other")),
         Case("maintenance under our name", snapshot(11, None, identifier=BATCH_COMMIT_IDENTIFIER)),
         Case("a newer process", snapshot(11, Epoch(5, "new")), WriterFenced),
-        Case("one that started beside us and came first", snapshot(11, Epoch(4, "twin")), WriterFenced),
+        Case("a concurrent start that took over first", snapshot(11, Epoch(4, "twin")), WriterFenced),
         Case("an older process that committed while we looked", snapshot(11, Epoch(3, "old")), RecoveryOutdated),
         Case("a release without epochs", snapshot(11, None), RecoveryOutdated),
     ],
     ids=lambda case: case.id,
 )
-def test_what_stops_a_commit(case: Case) -> None:
+def test_the_fence_decides_by_newer_snapshots(case: Case) -> None:
     fence = EpochFence("shop.orders", "shop")
     fence.epoch, fence.known_id = OURS, 10
     if case.raises is None:
@@ -55,7 +55,7 @@ def test_what_stops_a_commit(case: Case) -> None:
             fence([snapshot(11, OURS), case.seen])
 
 
-def test_before_a_process_has_an_epoch_everything_passes() -> None:
+def test_commits_pass_the_fence_before_the_process_has_an_epoch() -> None:
     fence, newer = EpochFence("shop.orders", "shop"), snapshot(11, Epoch(5, "new"))
     fence([newer])
     fence.epoch = OURS
@@ -63,7 +63,7 @@ def test_before_a_process_has_an_epoch_everything_passes() -> None:
         fence([newer])
 
 
-def test_who_took_over_and_when_is_said() -> None:
+def test_the_fencing_error_names_the_new_process_and_the_time() -> None:
     fence = EpochFence("shop.orders", "shop")
     fence.epoch = OURS
     with pytest.raises(WriterFenced) as raised:

@@ -1,4 +1,4 @@
-"""The progress file's text."""
+"""The text of the progress file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRESS = IdleProgress(
 )
 
 
-def test_what_reaches_disk() -> None:
+def test_the_stored_form_is_fixed() -> None:
     assert PROGRESS.to_text() == (
         '{"version":1,"identifier":41,"epoch":3,'
         '"reached":{"version":1,"cluster":"c","topics":{"t":{"id":"id","end":[7],"read":[0]}}},'
@@ -33,19 +33,19 @@ def test_what_reaches_disk() -> None:
     )
 
 
-def test_it_is_read_as_it_was_written() -> None:
+def test_a_written_state_is_read_back() -> None:
     assert IdleProgress.from_text(PROGRESS.to_text().encode(), "here") == PROGRESS
 
 
-def test_what_an_older_release_wrote_is_read() -> None:
+def test_the_form_of_an_older_release_is_read() -> None:
     """It removed entries that were struck out."""
     text, _, active = PROGRESS.to_text().rpartition(',"struck":')
     assert active
     assert IdleProgress.from_text(f"{text}}}".encode(), "here") == replace(PROGRESS, active={})
 
 
-def test_any_part_of_it_is_an_error() -> None:
-    """A torn file is told from a whole one."""
+def test_a_truncated_file_raises() -> None:
+    """A torn file is distinguished from a complete one."""
     data = PROGRESS.to_text().encode()
     for length in range(len(data)):
         with pytest.raises(CorruptFile, match="here"):
@@ -56,28 +56,28 @@ def test_any_part_of_it_is_an_error() -> None:
     "text",
     ["[]", '{"version":1}', PROGRESS.to_text().replace("111", '"x"'), PROGRESS.to_text().replace("[7]", "[7,8]")],
 )
-def test_what_is_none_is_an_error(text: str) -> None:
+def test_invalid_content_raises(text: str) -> None:
     with pytest.raises(CorruptFile, match="here"):
         IdleProgress.from_text(text.encode(), "here")
 
 
-def test_another_version_is_an_error() -> None:
+def test_another_version_raises() -> None:
     with pytest.raises(UnsupportedFeature, match="progress version 2"):
         IdleProgress.from_text(b'{"version":2}', "here")
 
 
 @pytest.mark.parametrize(("created_ms", "is_meant"), [(111, True), (112, False), (None, False)])
-def test_an_entry_is_about_one_table_and_no_later_one_of_its_name(created_ms: int | None, is_meant: bool) -> None:
+def test_an_entry_does_not_apply_to_a_recreated_table(created_ms: int | None, is_meant: bool) -> None:
     assert (PROGRESS.entry("a.b", TableState(created_ms)) is not None) is is_meant
     assert PROGRESS.entry("a.new", TableState(created_ms)) == IdleTable()
 
 
 @pytest.mark.parametrize(("created_ms", "is_meant"), [(112, True), (113, False), (None, False)])
-def test_so_is_one_that_was_struck_out(created_ms: int | None, is_meant: bool) -> None:
+def test_a_removed_entry_does_not_apply_to_a_recreated_table(created_ms: int | None, is_meant: bool) -> None:
     assert (PROGRESS.active_entry("a.c", TableState(created_ms)) is not None) is is_meant
 
 
-def test_it_stays_small() -> None:
+def test_the_file_stays_small() -> None:
     ranges = {TopicPartition("shop.public.orders", n): OffsetRange(10**9 + n, 10**9 + n) for n in range(1_000)}
     routing = Routing.of("debezium-json", ["public.table"], ["*"])
     idle = IdleTable(1_795_196_040_376, 10**6, f"manifest-list-{'0' * 36}-0", routing)

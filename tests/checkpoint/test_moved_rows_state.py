@@ -1,4 +1,4 @@
-"""What a snapshot says of rows on their way is read as it was written, or refused."""
+"""The moved rows stored in a snapshot are read back, or refused."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from storage.errors import CorruptFile, UnsupportedFeature
         MovedRowsState("docs-0.arrow", 1, 2, 3, 4, {TopicPartition("t", 1): 5}),
     ],
 )
-def test_it_is_read_as_it_was_written(state: MovedRowsState) -> None:
+def test_a_written_state_is_read_back(state: MovedRowsState) -> None:
     assert moved_rows_of(state.to_properties(), "here") == state
 
 
-def test_a_snapshot_without_rows_on_their_way_says_nothing_of_them() -> None:
+def test_a_snapshot_without_moved_rows_has_no_property_for_them() -> None:
     assert MovedRowsState().to_properties() == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version":1,"file":"f"}', '{"version":1,"read_again":{"t":[1]}}'])
-def test_what_is_no_state_is_corrupt(text: str) -> None:
+def test_an_invalid_state_is_reported_as_corrupt(text: str) -> None:
     with pytest.raises(CorruptFile, match="snapshot-7"):
         moved_rows_of({MOVED_ROWS_PROPERTY: text}, "snapshot-7")
 

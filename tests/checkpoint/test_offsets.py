@@ -1,4 +1,4 @@
-"""Positions advance without gap or overlap, and a broken chain is seen."""
+"""Positions advance without gap or overlap, and a broken chain is detected."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def test_the_next_position_starts_where_the_last_one_ended() -> None:
     assert before.advanced_to({P0: 12, P1: 9}) == position((P0, 10, 12), (P1, 5, 9))
 
 
-def test_a_partition_without_news_stays_in_the_position() -> None:
+def test_a_partition_without_new_records_stays_in_the_position() -> None:
     assert position((P0, 0, 10), (P1, 0, 4)).advanced_to({P0: 12}) == position((P0, 10, 12), (P1, 4, 4))
 
 
-def test_records_read_again_after_a_restart_do_not_move_a_position_back() -> None:
+def test_records_reread_after_a_restart_do_not_move_the_position_back() -> None:
     assert position((P0, 0, 10)).advanced_to({P0: 7}) == position((P0, 10, 10))
 
 
-def test_partitions_of_other_tables_stay_out() -> None:
+def test_partitions_of_other_tables_are_not_in_the_position() -> None:
     assert position((P0, 0, 10)).advanced_to({P0: 11, P1: 3}) == position((P0, 10, 11))
 
 
-def test_a_new_partition_begins_where_its_reading_begins() -> None:
+def test_a_new_partition_starts_at_its_first_read_offset() -> None:
     grown = position((P0, 0, 10)).with_partitions({P1: 7, P0: 99})
     assert grown.advanced_to({P0: 10, P1: 20}) == position((P0, 10, 10), (P1, 7, 20))
 
 
 @pytest.mark.parametrize(("start", "end"), [(3, 2), (-1, 2)])
-def test_what_is_no_range_is_refused(start: int, end: int) -> None:
+def test_an_invalid_offset_range_is_refused(start: int, end: int) -> None:
     with pytest.raises(BadInput, match="orders-0"):
         position((P0, start, end))
 
 
-def test_ids_learnt_later_are_added_and_those_of_other_topics_left_out() -> None:
+def test_topic_ids_found_later_are_added_and_other_topics_are_ignored() -> None:
     known = position((P0, 0, 1), identity=SourceIdentity("c1", {"orders": "a"}))
     seen = known.with_identity(SourceIdentity("c1", {"orders": "a", "users": "b"}))
     assert seen.identity == SourceIdentity("c1", {"orders": "a"})
@@ -121,7 +121,7 @@ def test_both_snapshots_of_one_identifier_carry_the_same_position() -> None:
 @given(
     st.lists(st.dictionaries(st.integers(0, 4).map(lambda p: TopicPartition("t", p)), st.integers(0, 1000)), max_size=8)
 )
-def test_positions_that_advance_make_an_unbroken_chain(steps: list[dict[TopicPartition, int]]) -> None:
+def test_advancing_positions_form_an_unbroken_chain(steps: list[dict[TopicPartition, int]]) -> None:
     current = SourcePosition()
     history = [(0, current)]
     for identifier, reached in enumerate(steps, start=1):
@@ -130,5 +130,5 @@ def test_positions_that_advance_make_an_unbroken_chain(steps: list[dict[TopicPar
     assert chain_breaks(history) == []
 
 
-def test_what_one_side_does_not_know_can_not_differ() -> None:
+def test_identities_unknown_to_one_side_are_not_compared() -> None:
     assert identity_changes(SourceIdentity(None, {"a": "1"}), SourceIdentity("c", {"b": "2"})) == []

@@ -1,4 +1,4 @@
-"""A position beside the source as it is now."""
+"""A position compared with the current source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOUNDS = {P0: OffsetRange(3, 30), P1: OffsetRange(5, 5), U0: OffsetRange(0, 9)}
 class Case:
     id: str
     problems: tuple[ProblemKind, ...]
-    said: str = ""
+    message: str = ""
     identity: SourceIdentity = IDENTITY
     there: frozenset[TopicPartition] = frozenset(BOUNDS)
     bounds: dict[TopicPartition, OffsetRange] = field(default_factory=lambda: BOUNDS)
@@ -71,12 +71,12 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_what_is_found(case: Case) -> None:
+def test_position_problems_are_found(case: Case) -> None:
     found = compare_with_source("a", POSITION, SourceState(case.identity, case.there, case.bounds))
     assert tuple(problem.kind for problem in found) == case.problems
-    assert not found or case.said in found[0].text
+    assert not found or case.message in found[0].text
 
 
-def test_of_many_only_the_first_are_told() -> None:
+def test_a_long_list_is_shortened_to_its_first_items() -> None:
     assert first_few(f"p{n}" for n in range(3)) == "p0, p1, p2"
     assert first_few(f"p{n}" for n in range(9)) == "p0, p1, p2 and 6 more"

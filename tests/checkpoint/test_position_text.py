@@ -1,4 +1,4 @@
-"""Positions survive being written into a snapshot, stay short, and are never guessed from a broken text."""
+"""Positions are read back from snapshots, stay short, and are never guessed from a broken text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def histories(draw: st.DrawFn) -> list[SourcePosition]:
 
 @given(histories())
 @settings(deadline=None)
-def test_what_a_chain_and_a_start_find_does_not_depend_on_the_version(history: list[SourcePosition]) -> None:
+def test_the_chain_check_and_recovery_do_not_depend_on_the_text_version(history: list[SourcePosition]) -> None:
     def found(packed_from: int) -> object:
         texts = [position_to_text(position, packed_from) for position in history]
         seen = [
@@ -74,7 +74,7 @@ def test_what_a_chain_and_a_start_find_does_not_depend_on_the_version(history: l
     assert found(0) == found(sys.maxsize)
 
 
-def test_a_history_goes_on_from_the_older_version_to_the_newer() -> None:
+def test_a_history_may_change_from_the_older_to_the_newer_version() -> None:
     many = SourcePosition(ranges={TopicPartition(f"topic-{n}", 0): OffsetRange(n, n + 5) for n in range(100)})
     later = many.advanced_to({TopicPartition("topic-7", 0): 50})
     texts = [position_to_text(many, sys.maxsize), position_to_text(later)]
@@ -120,7 +120,7 @@ def test_a_thousand_partitions_stay_below_twenty_kilobytes() -> None:
     assert len(position_to_text(position)) < 11_000
 
 
-def test_partitions_at_rest_cost_no_second_number() -> None:
+def test_an_idle_partition_is_written_as_one_number() -> None:
     ends = [9_000_000_000 + n * 7_919 for n in range(1000)]
     resting = {TopicPartition("t", n): OffsetRange(end, end) for n, end in enumerate(ends)}
     assert len(position_to_text(SourcePosition(SourceIdentity("c"), resting), sys.maxsize)) < 11_200

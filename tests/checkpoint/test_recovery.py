@@ -1,4 +1,4 @@
-"""Where a pipeline stands in a table: its own snapshots decide, and what it left beside them may refuse."""
+"""Where a pipeline continues in a table: its own snapshots decide, and its progress file may lead to a refusal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_what_a_table_proves(case: Case) -> None:
+def test_snapshots_of_a_table_prove_its_position(case: Case) -> None:
     recovered = recover_table("a", case.table_state, case.progress, None)
     assert list(recovered.problems) == []
     assert recovered.position == case.position
@@ -124,7 +124,7 @@ class RefusedCase:
     id: str
     table_state: TableState
     problem: ProblemKind
-    said: str
+    message: str
     progress: IdleProgress = NONE
     routing: Routing | None = None
 
@@ -227,10 +227,10 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
     ],
     ids=lambda case: case.id,
 )
-def test_what_is_refused(case: RefusedCase) -> None:
+def test_unproven_positions_are_refused(case: RefusedCase) -> None:
     (problem,) = recover_table("a", case.table_state, case.progress, case.routing).problems
     assert problem.kind is case.problem
-    assert case.said in problem.text
+    assert case.message in problem.text
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_what_is_refused(case: RefusedCase) -> None:
         pytest.param(own(2, at((0, 20))), ProblemKind.CHAIN_BREAK, id="an overlap"),
     ],
 )
-def test_a_hole_that_somebody_accepted_is_none(newest: SnapshotSummary, problem: ProblemKind | None) -> None:
+def test_an_accepted_gap_is_not_reported_again(newest: SnapshotSummary, problem: ProblemKind | None) -> None:
     found = [problem.kind for problem in recover_table("a", table(newest, FIRST), NONE, None).problems]
     assert found == ([] if problem is None else [problem])
 
@@ -254,12 +254,12 @@ def test_a_hole_that_somebody_accepted_is_none(newest: SnapshotSummary, problem:
     [(["hole"], []), (["deleted by retention"], [ProblemKind.CHAIN_BREAK])],
     ids=["of the hole", "of another"],
 )
-def test_a_later_decision_covers_the_holes_it_was_about(found: Sequence[str], holes: Sequence[ProblemKind]) -> None:
+def test_a_later_decision_covers_the_earlier_gaps(found: Sequence[str], holes: Sequence[ProblemKind]) -> None:
     later = own(3, at((20, 20), accepted=RecoveryDecision("--accept-gap a", found)))
     assert [f.kind for f in recover_table("a", table(later, SECOND, FIRST), NONE, None).problems] == holes
 
 
-def test_the_snapshot_before_the_oldest_hole_is_found() -> None:
+def test_the_snapshot_before_the_oldest_gap_is_found() -> None:
     assert last_before_chain_break([own(4, at((25, 30))), own(3, at((20, 20))), SECOND, FIRST]) == FIRST
     assert last_before_chain_break([FIRST]) is None
 
@@ -271,23 +271,23 @@ def test_the_snapshot_before_the_oldest_hole_is_found() -> None:
         pytest.param(None, id="nothing to compare"),
     ],
 )
-def test_the_same_routing_passes(routing: Routing | None) -> None:
+def test_unchanged_routing_is_accepted(routing: Routing | None) -> None:
     table_state = table(own(9, at((0, 10)), **{ROUTING_PROPERTY: ORDERS.to_text()}))
     assert recover_table("a", table_state, NONE, routing).problems == []
 
 
-def test_a_snapshot_of_a_release_that_kept_no_routing_passes() -> None:
+def test_a_snapshot_of_an_older_release_without_routing_is_accepted() -> None:
     assert recover_table("a", table(own(9, at((0, 10)))), NONE, ORDERS).problems == []
 
 
-def test_progress_under_other_patterns_says_nothing_of_a_table_without_snapshots() -> None:
-    """A pattern that took nothing was mended: what it passed over is wanted."""
+def test_progress_under_other_patterns_is_ignored_for_a_table_without_snapshots() -> None:
+    """The user corrected a pattern that matched nothing, so the skipped records are wanted."""
     idle = IdleProgress(at((50, 50)), {"a": IdleTable(routing=ORDERS)})
     assert recover_table("a", MISSING_TABLE, idle, ORDERS).position == at((50, 50))
     assert recover_table("a", MISSING_TABLE, idle, Routing.of("debezium-json", ["orders*"], ["*"])).position == NOWHERE
 
 
-def test_expired_snapshots_are_not_bridged_into_other_patterns_in_silence() -> None:
+def test_expired_snapshots_are_not_silently_bridged_to_other_patterns() -> None:
     idle = IdleProgress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "list-9", ORDERS)})
     recovered = recover_table("a", table(earliest=10), idle, Routing.of("debezium-json", ["orders*"], ["*"]))
     assert ([f.kind for f in recovered.problems], recovered.position) == ([ProblemKind.ROUTING], at((50, 50)))
@@ -300,7 +300,7 @@ def test_progress_counts_only_for_topics_that_feed_the_table() -> None:
     assert recovered.position == at((20, 50))
 
 
-def test_progress_in_another_source_is_void() -> None:
+def test_progress_of_another_source_is_ignored() -> None:
     reached = SourcePosition(SourceIdentity("c2"), {P0: OffsetRange(50, 50)})
     idle = IdleProgress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
     assert recover_table("a", table(own(9, at((5, 20)))), idle, None).position == at((20, 20))
@@ -319,14 +319,14 @@ def test_progress_in_another_source_is_void() -> None:
         ),
     ],
 )
-def test_identifiers_and_epochs_go_on_above_all_that_were_used(
+def test_identifiers_and_epochs_continue_above_all_used_ones(
     table_state: TableState, known: IdleProgress, expected: tuple[int, int]
 ) -> None:
     recovered = recover_table("a", table_state, known, None)
     assert (recovered.identifier, recovered.epoch) == expected
 
 
-def test_how_far_a_table_was_that_is_struck_out_nobody_knows() -> None:
+def test_a_table_removed_from_the_progress_file_has_no_known_position() -> None:
     """`reached` is from before what is missing was written."""
     assert recover_table("a", table(earliest=10), active(9), None).lost is None
     assert recover_table("a", table(own(7, at((0, 1)))), active(9), None).lost is None

@@ -1,4 +1,6 @@
-"""What each option makes of a position. That they lead on is shown with a real broker (tests/integration)."""
+"""How each recovery option changes a position. tests/integration shows with a real broker that the pipeline then
+continues.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_beyond_a_gap(case: Case) -> None:
+def test_an_accepted_gap_moves_the_position_beyond_it(case: Case) -> None:
     recovered = RecoveredTable(case.position, lost=case.lost)
     problems = [PositionProblem("a", case.problem, "…", case.partitions)]
     assert offsets_past_gap(recovered, problems, case.source, frozenset(case.source.partitions)) == case.expected
@@ -101,21 +103,21 @@ def test_beyond_a_gap(case: Case) -> None:
         pytest.param(ProblemKind.EXPIRED, (), {P0: 40}, id="where nothing is proven, too"),
     ],
 )
-def test_rewound_to_offsets(
+def test_a_rewind_moves_the_position_to_the_given_offsets(
     problem: ProblemKind | None, partitions: tuple[TopicPartition, ...], expected: Mapping[TopicPartition, int]
 ) -> None:
     problems = [] if problem is None else [PositionProblem("a", problem, "…", frozenset(partitions))]
     assert rewound_offsets(RecoveredTable(at(20, 5)), problems, {P0: 40}) == expected
 
 
-def test_a_decision_joins_the_chain_where_nothing_changed() -> None:
+def test_a_recovery_decision_keeps_unaffected_partitions_in_the_chain() -> None:
     accepted = RecoveryDecision("--accept-gap a", ("hole",))
     found = decided_position(RecoveredTable(at(20, 5, start=2)), {P0: 30, P1: 5}, SOURCE, accepted)
     assert found.ranges == {P0: OffsetRange(30, 30), P1: OffsetRange(2, 5)}
     assert (found.identity, found.accepted) == (NOW, accepted)
 
 
-def test_a_way_out_is_offered_for_all_tables_or_for_none() -> None:
+def test_a_recovery_flag_is_offered_for_all_tables_or_for_none() -> None:
     hole = [PositionProblem("?", ProblemKind.CHAIN_BREAK, "…")]
     expired = [PositionProblem("?", ProblemKind.EXPIRED, "…")]
     folder = SourceState(NOW, [])

@@ -1,4 +1,4 @@
-"""Every (state, event) pair: what is in the table happens, what is not raises."""
+"""Every pair of state and event: transitions of the table happen, all others raise."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def name(value: CheckpointState | CheckpointEvent) -> str:
 
 
 @pytest.mark.parametrize(("state", "event"), ILLEGAL, ids=name)
-def test_an_event_that_is_not_in_the_table_is_illegal(state: CheckpointState, event: CheckpointEvent) -> None:
+def test_an_event_without_a_transition_raises(state: CheckpointState, event: CheckpointEvent) -> None:
     with pytest.raises(IllegalTransition) as raised:
         next_state(state, event)
     assert (raised.value.state, raised.value.event) == (state, event)
 
 
-def test_a_checkpoint_goes_round() -> None:
+def test_a_checkpoint_returns_to_its_first_state() -> None:
     state = CheckpointState.WRITING
     for event in (
         CheckpointEvent.BEGUN,
@@ -45,7 +45,7 @@ def test_every_state_but_the_last_two_can_fail() -> None:
     }
 
 
-def test_nothing_leads_out_of_closed_and_broken() -> None:
+def test_closed_and_broken_are_final_states() -> None:
     assert {
         after for (state, _), after in TRANSITIONS.items() if state in (CheckpointState.CLOSED, CheckpointState.BROKEN)
     } == {CheckpointState.BROKEN}

@@ -1,4 +1,4 @@
-"""Data files that exist on paper only: for pickers and plans, which open none."""
+"""Metadata of data files that do not exist, for pickers and plans, which open no file."""
 
 from __future__ import annotations
 

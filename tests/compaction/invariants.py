@@ -1,4 +1,4 @@
-"""What must hold of a bucket's files whatever was done to them. Reads every file."""
+"""Invariants of a bucket's files that hold after every operation. The check reads every file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:
 
 
 def check_tree(context: TableContext) -> dict[BucketKey, Levels]:
-    """The levels of every bucket. Fails when runs overlap, or when metadata tell other than the files."""
+    """Returns the levels of every bucket. Fails if runs overlap, or if metadata contradict the files."""
     key_types = [field.type for field in context.schema.key_fields]
     trees = {}
     for key, files in live_files(context).items():

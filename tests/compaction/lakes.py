@@ -1,4 +1,4 @@
-"""Small tables whose level 0 and small files wait for a compaction job."""
+"""Small tables with level-0 files and small files for a compaction job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a table, its changelog tells it: folded up to a snapshot that carries one, it is the table."""
+"""After any history of a table, the changes up to a snapshot with a changelog add up to the table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STEPS: Final = st.lists(
 @pytest.mark.exhaustive(kept=6)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
-def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:
+def test_applying_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:
     reported = 0
 
     @settings(max_examples=examples(6))  # 36 tables of them
@@ -80,9 +80,9 @@ def test_folding_the_changelog_gives_the_table(engine: Engine, producer: str) ->
             else:
                 write(table, rows, count, write_only=what == "leave to a job")
         table.compact(full=True)
-        told_now = check_changelog(table)
-        assert told_now or table.scan().to_arrow().num_rows == 0
-        reported += told_now
+        reported_now = check_changelog(table)
+        assert reported_now or table.scan().to_arrow().num_rows == 0
+        reported += reported_now
         assert verify(table.context) == []
 
     check()

@@ -69,7 +69,7 @@ def changelog_files(table: tidelake.Table) -> list[ManifestEntry]:
 
 
 @pytest.mark.parametrize("producer", BOTH)
-def test_a_changelog_tells_what_readers_see_change(producer: dict[str, str]) -> None:
+def test_a_changelog_contains_the_changes_that_readers_see(producer: dict[str, str]) -> None:
     """The worked example of the format's description."""
     table = new_table(producer)
     write(
@@ -113,7 +113,7 @@ def test_a_changelog_tells_what_readers_see_change(producer: dict[str, str]) -> 
         ),
     ],
 )
-def test_rows_are_those_that_the_engine_merged(
+def test_changelog_rows_are_the_merged_rows(
     producer: dict[str, str], engine: dict[str, str], rows: list[list[Any]], expected: list[list[Row]]
 ) -> None:
     table = new_table(producer | engine)
@@ -122,13 +122,13 @@ def test_rows_are_those_that_the_engine_merged(
 
 
 @pytest.mark.parametrize("producer", BOTH)
-def test_an_update_that_changed_nothing_is_none_where_rows_are_deduplicated(producer: dict[str, str]) -> None:
+def test_row_deduplicate_omits_updates_without_effect(producer: dict[str, str]) -> None:
     table = new_table(producer | {"changelog-producer.row-deduplicate": "true"})
     write(table, [(INSERT, 1, 10), (INSERT, 2, 20)], [(INSERT, 1, 10), (INSERT, 2, 21)])
     assert changes(table)[1:] == [[(UPDATE_BEFORE, 2, 20), (UPDATE_AFTER, 2, 21)]]
 
 
-def test_commits_that_are_compacted_together_are_one_change() -> None:
+def test_commits_compacted_together_give_one_change() -> None:
     table = new_table(FULL | {"write-only": "true"})
     write(table, [(INSERT, 1, 10), (INSERT, 2, 1)], [(INSERT, 1, 11)], [(DELETE, 2, 1)])
     assert changes(table) == []
@@ -177,8 +177,8 @@ def test_a_job_makes_the_changelog_that_a_write_only_writer_left_to_it(producer:
     ]
 
 
-def test_a_bucket_that_is_due_tells_its_changes_while_another_keeps_its_own() -> None:
-    """A job without `full`: a follower has what lies on the highest level, not yet what lies below it."""
+def test_only_a_due_bucket_emits_its_changelog() -> None:
+    """A job without `full`: a follower has the rows of the highest level, but not yet those of lower levels."""
     table = new_table(FULL | {"bucket": "2", "write-only": "true", "num-sorted-run.compaction-trigger": "3"})
     write(table, [(INSERT, k, 0) for k in range(8)])
     table.compact(full=True)
@@ -196,7 +196,7 @@ def test_a_bucket_that_is_due_tells_its_changes_while_another_keeps_its_own() ->
     assert check_changelog(table) == 3
 
 
-def test_an_overwrite_makes_no_changelog_and_what_follows_goes_on_from_it() -> None:
+def test_an_overwrite_makes_no_changelog_and_later_changes_build_on_it() -> None:
     table = new_table(FULL)
     write(table, [(INSERT, 1, 10), (INSERT, 2, 20)])
     with table.writer(overwrite=True) as writer:
@@ -207,13 +207,13 @@ def test_an_overwrite_makes_no_changelog_and_what_follows_goes_on_from_it() -> N
     assert changes(table)[-1] == [(UPDATE_BEFORE, 1, 100), (UPDATE_AFTER, 1, 101)]
 
 
-def test_a_row_that_came_first_is_told_and_no_later_one() -> None:
+def test_first_row_emits_only_the_first_row_of_a_key() -> None:
     table = new_table(LOOKUP | {"merge-engine": "first-row"})
     write(table, [(INSERT, 1, 10)], [(INSERT, 1, 11), (INSERT, 2, 20)], [(INSERT, 2, 21)])
     assert changes(table) == [[(INSERT, 1, 10)], [(INSERT, 2, 20)]]
 
 
-def test_commits_that_do_not_wait_for_lookups_have_their_changes_told_later() -> None:
+def test_without_lookup_wait_changes_are_emitted_later() -> None:
     table = new_table(LOOKUP | {"lookup-wait": "false"})
     with table.writer() as writer:
         for identifier in range(1, 6):
@@ -228,7 +228,7 @@ def test_commits_that_do_not_wait_for_lookups_have_their_changes_told_later() ->
     assert rows == {1: 5} == seen(table)
 
 
-def test_rows_that_a_dead_writer_left_on_level_0_are_looked_up_by_the_next_one() -> None:
+def test_level_0_rows_of_a_crashed_writer_are_looked_up_by_the_next_one() -> None:
     """It died between its rows and their compaction. The next one writes to another bucket, or nothing at all."""
     table = new_table(LOOKUP)
     write(table, [(INSERT, 1, 10)])
@@ -242,8 +242,8 @@ def test_rows_that_a_dead_writer_left_on_level_0_are_looked_up_by_the_next_one()
     assert changes(table)[1:] == [[(UPDATE_BEFORE, 1, 10), (UPDATE_AFTER, 1, 11)]]
 
 
-def test_what_expired_is_not_told_to_have_been_there() -> None:
-    """`record-level.expire-time`: a row that has expired is gone, for a lookup too."""
+def test_an_expired_row_is_not_reported_as_a_previous_row() -> None:
+    """`record-level.expire-time`: an expired row does not exist, for a lookup too."""
     table = new_table(LOOKUP | {"record-level.expire-time": "1 h", "record-level.time-field": "v", "num-levels": "3"})
     write(table, [(INSERT, 1, 0), (INSERT, 2, 4_000_000_000)])
     write(table, [(INSERT, 1, 4_000_000_001), (INSERT, 2, 4_000_000_001)])
@@ -251,11 +251,11 @@ def test_what_expired_is_not_told_to_have_been_there() -> None:
     assert (UPDATE_BEFORE, 2, 4_000_000_000) in changes(table)[-1]
 
 
-def test_a_new_writer_decodes_the_row_groups_into_which_its_keys_fall_and_no_others(
+def test_a_new_writer_decodes_only_the_row_groups_that_contain_its_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_parts, "PART_ROWS", 1_000)
-    monkeypatch.setattr("storage.files.writer._LOOKUP_ROWS", 1_000)
+    monkeypatch.setattr("storage.files.writer.LOOKUP_ROWS", 1_000)
     table = new_table(LOOKUP)
     write(table, [(INSERT, k, 0) for k in range(0, 20_000, 2)])
     table.compact(full=True)
@@ -304,7 +304,7 @@ def test_a_job_leaves_no_lookup_files(monkeypatch: pytest.MonkeyPatch, tmp_path:
 # ---------------------------------------------------------------- files
 
 
-def test_changelog_files_look_as_options_say() -> None:
+def test_changelog_files_follow_their_options() -> None:
     table = new_table(
         FULL
         | {
@@ -330,7 +330,7 @@ def test_changelog_files_have_the_format_of_data_files_of_their_level() -> None:
     assert [entry.file.file_name.rpartition(".")[2] for entry in changelog_files(table)] == ["orc"]
 
 
-def test_a_file_that_is_only_raised_is_read_for_its_changes() -> None:
+def test_an_upgraded_file_is_read_for_its_changes() -> None:
     table = new_table(FULL | {"write-only": "true"})
     write(table, [(INSERT, 1, 10), (INSERT, 2, 20)])
     (written,) = table.scan().splits()

@@ -1,4 +1,6 @@
-"""Tables that are compacted while they are written hold what a dict holds, in files that keep the rules of the tree."""
+"""Tables that are compacted while they are written hold the same rows as a dict, in files that keep the invariants of
+the tree.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ import tidelake
 from storage.files import writer as file_writer
 from storage.format import KIND_COLUMN, RowKind
 from storage.merge import sections
+from storage.write.memory_budget import MemoryBudget
 from tests.compaction.invariants import check_tree
 from tests.support.levels import examples
 
@@ -130,7 +133,7 @@ class Played:
             for identifier, commit in enumerate(played, 1):
                 for flush in commit.flushes:
                     self._write(writer, flush)
-                    writer._writer._memory.limit_bytes = 1  # the next write flushes this one
+                    self.memory.limit_bytes = 1  # the next write flushes this one
                 writer.commit(identifier)
                 if commit.ending == "reopen":
                     writer.close()
@@ -144,7 +147,8 @@ class Played:
         self.check()
 
     def _writer(self) -> tidelake.Writer:
-        return self.catalog.table("db.t").writer(commit_user="u")
+        self.memory = MemoryBudget(1 << 28)
+        return self.catalog.table("db.t").writer(commit_user="u", memory=self.memory)
 
     def _write(self, writer: tidelake.Writer, flush: list[tuple[int, int | None, bool]]) -> None:
         written: list[Row] = []
@@ -189,7 +193,7 @@ def play(engine: Engine, options: dict[str, str], played: list[Commit], spills: 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 @settings(max_examples=examples(6), deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())
-def test_rows_are_as_in_a_dict_and_files_keep_the_rules(
+def test_rows_match_a_dict_and_files_keep_the_invariants(
     engine: Engine, options: dict[str, str], played: list[Commit], spills: bool
 ) -> None:
     play(engine, options, played, spills)
@@ -200,7 +204,7 @@ def test_rows_are_as_in_a_dict_and_files_keep_the_rules(
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 @settings(max_examples=150, deadline=None)
 @given(options=tree_options, played=commits, spills=st.booleans())
-def test_for_long_rows_are_as_in_a_dict_and_files_keep_the_rules(
+def test_rows_match_a_dict_and_files_keep_the_invariants_in_long_runs(
     engine: Engine, options: dict[str, str], played: list[Commit], spills: bool
 ) -> None:
     play(engine, options, played, spills)

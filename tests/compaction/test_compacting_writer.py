@@ -1,4 +1,4 @@
-"""When a writer compacts, when it waits, and what becomes of a compaction that nobody can use."""
+"""When a writer compacts, when it waits, and what happens to the result of a useless compaction."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from storage.manifests.snapshot_files import delta_entries
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.compactor import Compactor, RestoredBucket
+from storage.write.memory_budget import MemoryBudget, MemoryOwner
 from storage.write.table_writer import TableWriter
 from tests.compaction.invariants import check_tree
 from tests.support.faulty_file_io import Fault, FaultyFileIO
@@ -58,13 +59,31 @@ class GatedScheduler(CompactionScheduler):
         return task
 
 
+class CountingBudget(MemoryBudget):
+    """A memory budget that knows how many buckets are open."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 28)
+        self.owners = set[MemoryOwner]()
+
+    def register(self, holder: MemoryOwner) -> None:
+        super().register(holder)
+        self.owners.add(holder)
+
+    def unregister(self, holder: MemoryOwner) -> None:
+        super().unregister(holder)
+        self.owners.discard(holder)
+
+
 class Streaming:
     """A writer of a table with one bucket, and its commits."""
 
     def __init__(self, context: TableContext, scheduler: CompactionScheduler | None = None) -> None:
         self.context = context
         self.scheduler = scheduler or CompactionScheduler(1)
-        self.writer = TableWriter(context, compactor_factory=compact_manager_factory(self.scheduler))
+        self.memory = CountingBudget()
+        factory = compact_manager_factory(self.scheduler)
+        self.writer = TableWriter(context, memory=self.memory, compactor_factory=factory)
         self.committer = TableCommit(context, "etl", on_lost_compaction=self.writer.restart_compaction)
         self.identifier = 0
 
@@ -166,7 +185,7 @@ def test_a_result_joins_the_commit_after_its_compaction(tmp_path: Path) -> None:
         pytest.param({"force-lookup": "true", "write-only": "true"}, ["1", "2", "3", "4"], id="write-only says more"),
     ],
 )
-def test_which_commits_compact(tmp_path: Path, options: dict[str, str], expected: list[str]) -> None:
+def test_options_decide_which_commits_compact(tmp_path: Path, options: dict[str, str], expected: list[str]) -> None:
     table = make_table(tmp_path, options)
     Streaming(table.context).put(1, 4)
     assert kinds(table) == expected
@@ -174,7 +193,7 @@ def test_which_commits_compact(tmp_path: Path, options: dict[str, str], expected
     assert stored(table) == in_snapshots(table)
 
 
-def test_a_one_off_commit_waits_for_what_it_made_due(tmp_path: Path) -> None:
+def test_a_one_off_commit_waits_for_the_compaction_it_triggered(tmp_path: Path) -> None:
     """No later one of this writer may come that could take the result."""
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2"})
     for number in range(3):
@@ -185,7 +204,7 @@ def test_a_one_off_commit_waits_for_what_it_made_due(tmp_path: Path) -> None:
     check_rows(table, 2)
 
 
-def test_buckets_that_an_earlier_writer_left_are_compacted_in_full_too(tmp_path: Path) -> None:
+def test_a_full_compaction_includes_buckets_of_earlier_writers(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"full-compaction.delta-commits": "3"})
     Streaming(table.context).put(1, 2)
     again = Streaming(table.context)
@@ -195,7 +214,7 @@ def test_buckets_that_an_earlier_writer_left_are_compacted_in_full_too(tmp_path:
     check_rows(table, 2)
 
 
-def test_a_full_compaction_follows_the_one_that_runs(tmp_path: Path) -> None:
+def test_a_full_compaction_starts_after_the_running_one(tmp_path: Path) -> None:
     table, scheduler = make_table(tmp_path, {"full-compaction.delta-commits": "7"}), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 6)
@@ -209,18 +228,18 @@ def test_a_full_compaction_follows_the_one_that_runs(tmp_path: Path) -> None:
     assert stored(table) == in_snapshots(table)
 
 
-def test_writing_waits_when_too_many_runs_pile_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_writing_waits_when_too_many_runs_accumulate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "3"}
     table, scheduler = make_table(tmp_path, options), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 4)  # four runs are one too many: the next flush must wait
     order = []
 
-    def go_on() -> None:
+    def continue_writing() -> None:
         streaming.put(5, 5)
         order.append("written")
 
-    writing = threading.Thread(target=go_on)
+    writing = threading.Thread(target=continue_writing)
     with caplog.at_level(logging.INFO):
         writing.start()
         order.append("compacted")
@@ -237,18 +256,18 @@ def test_a_bucket_is_closed_when_its_compaction_is_committed(tmp_path: Path) -> 
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 5)
     streaming.commit(6)
-    assert len(streaming.writer._buckets) == 1
+    assert len(streaming.memory.owners) == 1
     scheduler.gate.set()
     scheduler.submit("other", lambda _: None).result()
     streaming.commit(7)
     streaming.commit(8)
-    assert not streaming.writer._buckets
+    assert not streaming.memory.owners
     streaming.put(9, 9)
     assert kinds(table) == ["1", "2", "3", "4", "5", "6", "7", "7c", "8", "9"]
     check_rows(table, 9)
 
 
-def test_writers_and_jobs_log_what_they_compacted_alike(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_writers_and_jobs_log_compactions_in_the_same_form(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
     with caplog.at_level(logging.INFO):
         Streaming(table.context).put(1, 4)
@@ -263,14 +282,14 @@ def test_writers_and_jobs_log_what_they_compacted_alike(tmp_path: Path, caplog: 
 # ---------------------------------------------------------------- what is thrown away
 
 
-def test_a_compaction_that_lost_its_race_is_thrown_away_and_writing_goes_on(
+def test_a_compaction_that_lost_a_race_is_discarded_and_writing_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
     streaming = Streaming(table.context)
     streaming.put(1, 2)
     streaming.write(3)
-    streaming.commit(3, between=lambda: table.compact(full=True))  # somebody else compacts the same files
+    streaming.commit(3, between=lambda: table.compact(full=True))  # another process compacts the same files
     assert kinds(table) == ["1", "2", "*c", "3"]
     check_rows(table, 3)
     assert stored(table) == in_snapshots(table)
@@ -280,7 +299,7 @@ def test_a_compaction_that_lost_its_race_is_thrown_away_and_writing_goes_on(
     check_rows(table, 6)
 
 
-def test_files_that_others_compacted_and_that_expired_are_no_reason_to_fail(
+def test_files_compacted_by_others_and_expired_cause_no_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true"})
@@ -296,7 +315,7 @@ def test_files_that_others_compacted_and_that_expired_are_no_reason_to_fail(
     assert stored(table) <= in_snapshots(table)
 
 
-def test_a_file_that_is_missing_for_no_good_reason_fails_the_writer(tmp_path: Path) -> None:
+def test_a_file_missing_without_a_known_reason_fails_the_writer(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
     streaming = Streaming(table.context)
     streaming.put(1, 1)
@@ -307,7 +326,7 @@ def test_a_file_that_is_missing_for_no_good_reason_fails_the_writer(tmp_path: Pa
         streaming.commit(2)
 
 
-def test_a_replayed_commit_forgets_its_files_and_compaction_goes_on(tmp_path: Path) -> None:
+def test_a_replayed_commit_drops_its_files_and_compaction_continues(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
     Streaming(table.context).put(1, 3)
     again = Streaming(table.context)
@@ -319,7 +338,7 @@ def test_a_replayed_commit_forgets_its_files_and_compaction_goes_on(tmp_path: Pa
 
 
 @pytest.mark.parametrize("state", ["waits", "has ended", "is taken"])
-def test_aborting_leaves_nothing_of_a_compaction(tmp_path: Path, state: str) -> None:
+def test_aborting_deletes_all_files_of_a_compaction(tmp_path: Path, state: str) -> None:
     table, scheduler = make_table(tmp_path), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 5)
@@ -328,15 +347,15 @@ def test_aborting_leaves_nothing_of_a_compaction(tmp_path: Path, state: str) -> 
         scheduler.submit("other", lambda _: None).result()
     if state == "is taken":
         streaming.write(6)
-        next(iter(streaming.writer._buckets.values())).flush_memory()
-        streaming.writer._memory.limit_bytes = 1
+        streaming.memory.limit_bytes = 1
+        streaming.memory.rebalance()
         streaming.write(7)
     streaming.writer.abort()
     assert stored(table) == in_snapshots(table)
     check_rows(table, 5)
 
 
-def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_for(tmp_path: Path) -> None:
+def test_cancelling_compactions_releases_a_commit_that_waits_for_one(tmp_path: Path) -> None:
     table, scheduler = make_table(tmp_path, {"commit.force-compact": "true"}), GatedScheduler()
     streaming = Streaming(table.context, scheduler)
     streaming.put(1, 4)
@@ -351,10 +370,10 @@ def test_whoever_is_in_a_hurry_commits_without_the_compaction_that_was_waited_fo
     assert stored(table) == in_snapshots(table)
 
 
-def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_path: Path) -> None:
+def test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened(tmp_path: Path) -> None:
     Streaming(make_table(tmp_path).context, GatedScheduler()).put(1, 4)
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
-    compactor_factory = compact_manager_factory(GatedScheduler())  # whoever waits for these, waits for ever
+    compactor_factory = compact_manager_factory(GatedScheduler())  # a caller that waits for these never returns
 
     def hurried(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> Compactor | None:
         compactor = compactor_factory(context, key, bucket)
@@ -369,7 +388,7 @@ def test_a_bucket_that_was_being_opened_meanwhile_hears_of_the_hurry_too(tmp_pat
     writer.abort()
 
 
-def test_a_compaction_that_failed_fails_the_writer_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_compaction_fails_the_writer_and_leaves_no_files(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"num-sorted-run.compaction-trigger": "2", "commit.force-compact": "true"})
     io = FaultyFileIO(table.context.io)
     streaming = Streaming(replace(table.context, io=io))
@@ -386,7 +405,7 @@ def test_a_compaction_that_failed_fails_the_writer_and_leaves_nothing(tmp_path: 
     check_rows(table, 1)
 
 
-def test_files_of_a_newer_schema_are_left_to_a_writer_that_knows_their_columns(tmp_path: Path) -> None:
+def test_files_of_a_newer_schema_are_not_compacted_by_an_older_writer(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"sequence.field": "v", "num-sorted-run.compaction-trigger": "2"})
     catalog = tidelake.open_catalog(str(tmp_path))
     old = Streaming(table.context)
@@ -405,10 +424,10 @@ def test_files_of_a_newer_schema_are_left_to_a_writer_that_knows_their_columns(t
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER], ids=["not done", "done and not told"])
-def test_a_crash_at_any_call_of_a_commit_with_compaction_leaves_the_old_rows_or_the_new_ones(
+def test_a_crash_in_any_call_of_a_compacting_commit_leaves_the_old_or_the_new_rows(
     tmp_path: Path, fault: Fault
 ) -> None:
-    """The next writer commits the same again, and goes on compacting."""
+    """The next writer repeats the commit, and continues to compact."""
     options = {"num-sorted-run.compaction-trigger": "3", "commit.force-compact": "true", "commit.max-retries": "0"}
     Streaming(make_table(tmp_path / "before", options).context).put(1, 2)
 

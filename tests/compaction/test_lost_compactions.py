@@ -1,13 +1,14 @@
-"""A commit whose compaction was lost, to others or in a crash: its rows are seen, and told, all the same.
+"""A commit whose compaction was lost, in a race or in a crash: its rows are visible, and its changelog is complete.
 
-Only where readers wait for compaction (lookups, deletion vectors, first-row); elsewhere they see rows of level 0.
+This matters only where readers wait for compaction (lookups, deletion vectors, first-row). Other readers see level 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -17,8 +18,11 @@ from checkpoint.epoch import Epoch
 from checkpoint.offsets import SourcePosition
 from checkpoint.position_text import POSITION_PROPERTY
 from compaction.compact_manager import compact_manager_factory
+from compaction.scheduler import CompactionScheduler
 from ingest.spark.batch_commits import BatchCommits
 from ingest.tables.table_sink import StorageTableSink
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.errors import CommitConflict
 from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from storage.verify import verify
@@ -27,6 +31,7 @@ from storage.write.table_writer import TableWriter
 from tests.compaction.lakes import orphans
 from tests.compaction.test_changelogs import new_table
 from tests.support.changelog_fold import check_changelog
+from tests.support.commit_races import before_publishing
 from tidelake.table import Table
 from tidelake.writer import Writer
 
@@ -42,7 +47,7 @@ OPTIONS: Final = [
 ]
 
 
-# The first commit's file is so large, and the others so small, that it stays on a level of its own.
+# The file of the first commit is so large, and the others are so small, that the first stays on a separate level.
 BASE_KEYS: Final = range(-3_000, 0)
 
 
@@ -60,18 +65,6 @@ def put(writer: Writer, *numbers: int) -> None:
     for number in numbers:
         writer.write(rows_of(number))
         writer.commit(number)
-
-
-def before_publishing(writer: Writer, *happen: Callable[[], Any]) -> None:
-    """What others do before the next attempts of the writer to publish: its rows, or a compaction."""
-    publish, rest = writer._commit._publisher.publish, list(happen)
-
-    def publish_after(request: Any) -> Any:
-        if rest:
-            rest.pop(0)()
-        return publish(request)
-
-    writer._commit._publisher.publish = publish_after  # type: ignore[method-assign]
 
 
 def check(table: Table, last: int) -> None:
@@ -105,11 +98,13 @@ def kinds(table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_rows_whose_compaction_others_were_ahead_of_are_seen_with_their_commit(options: Mapping[str, str]) -> None:
+def test_rows_are_visible_with_their_commit_although_their_compaction_lost_a_race(
+    monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
+) -> None:
     table = layered_table(options)
     with table.writer(commit_user=USER) as writer:
         put(writer, 1, 2)
-        before_publishing(writer, lambda: table.compact(full=True))
+        before_publishing(monkeypatch, lambda: table.compact(full=True))
         put(writer, 3)
         check(table, 3)
         assert kinds(table)[-3:] == ["*c", "3", "3c"]
@@ -118,7 +113,9 @@ def test_rows_whose_compaction_others_were_ahead_of_are_seen_with_their_commit(o
     assert orphans(table.context) == set()
 
 
-def test_others_may_be_ahead_several_times() -> None:
+def test_a_compaction_may_lose_several_races(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = layered_table(BOTH)
 
     def conflict() -> None:
@@ -126,14 +123,16 @@ def test_others_may_be_ahead_several_times() -> None:
 
     with table.writer(commit_user=USER) as writer:
         put(writer, 1, 2)
-        before_publishing(writer, nothing, conflict, conflict, conflict)
+        before_publishing(monkeypatch, nothing, conflict, conflict, conflict)
         put(writer, 3)
     assert kinds(table)[-2:] == ["3", "3c"]
     check(table, 3)
     assert orphans(table.context) == set()
 
 
-def test_a_commit_stands_when_others_are_ahead_without_end_and_the_next_one_compacts() -> None:
+def test_a_commit_succeeds_when_its_compaction_loses_every_race_and_the_next_one_compacts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = layered_table({"deletion-vectors.enabled": "true", "commit.max-retries": "2"})
 
     def conflict() -> None:
@@ -141,7 +140,7 @@ def test_a_commit_stands_when_others_are_ahead_without_end_and_the_next_one_comp
 
     with table.writer(commit_user=USER) as writer:
         put(writer, 1, 2)
-        before_publishing(writer, nothing, *[conflict] * 4)
+        before_publishing(monkeypatch, nothing, *[conflict] * 4)
         put(writer, 3)
         assert kinds(table)[-1] == "3"
         put(writer, 4)
@@ -149,7 +148,7 @@ def test_a_commit_stands_when_others_are_ahead_without_end_and_the_next_one_comp
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_rows_beside_files_that_others_compacted_and_that_expired_are_seen_with_their_commit(
+def test_rows_are_visible_although_others_compacted_and_expired_neighbouring_files(
     options: Mapping[str, str],
 ) -> None:
     table = layered_table({"num-sorted-run.compaction-trigger": "50", **options})
@@ -164,7 +163,9 @@ def test_rows_beside_files_that_others_compacted_and_that_expired_are_seen_with_
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_commit_that_died_before_its_compaction_is_completed_when_it_is_repeated(options: Mapping[str, str]) -> None:
+def test_a_commit_that_crashed_before_its_compaction_is_completed_on_replay(
+    monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
+) -> None:
     table = layered_table(options)
 
     def die() -> None:
@@ -172,7 +173,7 @@ def test_a_commit_that_died_before_its_compaction_is_completed_when_it_is_repeat
 
     writer = table.writer(commit_user=USER)
     put(writer, 1, 2)
-    before_publishing(writer, nothing, die)
+    before_publishing(monkeypatch, nothing, die)
     with pytest.raises(KeyboardInterrupt):
         put(writer, 3)
     assert kinds(table)[-1] == "3"
@@ -183,15 +184,22 @@ def test_a_commit_that_died_before_its_compaction_is_completed_when_it_is_repeat
     check(table, 3)
 
 
-def test_commits_that_do_not_wait_for_lookups_leave_it_to_the_next() -> None:
-    table = layered_table({"changelog-producer": "lookup", "lookup-wait": "false"})
-    with table.writer(commit_user=USER) as writer:
-        put(writer, 1)
-        writer._writer._lost_compactions = set(writer._writer._buckets)
-        assert writer._writer.compact_level_0() == []
+@pytest.mark.parametrize("waits", ["true", "false"])
+def test_without_lookup_wait_a_lost_compaction_is_left_to_the_next_commit(waits: str) -> None:
+    table = layered_table({"changelog-producer": "lookup", "lookup-wait": waits})
+    writer = TableWriter(table.context, compactor_factory=compact_manager_factory(CompactionScheduler(1)))
+    writer.write(rows_of(1))
+    messages = writer.prepare_commit(1)
+    only_rows = [replace(m, compact_before=(), compact_after=(), compact_changelog=()) for m in messages]
+    snapshot_id = TableCommit(table.context, USER).commit(Committable(1, only_rows))
+    assert snapshot_id is not None
+    writer.committed(snapshot_id)
+    writer.restart_compaction([replace(message, compact_before=message.new_files) for message in messages])
+    assert bool(writer.compact_level_0()) is (waits == "true")
+    writer.abort()
 
 
-def test_a_driver_compacts_what_others_were_ahead_of_its_tasks() -> None:
+def test_a_spark_driver_repeats_compactions_that_its_tasks_lost() -> None:
     table = layered_table(BOTH)
     for number in (1, 2, 3):
         task = TableWriter(table.context, compactor_factory=compact_manager_factory())
@@ -205,7 +213,7 @@ def test_a_driver_compacts_what_others_were_ahead_of_its_tasks() -> None:
     check(table, 3)
 
 
-def test_a_pipeline_compacts_what_others_were_ahead_of() -> None:
+def test_a_pipeline_repeats_lost_compactions() -> None:
     table = layered_table(BOTH)
     sink = StorageTableSink(table.context, USER, MemoryBudget(1 << 20))
     for number in (1, 2, 3):
@@ -222,9 +230,7 @@ def test_a_pipeline_compacts_what_others_were_ahead_of() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("options", OPTIONS[:3])  # of which the last row wins
-def test_writers_that_commit_in_turns_leave_what_their_rows_give_in_the_order_of_commits(
-    options: Mapping[str, str], seed: int
-) -> None:
+def test_alternating_writers_give_the_rows_merged_in_commit_order(options: Mapping[str, str], seed: int) -> None:
     """One is kept open, so that what it compacted may be older than what the other committed."""
     random = Random(seed)
     table = new_table({**options, "bucket": "2"})

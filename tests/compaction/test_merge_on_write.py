@@ -1,5 +1,5 @@
-"""Tables with a primary key and deletion vectors: compaction marks the rows that newer ones replace, and readers pass
-them over without a merge.
+"""Tables with a primary key and deletion vectors: compaction marks replaced rows, and readers skip them without a
+merge.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tidelake
+from compaction.compact_manager import compact_manager_factory
+from compaction.scheduler import InlineScheduler
+from storage.commit.commit_message import Committable
+from storage.commit.table_commit import TableCommit
 from storage.lookup.row_lookup import lookup_newest_rows
 from storage.snapshots.snapshot import SnapshotStore
 from storage.verify import inspect, verify
+from storage.write.memory_budget import MemoryBudget
+from storage.write.table_writer import TableWriter
 from tests.compaction.test_changelog_histories import LAYOUTS, OFTEN_COMPACTED, STEPS, new_table, write
 from tests.support.changelog_fold import check_changelog
 from tests.support.levels import examples
@@ -48,7 +54,7 @@ def with_all_levels(table: Table) -> Table:
     steps=STEPS,
     seed=st.integers(0, 2**32),
 )
-def test_a_table_with_vectors_holds_what_the_same_history_merges_to_without(
+def test_a_table_with_deletion_vectors_equals_one_without(
     case: tuple[Engine, str],
     layout: Mapping[str, str],
     bitmap64: bool,
@@ -56,7 +62,7 @@ def test_a_table_with_vectors_holds_what_the_same_history_merges_to_without(
     steps: list[tuple[str, int]],
     seed: int,
 ) -> None:
-    """Reading all levels tells it at any time; readers that pass over level 0, once compaction was waited for."""
+    """This holds for reads of all levels at any time, and for readers that skip level 0 after a compaction."""
     engine, producer = case
     options = {"bucket": "1", **OFTEN_COMPACTED, **engine.options, **layout}
     form = {"deletion-vectors.bitmap64": str(bitmap64).lower()}
@@ -118,7 +124,7 @@ def changes_of(table: Table, start: int) -> list[tuple[int, int | None]]:
     return [(row["_VALUE_KIND"], row["v"]) for row in found]
 
 
-def test_the_older_row_is_marked_where_it_lies_and_readers_do_not_merge() -> None:
+def test_the_older_row_is_marked_in_its_file_and_readers_do_not_merge() -> None:
     table = small_table()
     with table.writer() as writer:
         writer.write(change(7, 200))
@@ -133,7 +139,7 @@ def test_the_older_row_is_marked_where_it_lies_and_readers_do_not_merge() -> Non
     assert not inspect(table.context, deep=True).findings
 
 
-def test_rows_of_level_0_wait_for_compaction_unless_all_levels_are_asked_for() -> None:
+def test_level_0_rows_wait_for_compaction_unless_all_levels_are_requested() -> None:
     table = small_table(write_only="true")
     with table.writer() as writer:
         writer.write(change(7, 200))
@@ -162,14 +168,16 @@ def test_a_deleted_key_leaves_no_row_and_no_delete() -> None:
 
 
 def test_several_compactions_in_one_commit_leave_one_index_file() -> None:
-    table = small_table()
-    with table.writer() as writer:
-        for v in (200, 300, 400):
-            for k in (7, v // 100):
-                writer.write(change(k, v))
-            for bucket in writer._writer._buckets.values():
-                bucket.prepare_commit(wait_compaction=True)
-        writer.commit()
+    table = small_table(write_buffer_spillable="false")
+    compactions = list[object]()
+    factory = compact_manager_factory(InlineScheduler(), listener=lambda *done: compactions.append(done))
+    writer = TableWriter(table.context, memory=MemoryBudget(1), compactor_factory=factory)  # flushes each write
+    for v in (200, 300, 400):
+        for k in (7, v // 100):
+            writer.write(change(k, v))
+    TableCommit(table.context, "etl").commit(Committable(1, writer.prepare_commit(1)))
+    writer.abort()
+    assert len(compactions) > 1
     assert rows_of(table, filter=tidelake.col("k") == 7) == [(7, 400, None)]
     report = inspect(table.context, deep=True)
     assert not report.findings
@@ -181,7 +189,7 @@ def test_several_compactions_in_one_commit_leave_one_index_file() -> None:
 
 
 def life_of_a_key(table: Table) -> None:
-    """Update, delete and insert of one key, by a writer that goes on: it has looked into the file of the base before
+    """Update, delete and insert of one key, by one writer. It reads the file of the base before
     the row there is marked.
     """
     with table.writer(commit_user="etl") as writer:
@@ -191,7 +199,7 @@ def life_of_a_key(table: Table) -> None:
 
 
 def test_an_insert_after_a_delete_is_an_insert_in_the_changelog() -> None:
-    """apache/paimon issue 8204: Java tells -U of the deleted row, +U."""
+    """apache/paimon issue 8204: Java emits -U of the deleted row, and +U."""
     table = small_table(changelog_producer="lookup")
     start = len(table.snapshots()) + 1
     life_of_a_key(table)
@@ -209,7 +217,7 @@ def test_a_sum_starts_over_after_a_delete(producer: str) -> None:
 
 
 @pytest.mark.parametrize("producer", ["none", "lookup"])
-def test_a_deleted_value_does_not_come_back_into_a_column_that_is_null(producer: str) -> None:
+def test_a_deleted_value_does_not_reappear_in_a_null_column(producer: str) -> None:
     options = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
     table = small_table(**options, changelog_producer=producer)
     life_of_a_key(table)

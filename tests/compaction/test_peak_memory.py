@@ -1,4 +1,4 @@
-"""A compaction of gigabytes takes no more memory than one of megabytes, whoever wrote its files."""
+"""A compaction of gigabytes needs no more memory than one of megabytes, with files of any writer."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def check_compaction(warehouse: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_five_gigabytes_of_runs_that_overlap(tmp_path: Path) -> None:
+def test_five_gigabytes_of_overlapping_runs_are_compacted_in_bounded_memory(tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     table = catalog.create_table(NAME, SCHEMA, primary_key=["k"], options=OPTIONS)
     with table.writer() as writer:
-        for number, rows in enumerate(batches(6_800_000_000), 1):  # a quarter goes by compression
+        for number, rows in enumerate(batches(6_800_000_000), 1):  # compression removes a quarter
             writer.write(rows)
             if number % 60 == 0:
                 writer.commit()
@@ -75,7 +75,7 @@ def test_five_gigabytes_of_runs_that_overlap(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_row_groups_of_128_mib_that_java_wrote(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_javas_row_groups_of_128_mib_are_compacted_in_bounded_memory(tmp_path: Path, java_oracle: JavaOracle) -> None:
     columns: list[dict[str, object]] = [
         {"name": "k", "type": "BIGINT", "nullable": False},
         {"name": "v", "type": "STRING"},

@@ -1,4 +1,4 @@
-"""Tables with `bucket = -2`: rows wait, and compacting the table gives them buckets."""
+"""Tables with `bucket = -2`: rows are staged, and a compaction of the table places them into buckets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from storage.format import CommitKind
 from storage.manifests.snapshot_files import live_entries
 from storage.verify.inspection import verify
 from storage.write.table_writer import TableWriter
+from tests.support.commit_races import before_publishing
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False), ("v", pa.string())]
@@ -72,7 +73,7 @@ def test_rows_wait_until_the_table_is_compacted(tmp_path: Path) -> None:
     assert verify(table.context, deep=True) == []
 
 
-def test_rows_of_a_key_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+def test_rows_of_a_key_keep_their_write_order(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, [(1, "a", "first"), (2, "a", "kept"), (1, "a", "second")])
     write(table, [(1, "a", "third"), (3, "a", "gone")])
@@ -95,7 +96,9 @@ def test_rows_of_a_key_come_in_the_order_in_which_they_were_written(tmp_path: Pa
     ],
     ids=["by rows", "few rows", "given", "by bytes"],
 )
-def test_how_many_buckets_a_partition_gets(options: Mapping[str, str], expected: int | None, tmp_path: Path) -> None:
+def test_options_decide_the_bucket_count_of_a_partition(
+    options: Mapping[str, str], expected: int | None, tmp_path: Path
+) -> None:
     table = new_table(tmp_path, **options)
     if "postpone.target-size-per-bucket" in options:
         tidelake.open_catalog(str(tmp_path)).alter_table(
@@ -121,7 +124,7 @@ def test_a_partition_keeps_its_number_of_buckets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("producer", ["input", "lookup"])
-def test_the_changelog_comes_with_the_buckets(producer: str, tmp_path: Path) -> None:
+def test_the_changelog_is_made_when_rows_get_their_buckets(producer: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"changelog-producer": producer})
     write(table, [(1, "a", "x")])
     table.compact()
@@ -137,27 +140,17 @@ def test_the_changelog_comes_with_the_buckets(producer: str, tmp_path: Path) -> 
     assert sorted(changes) == sorted(expected)
 
 
-def test_the_second_of_two_jobs_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_of_two_jobs_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(tmp_path)
     write(table, [(1, "a", "x")])
     other = tidelake.open_catalog(str(tmp_path)).table("db.t")
-    real = postpone_compaction._PostponeCompaction._into_buckets
-    calls = []
-
-    def slow(self: Any, waiting: Any) -> Any:
-        calls.append(waiting)
-        written = real(self, waiting)
-        if len(calls) == 1:
-            postpone_compaction.compact_postponed(other.context)
-        return written
-
-    monkeypatch.setattr(postpone_compaction._PostponeCompaction, "_into_buckets", slow)
+    before_publishing(monkeypatch, lambda: postpone_compaction.compact_postponed(other.context))
     assert table.compact().snapshot_ids == ()
     assert rows(table) == [(1, "a", "x")]
     assert len(table.snapshots()) == 2
 
 
-def test_a_failure_leaves_the_rows_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_the_rows_in_the_postpone_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(tmp_path)
     write(table, [(1, "a", "x")])
     monkeypatch.setattr(TableCommit, "commit", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
@@ -169,7 +162,7 @@ def test_a_failure_leaves_the_rows_waiting(tmp_path: Path, monkeypatch: pytest.M
     assert rows(table) == [(1, "a", "x")]
 
 
-def test_an_overwrite_replaces_what_waits_and_what_has_its_bucket(tmp_path: Path) -> None:
+def test_an_overwrite_replaces_postponed_rows_and_rows_in_buckets(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, [(1, "a", "x"), (1, "b", "x")])
     table.compact()
@@ -227,7 +220,7 @@ def test_rows_of_a_one_off_commit_are_in_buckets_at_once(tmp_path: Path) -> None
     assert verify(table.context, deep=True) == []
 
 
-def test_one_writer_may_commit_again_and_again(tmp_path: Path) -> None:
+def test_one_writer_may_commit_repeatedly(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with table.writer() as writer:
         for turn in range(3):
@@ -245,7 +238,7 @@ def test_one_writer_may_commit_again_and_again(tmp_path: Path) -> None:
     ],
     ids=["the number given", "not more than the most", "few rows"],
 )
-def test_how_many_buckets_a_batch_gives_a_new_partition(
+def test_options_decide_the_bucket_count_of_a_new_partition_in_a_batch(
     options: Mapping[str, str], expected: int, tmp_path: Path
 ) -> None:
     table = new_table(tmp_path, **options)
@@ -264,7 +257,7 @@ def test_a_partition_that_is_too_small_by_the_load_factor_is_rescaled_first(tmp_
     assert verify(table.context, deep=True) == []
 
 
-def test_a_batch_waits_behind_rows_that_wait_already(tmp_path: Path) -> None:
+def test_a_batch_is_postponed_behind_rows_already_postponed(tmp_path: Path) -> None:
     """In a bucket at once, it would count as older than they when they are moved."""
     table = new_table(tmp_path)
     write(table, [(1, "a", "stream")])
@@ -274,14 +267,14 @@ def test_a_batch_waits_behind_rows_that_wait_already(tmp_path: Path) -> None:
     assert rows(table) == [(1, "a", "batch"), (1, "b", "batch")]
 
 
-def test_without_the_option_batches_wait_too(tmp_path: Path) -> None:
+def test_without_the_option_batches_are_postponed_too(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"postpone.batch-write-fixed-bucket": "false"})
     commit_once(table, [(1, "a", "v")])
     assert rows(table) == []
     assert buckets(table) == {"a": {(-2, -2)}}
 
 
-def test_an_overwrite_replaces_rows_in_buckets_and_rows_that_wait(tmp_path: Path) -> None:
+def test_a_batch_overwrite_replaces_rows_in_buckets_and_postponed_rows(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     commit_once(table, [(number, "a", "old") for number in range(9)])
     write(table, [(20, "a", "waits")])
@@ -291,7 +284,7 @@ def test_an_overwrite_replaces_rows_in_buckets_and_rows_that_wait(tmp_path: Path
     assert {total for _, total in buckets(table)["a"]} == {1}
 
 
-def test_a_compaction_takes_what_batches_left_on_level_0(tmp_path: Path) -> None:
+def test_a_compaction_includes_level_0_files_of_batches(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"num-sorted-run.compaction-trigger": "2"})
     for turn in range(3):
         commit_once(table, [(1, "a", f"turn {turn}")])
@@ -304,7 +297,7 @@ def test_a_compaction_takes_what_batches_left_on_level_0(tmp_path: Path) -> None
     assert rows(table) == [(1, "a", "turn 2")]
 
 
-def test_rows_that_need_a_compaction_to_be_seen_get_it_from_the_job(tmp_path: Path) -> None:
+def test_rows_invisible_until_compacted_are_compacted_by_the_job(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"deletion-vectors.enabled": "true"})
     commit_once(table, [(1, "a", "first"), (2, "a", "kept")])
     commit_once(table, [(1, "a", "second")])
@@ -313,7 +306,7 @@ def test_rows_that_need_a_compaction_to_be_seen_get_it_from_the_job(tmp_path: Pa
     assert rows(table) == [(1, "a", "second"), (2, "a", "kept")]
 
 
-def test_a_batch_that_can_not_be_placed_is_kept_for_the_next_commit(
+def test_a_batch_that_fails_to_get_buckets_is_kept_for_the_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = new_table(tmp_path)

@@ -1,4 +1,4 @@
-"""Whose turn it is, and what stopping leaves behind."""
+"""The order of compactions, and what cancelling leaves behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gated(gate: threading.Event, then: Callable[[], None] = lambda: None) -> Cal
     return work
 
 
-def test_a_table_with_much_to_do_waits_for_the_others_turn() -> None:
+def test_a_busy_table_gives_other_tables_their_turn() -> None:
     scheduler, gate, order = CompactionScheduler(1), threading.Event(), list[str]()
     first = scheduler.submit("first", gated(gate))
     tasks = [
@@ -39,7 +39,7 @@ def test_a_table_with_much_to_do_waits_for_the_others_turn() -> None:
     assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-def test_no_more_tasks_run_at_a_time_than_there_are_threads() -> None:
+def test_no_more_tasks_run_at_once_than_there_are_threads() -> None:
     scheduler, gate = CompactionScheduler(2), threading.Event()
     running, most, lock = 0, 0, threading.Lock()
 
@@ -59,7 +59,7 @@ def test_no_more_tasks_run_at_a_time_than_there_are_threads() -> None:
     assert most <= 2
 
 
-def test_threads_end_with_the_work_and_come_back_with_it() -> None:
+def test_threads_end_when_idle_and_start_with_new_work() -> None:
     scheduler = CompactionScheduler(1)
     for _ in range(3):
         assert scheduler.submit("t", lambda _: threading.current_thread()).result().name.startswith("compaction")
@@ -70,7 +70,7 @@ def test_threads_end_with_the_work_and_come_back_with_it() -> None:
 
 
 @pytest.mark.parametrize("until", ["resumed", "awaited"])
-def test_in_a_pause_no_task_begins(until: str) -> None:
+def test_no_task_starts_during_a_pause(until: str) -> None:
     scheduler, begun = CompactionScheduler(1), threading.Event()
     scheduler.pause(at_most_s=3600)
     task = scheduler.submit("t", lambda _: begun.set())
@@ -82,14 +82,14 @@ def test_in_a_pause_no_task_begins(until: str) -> None:
     assert begun.wait(WAIT_S)
 
 
-def test_a_pause_that_nobody_ends_is_over_in_time() -> None:
+def test_a_pause_ends_after_its_time_limit() -> None:
     scheduler, begun = CompactionScheduler(1), threading.Event()
     scheduler.pause(at_most_s=0.05)
     scheduler.submit("t", lambda _: begun.set())
     assert begun.wait(WAIT_S)
 
 
-def test_in_a_pause_running_work_goes_on() -> None:
+def test_running_work_continues_during_a_pause() -> None:
     scheduler, gate, running = CompactionScheduler(1), threading.Event(), threading.Event()
 
     def work(_: IsCancelled) -> None:
@@ -105,7 +105,7 @@ def test_in_a_pause_running_work_goes_on() -> None:
     task.result()
 
 
-def test_what_the_work_raised_reaches_who_asks_for_the_result() -> None:
+def test_an_error_of_the_work_is_raised_by_result() -> None:
     def work(_: IsCancelled) -> None:
         raise OSError("disk full")
 
@@ -115,7 +115,7 @@ def test_what_the_work_raised_reaches_who_asks_for_the_result() -> None:
     assert task.is_done
 
 
-def test_a_task_that_waits_is_stopped_without_having_run() -> None:
+def test_a_waiting_task_is_cancelled_without_running() -> None:
     scheduler, gate, ran = CompactionScheduler(1), threading.Event(), threading.Event()
     scheduler.submit("t", gated(gate))
     waiting = scheduler.submit("t", gated(gate, ran.set))
@@ -125,7 +125,7 @@ def test_a_task_that_waits_is_stopped_without_having_run() -> None:
     assert not ran.is_set()
 
 
-def test_a_task_that_runs_is_told_to_stop_and_waited_for() -> None:
+def test_a_running_task_is_cancelled_and_awaited() -> None:
     begun = threading.Event()
 
     class Stopped(Exception):
@@ -142,14 +142,14 @@ def test_a_task_that_runs_is_told_to_stop_and_waited_for() -> None:
     assert isinstance(task.cancel_and_wait(), Stopped)
 
 
-def test_stopping_what_has_ended_leaves_its_result() -> None:
+def test_cancelling_a_finished_task_keeps_its_result() -> None:
     task = CompactionScheduler(1).submit("t", lambda _: 7)
     assert task.result() == 7
     assert task.cancel_and_wait() is None
     assert task.result() == 7
 
 
-def test_work_that_found_no_thread_is_forgotten_and_later_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_got_no_thread_is_dropped_and_later_work_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, forgotten, later = CompactionScheduler(1), threading.Event(), threading.Event()
 
     def start(_: threading.Thread) -> None:
@@ -163,7 +163,7 @@ def test_work_that_found_no_thread_is_forgotten_and_later_work_is_done(monkeypat
     assert not forgotten.is_set()
 
 
-def test_no_two_threads_that_live_have_one_name() -> None:
+def test_no_two_live_threads_share_a_name() -> None:
     scheduler, meeting = CompactionScheduler(2), threading.Barrier(2)
 
     def meet(times: int) -> Callable[[IsCancelled], threading.Thread]:
@@ -201,7 +201,7 @@ def test_a_scheduler_needs_a_thread() -> None:
         CompactionScheduler(0)
 
 
-def test_where_there_is_one_core_work_is_done_when_it_is_submitted() -> None:
+def test_on_one_core_work_runs_when_it_is_submitted() -> None:
     def work(is_cancelled: IsCancelled) -> int:
         return -1 if any(is_cancelled() for _ in range(20)) else threading.get_ident()
 

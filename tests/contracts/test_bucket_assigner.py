@@ -1,5 +1,5 @@
-"""What storage/write/assigners/base.py promises, held by every assigner, and by one with an index of keys.
-That one is drawn here, as dynamic buckets are with two keys each.
+"""The contract of storage/write/assigners/base.py, checked for every assigner and for one with an index of keys. The
+latter is defined here: like dynamic buckets with two keys each.
 """
 
 from __future__ import annotations
@@ -137,14 +137,14 @@ def test_a_key_stays_in_its_bucket_over_commits(case: Case) -> None:
     assert buckets_of(assigner.assign(rows(list(range(10))))) == first
 
 
-def test_only_a_function_of_rows_is_the_same_in_every_task(case: Case) -> None:
+def test_only_an_assigner_that_is_a_function_of_rows_agrees_across_tasks(case: Case) -> None:
     one, other = case.new(), case.new()
     one.assign(rows([7, 8, 9, 10, 11, 12]))
     same = buckets_of(one.assign(rows([1, 2, 3]))) == buckets_of(other.assign(rows([1, 2, 3])))
     assert same == one.is_function_of_rows
 
 
-def test_a_fixed_bucket_is_the_one_of_its_bucket_function() -> None:
+def test_a_fixed_bucket_equals_the_result_of_the_bucket_function() -> None:
     ids = [5, -7, 2**40, 0, -1]
     for function in ("default", "mod", "hive"):
         assigner = bucket_assigner_of(table(KEYED, bucket="4", bucket_function_type=function))
@@ -152,24 +152,24 @@ def test_a_fixed_bucket_is_the_one_of_its_bucket_function() -> None:
         assert buckets_of(assigner.assign(rows(ids))) == expected.tolist()
 
 
-def test_rows_that_are_postponed_all_wait_in_one_bucket() -> None:
+def test_postponed_rows_all_go_into_one_bucket() -> None:
     assert bucket_assigner_of(table(KEYED, bucket="-2")).assign(rows([1, 2, 3])).buckets == -2
 
 
-def test_a_router_splits_by_whatever_its_assigner_says() -> None:
+def test_a_router_splits_rows_by_the_buckets_of_its_assigner() -> None:
     parts = BucketRouter(KEYED, IndexedAssigner()).route(rows([1, 2, 3, 4, 5, 6, 7, 8]).rows)
     assert [(key.bucket, part.column("id").to_pylist()) for key, part in parts] == [
         (0, [1, 3]), (1, [5, 7]), (0, [2, 4]), (1, [6, 8]),
     ]  # fmt: skip
 
 
-def test_an_assigner_may_answer_with_other_rows_than_it_was_asked() -> None:
+def test_an_assigner_may_return_other_rows_than_it_received() -> None:
     parts = BucketRouter(KEYED, MovingAssigner()).route(rows([1, 2, 3]).rows)
     assert [part.column("id").to_pylist() for key, part in parts if key.partition == b"old"] == [[1]]
     assert sum(part.num_rows for _, part in parts) == 4
 
 
-def test_a_writer_takes_the_assigner_that_it_is_given() -> None:
+def test_a_writer_uses_the_injected_assigner() -> None:
     flat = replace(KEYED, partition_keys=(), primary_keys=("id",))
     writer = TableWriter(table(flat, bucket="5"), bucket_assigner=IndexedAssigner())
     routed = writer.route(rows([10, 20, 30, 40, 50]).rows)
@@ -177,7 +177,7 @@ def test_a_writer_takes_the_assigner_that_it_is_given() -> None:
     writer.abort()
 
 
-def test_a_shuffle_takes_the_assigner_that_it_is_given() -> None:
+def test_a_shuffle_uses_the_injected_assigner() -> None:
     context = table(replace(KEYED, partition_keys=(), primary_keys=("id",)), bucket="5")
     shuffle = ShuffleMap([(context, TypedColumns())], 8, bucket_assigner=lambda _: IndexedAssigner())
     sent = [row for part in shuffle(iter([rows([10, 20, 30, 40, 50]).rows])) for row in part.to_pylist()]

@@ -1,4 +1,4 @@
-"""`tidelake ingest run` and `tidelake spark run` make the same tables of one configuration and one history.
+"""`tidelake ingest run` and `tidelake spark run` make the same tables from one configuration and one history.
 
 Or they refuse it in the same words. What only one of them does, the other refuses by name (`test_pipeline_query.py`).
 """
@@ -284,7 +284,7 @@ ALIKE: Final = {
 
 
 @pytest.mark.parametrize("history", ALIKE.values(), ids=ALIKE.keys())
-def test_both_drivers_come_to_the_same(history: History, spark: SparkSession, tmp_path: Path) -> None:
+def test_both_drivers_give_the_same_table(history: History, spark: SparkSession, tmp_path: Path) -> None:
     ours, theirs = both(history, spark, tmp_path)
     assert theirs == ours
     assert ours.tables or ours.error
@@ -298,7 +298,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_of_random_changes_both_drivers_make_the_same_table(
+def test_both_drivers_give_the_same_table_for_random_changes(
     name: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     columns = ", ".join(f"{column}: '{type_}'" for column, type_ in COLUMNS.items())

@@ -1,4 +1,4 @@
-"""What storage/fileio/base.py promises, said once and held by every FileIO: local disk, memory, a real S3 server."""
+"""The contract of storage/fileio/base.py, checked for every FileIO: local disk, memory, a real S3 server."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_is_a_file_io(place: Place) -> None:
     assert isinstance(place.io, FileIO)
 
 
-def test_reads_what_was_written(place: Place) -> None:
+def test_written_bytes_are_read_back(place: Place) -> None:
     place.io.write(place.path("f"), b"\x00\xffbytes\n")
     assert place.io.read(place.path("f")) == b"\x00\xffbytes\n"
     assert place.io.size_bytes(place.path("f")) == 8
@@ -136,7 +136,7 @@ def test_an_empty_file_is_a_file(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
+def test_names_are_used_unchanged(place: Place, name: str) -> None:
     path = place.path(name)
     directory, _, last = name.rpartition("/")
     assert place.io.create_if_absent(path, b"1")
@@ -170,14 +170,14 @@ def test_an_input_is_read_at_random(place: Place) -> None:
         assert file.read(1) == b""
 
 
-def test_parquet_comes_back_as_it_went(place: Place) -> None:
+def test_parquet_is_read_back_unchanged(place: Place) -> None:
     table = pa.table({"id": range(50_000), "name": [f"name-{i}" for i in range(50_000)]})
     with place.io.open_output(place.path("bucket-0/data-1.parquet")) as output:
         pq.write_table(table, output.stream, row_group_size=10_000)
     assert pq.read_table(place.io.open_input(place.path("bucket-0/data-1.parquet"))) == table
 
 
-def test_avro_comes_back_as_it_went(place: Place) -> None:
+def test_avro_is_read_back_unchanged(place: Place) -> None:
     schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
     rows = [{"id": i} for i in range(200_000)]
     with place.io.open_output(place.path("manifest/manifest-1")) as output:
@@ -203,7 +203,7 @@ def test_an_output_appears_whole_when_its_block_ends(place: Place, size_bytes: i
 
 
 @pytest.mark.parametrize("size_bytes", [0, 3, LARGE_BYTES], ids=["empty", "small", "large"])
-def test_an_output_takes_a_whole_content_at_once(place: Place, size_bytes: int) -> None:
+def test_an_output_accepts_all_content_in_one_write(place: Place, size_bytes: int) -> None:
     path, data = place.path("manifest/manifest-1"), os.urandom(size_bytes)
     with place.io.open_output(path) as output:
         output.write(data)
@@ -262,7 +262,7 @@ def test_write_replaces(place: Place, durable: bool) -> None:
     assert place.names("snapshot") == {"LATEST"}
 
 
-def test_a_reader_beside_write_sees_old_or_new(place: Place) -> None:
+def test_a_concurrent_reader_of_write_sees_the_old_or_the_new_content(place: Place) -> None:
     path = place.path("f")
     versions = [bytes([version]) * 100_000 for version in range(30)]
     place.io.write(path, versions[0])
@@ -284,19 +284,19 @@ def test_a_reader_beside_write_sees_old_or_new(place: Place) -> None:
 # ---------------------------------------------------------------- create_if_absent: one winner
 
 
-def test_the_first_creates_and_the_second_is_told(place: Place) -> None:
+def test_create_if_absent_returns_true_for_the_first_call_and_false_for_the_second(place: Place) -> None:
     assert place.io.create_if_absent(place.path("snapshot/snapshot-1"), b"first")
     assert not place.io.create_if_absent(place.path("snapshot/snapshot-1"), b"second")
     assert place.io.read(place.path("snapshot/snapshot-1")) == b"first"
     assert place.names("snapshot") == {"snapshot-1"}
 
 
-def test_the_second_is_told_also_when_it_brings_the_same(place: Place) -> None:
+def test_create_if_absent_returns_false_for_equal_content_too(place: Place) -> None:
     assert place.io.create_if_absent(place.path("schema/schema-0"), b"{}")
     assert not place.io.create_if_absent(place.path("schema/schema-0"), b"{}")
 
 
-def test_what_another_call_put_there_stays(place: Place) -> None:
+def test_content_of_another_call_is_kept(place: Place) -> None:
     place.io.write(place.path("f"), b"written")
     assert not place.io.create_if_absent(place.path("f"), b"created")
     assert place.io.read(place.path("f")) == b"written"
@@ -360,7 +360,7 @@ def test_of_many_processes_one_creates(shared_place: Place, tmp_path: Path) -> N
     assert shared_place.names("snapshot") == {f"snapshot-{n}" for n in range(ROUNDS)}
 
 
-def test_a_reader_beside_create_if_absent_sees_nothing_or_all(place: Place) -> None:
+def test_a_concurrent_reader_of_create_if_absent_sees_nothing_or_all_content(place: Place) -> None:
     whole = os.urandom(2_000_000)
     done = threading.Event()
 
@@ -397,7 +397,7 @@ def test_a_listing_has_the_direct_children(place: Place) -> None:
     assert {entry.name for entry in place.io.list_directory(place.path("bucket-0/"))} == {"a", "deeper"}
 
 
-def test_a_listing_tells_when_a_file_was_written(place: Place) -> None:
+def test_a_listing_contains_modification_times(place: Place) -> None:
     place.put("f")
     [entry] = place.io.list_directory(place.root)
     assert abs(entry.modified_ms - time.time() * 1000) < DAY_MS
@@ -430,14 +430,14 @@ def test_deleting_twice_is_no_error(place: Place) -> None:
     assert not place.io.exists(place.path("f"))
 
 
-def test_deleting_many_passes_over_missing_ones(place: Place) -> None:
+def test_deleting_many_ignores_missing_files(place: Place) -> None:
     place.put("a", "b", "c")
     place.io.delete_all(place.path(name) for name in ["missing", "a", "missing/too", "c"])
     place.io.delete_all([])
     assert place.names() == {"b"}
 
 
-def test_deleting_a_directory_takes_all_below_it_and_nothing_beside_it(place: Place) -> None:
+def test_deleting_a_directory_deletes_all_below_it_and_nothing_else(place: Place) -> None:
     place.put("t/a", "t/deep/er/b", "t2/c", "t-d")
     place.io.delete_directory(place.path("t"))
     place.io.delete_directory(place.path("t"))
@@ -449,7 +449,7 @@ def test_deleting_a_directory_takes_all_below_it_and_nothing_beside_it(place: Pl
 # ---------------------------------------------------------------- directories made on purpose
 
 
-def test_a_directory_that_was_made_is_listed_and_empty(place: Place) -> None:
+def test_a_created_directory_is_listed_and_empty(place: Place) -> None:
     place.put("f")
     for _ in range(2):
         place.io.make_directory(place.path("shop.db"))
@@ -458,21 +458,21 @@ def test_a_directory_that_was_made_is_listed_and_empty(place: Place) -> None:
     assert place.io.list_directory(place.path("shop.db")) == []
 
 
-def test_a_directory_that_was_made_stays_when_its_last_file_goes(place: Place) -> None:
+def test_a_created_directory_stays_after_its_last_file_is_deleted(place: Place) -> None:
     place.io.make_directory(place.path("shop.db"))
     place.put("shop.db/orders/f")
     place.io.delete_directory(place.path("shop.db/orders"))
     assert "shop.db" in place.names()
 
 
-def test_a_directory_that_was_made_can_be_deleted(place: Place) -> None:
+def test_a_created_directory_can_be_deleted(place: Place) -> None:
     place.put("f")
     place.io.make_directory(place.path("shop.db"))
     place.io.delete_directory(place.path("shop.db"))
     assert place.names() == {"f"}
 
 
-def test_a_directory_that_holds_something_is_not_removed_as_an_empty_one(place: Place) -> None:
+def test_a_directory_with_content_is_not_removed_as_an_empty_one(place: Place) -> None:
     place.put("a/b/f")
     assert not place.io.delete_empty_directory(place.path("a/b"))
     assert not place.io.delete_empty_directory(place.path("a"))

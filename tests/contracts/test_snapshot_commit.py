@@ -1,5 +1,6 @@
-"""What storage/snapshots/snapshot_commit.py promises, held by the file system's commit, by that under a lock in a
-database, and by a catalog that keeps the ids itself. The last is drawn here as a REST catalog would be.
+"""The contract of storage/snapshots/snapshot_commit.py, checked for the commit of the file system, for the commit under
+a database lock, and for a catalog that stores the ids itself. The last one is defined here and resembles a REST
+catalog.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def test_a_snapshot_on_its_base_is_committed_and_readers_find_it(branch: Branch)
     assert replace(branch.table).snapshots.latest() == SECOND
 
 
-def test_of_two_with_one_id_the_first_stands(branch: Branch) -> None:
+def test_of_two_snapshots_with_one_id_only_the_first_is_committed(branch: Branch) -> None:
     branch.commit(None, FIRST)
     assert branch.commit(FIRST, SECOND)
     assert not branch.commit(FIRST, snapshot(2, "late"))
@@ -169,7 +170,7 @@ def test_an_id_that_was_used_and_expired_is_not_used_again(branch: Branch) -> No
     assert branch.table.snapshots.all() == [snapshot(4)]
 
 
-def test_what_an_error_left_in_the_table_is_told_to_be_committed(branch: Branch) -> None:
+def test_a_snapshot_published_despite_an_error_is_reported_as_committed(branch: Branch) -> None:
     branch.commit(None, FIRST)
     io = branch.table.io
     assert isinstance(io, FaultyFileIO)
@@ -182,7 +183,7 @@ def test_what_an_error_left_in_the_table_is_told_to_be_committed(branch: Branch)
     assert branch.table.snapshots.latest() == SECOND
 
 
-def test_branches_count_for_themselves(branch: Branch) -> None:
+def test_each_branch_has_its_own_snapshot_ids(branch: Branch) -> None:
     paths = branch.table.paths.for_branch("dev")
     SchemaStore(branch.table.io, paths).publish(branch.table.schema)
     dev = Branch(replace(branch.table, branch="dev"))
@@ -192,7 +193,7 @@ def test_branches_count_for_themselves(branch: Branch) -> None:
     assert dev.table.snapshots.all() == [snapshot(1, "of-dev")]
 
 
-def test_a_commit_of_a_table_goes_through_it(branch: Branch) -> None:
+def test_a_table_commits_through_its_snapshot_commit(branch: Branch) -> None:
     handed_over: list[int] = []
 
     class Observed:
@@ -209,7 +210,7 @@ def test_a_commit_of_a_table_goes_through_it(branch: Branch) -> None:
     assert latest(branch.table).total_record_count == 2
 
 
-def test_a_catalog_that_counts_is_told_what_each_partition_gained() -> None:
+def test_a_catalog_receives_the_statistics_of_each_partition() -> None:
     server = Server()
     table = make_table(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", partitioned=True)
     messages = [added("a", "b", in_partition=partition("x")), added("c", in_partition=partition("y"))]

@@ -47,7 +47,8 @@ tables: [{{name: shop.events, match: x.public.events}}, {{name: shop.orders, mat
 class PipelineWorld:
     """A log, and a warehouse that holds both tables, still empty.
 
-    has_rival: somebody else adds rows to both, once, just before our second snapshot. options: of the table with a key.
+    has_rival: another writer adds rows to both, once, just before our second snapshot.
+    options: of the table with a key.
     """
 
     has_rival: bool = False
@@ -77,7 +78,9 @@ class PipelineWorld:
         self.history[EVENTS].add((number, f"e{number}"))
 
     def _orders(self) -> list[tuple[int, str]]:
-        """Four orders come, two change, one goes, and one moves to another key: it leaves some time before it comes."""
+        """Four orders are inserted, two change, one is deleted, and one moves to another key: its delete record
+        precedes its insert by some records.
+        """
         rows: dict[int, str] = {}
         for op, number, note in [
             ("c", 1, "a"),
@@ -105,7 +108,7 @@ class PipelineWorld:
         return sorted(rows.items())
 
     def watch(self, io: FaultyFileIO) -> None:
-        """The rival may act, before whatever goes wrong in `io`."""
+        """The rival may act, before the fault in `io`."""
         fault: Callable[[Call], Fault | None] = io.fault
 
         def decide(call: Call) -> Fault | None:

@@ -1,4 +1,4 @@
-"""Counts at how many points something was made to go wrong; the end of a test run tells."""
+"""Counts the calls in which a fault was injected. The end of a test run reports the counts."""
 
 from __future__ import annotations
 

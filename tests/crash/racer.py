@@ -1,7 +1,12 @@
-"""One of several processes that commit to one table at the same time: `python -m tests.crash.racer JOB`.
+"""One of several processes that commit to one table concurrently: `python -m tests.crash.racer JOB`.
 
-JOB is JSON: warehouse, options (of the store), who (0 to 7), commits, shared (whether all write the same keys). The
-process says "ready", waits for a line, commits, and prints the ids of its snapshots.
+The process prints "ready", waits for a line, commits, and prints the ids of its snapshots. JOB is JSON:
+
+warehouse: path of the warehouse.
+options: options of the store.
+who: number of the process, 0 to 7.
+commits: number of commits.
+shared: whether all processes write the same keys.
 """
 
 from __future__ import annotations
@@ -22,7 +27,10 @@ SHARED_KEYS: Final = 5
 
 
 def rows_of(who: int, number: int, *, shared: bool) -> list[dict[str, Any]]:
-    """What a process writes in its commit `number`: two rows, in its own bucket (k mod 8) or with everybody's keys."""
+    """Returns the two rows of a process in its commit `number`.
+
+    They are in the process's own bucket (k mod 8), or have the same keys as those of all processes.
+    """
     numbers = [2 * number, 2 * number + 1]
     at = number * BUCKETS + who
     keys = [n % SHARED_KEYS if shared else n * BUCKETS + who for n in numbers]
@@ -42,7 +50,7 @@ def main() -> None:
             while len(snapshots) == number:
                 try:
                     snapshots.append(writer.commit(number))
-                except CommitConflict as error:  # many lost races in a row: "commit again"
+                except CommitConflict as error:  # after too many lost races the error says "commit again"
                     if "Commit again" not in str(error):
                         raise
     sys.stdout.write(json.dumps(snapshots) + "\n")

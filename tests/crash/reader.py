@@ -1,4 +1,4 @@
-"""A reader of changes with a store of its own, to be killed: `python -m tests.crash.reader LAKE NAME STORE CONSUMER`.
+"""A reader of changes with its own store, to be killed: `python -m tests.crash.reader LAKE NAME STORE CONSUMER`.
 
 It stores the ids that were inserted together with its position, a line a batch, and goes on from the last whole line.
 """

@@ -1,4 +1,6 @@
-"""A small table's life: made, written, committed a few times. It may end at any call, and another process goes on."""
+"""The life of a small table: it is created, written and committed a few times. It may end at any call, and another
+process continues.
+"""
 
 from __future__ import annotations
 
@@ -105,9 +107,7 @@ class Life:
     def run(self) -> None:
         """Start up, find out how far the table is, commit the newest again, then the rest, shut down."""
         context = self.open()
-        writer = Writer(context, USER)
-        writer._commit._publisher._environment = NO_WAIT  # time passes for nobody
-        with writer:
+        with Writer(context, USER, environment=NO_WAIT) as writer:
             newest = TableCommit(context, USER).latest_of_user()
             for identifier in range(newest.commit_identifier if newest else 1, self.kind.commits + 1):
                 writer.write(batch(self.kind.changes(identifier)))

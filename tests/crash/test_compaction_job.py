@@ -1,4 +1,6 @@
-"""A fault at any call of a compaction job: the table is as before or as after, and the next job completes it."""
+"""A fault in any call of a compaction job: the table is in the old or the new state, and the next job completes the
+work.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class JobWorld:
         return compact_table(context, self.kind.request, threads=1, environment=NO_WAIT)
 
     def watch(self, io: FaultyFileIO) -> None:
-        """The rival may act, before whatever goes wrong in `io`."""
+        """The rival may act, before the fault in `io`."""
         fault: Callable[[Call], Fault | None] = io.fault
 
         def decide(call: Call) -> Fault | None:
@@ -116,7 +118,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
     where = f"{kind.id}: {trouble.id}, call {number}: {io.calls[number : number + 1]}"
     world.check(where)
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     with suppress(TidelakeError):  # what lands late may take its work away
         world.compact(after)
     io.land()
@@ -126,7 +128,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: JobTableKind, points: Points) -> None:
+def test_a_fault_in_any_call_leaves_the_old_or_the_new_state(kind: JobTableKind, points: Points) -> None:
     """A third of the points for each kind of table; all of them take minutes."""
     third = KINDS.index(kind) % 3
     for number, trouble in sample(list(some_points(calls_of_a_job(kind)))[third::3]):
@@ -137,7 +139,7 @@ def test_trouble_at_any_call_leaves_the_old_state_or_the_new(kind: JobTableKind,
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_that_holds_for_every_trouble_at_every_call(kind: JobTableKind, points: Points) -> None:
+def test_every_fault_at_every_call_is_survived(kind: JobTableKind, points: Points) -> None:
     for number, trouble in every_point(calls_of_a_job(kind)):
         live_through(kind, number, trouble)
         points.tried(f"compaction job: {trouble.id}")

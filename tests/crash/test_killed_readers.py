@@ -1,4 +1,4 @@
-"""Readers of changes that are killed at random, while a table is written to and its snapshots expire: each sees every
+"""Readers of changes are killed at random while the table is written and its snapshots expire. Each reader sees every
 change exactly once.
 """
 
@@ -90,7 +90,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(60))
 @given(STEPS)
-def test_readers_that_die_anywhere_see_every_change_once(steps: list[tuple[Any, Any]]) -> None:
+def test_readers_that_crash_anywhere_see_every_change_once(steps: list[tuple[Any, Any]]) -> None:
     catalog = tidelake.open_catalog("memory://killed-readers/lake")
     catalog.create_database("db")
     try:
@@ -98,7 +98,7 @@ def test_readers_that_die_anywhere_see_every_change_once(steps: list[tuple[Any, 
         feed = Feed(catalog.table("db.t", {"write-only": "true"}))
         readers = [KeptReader(catalog.table("db.t", {"consumer.mode": m}), f"r{i}") for i, m in enumerate(MODES)]
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(change_reader, "_BATCH_ROWS", 3)
+            patched.setattr(change_reader, "BATCH_ROWS", 3)
             for reader in readers:
                 reader.read(0, dies=False)
                 reader.read(1, dies=False)  # it is there from the beginning, as a consumer
@@ -135,7 +135,7 @@ def reader(warehouse: Path, store: Path, name: str) -> Iterator[subprocess.Popen
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_processes_that_are_killed_for_a_minute_see_every_change_once(tmp_path: Path) -> None:
+def test_processes_killed_repeatedly_for_a_minute_see_every_change_once(tmp_path: Path) -> None:
     chance = random.Random(13)
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("db")

@@ -1,4 +1,4 @@
-"""A fault at any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
+"""A fault in any call of a pipeline's life: start-up, flush, commit, dead letters, progress, shutdown."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def calls_of_a_life(has_rival: bool, options: Mapping[str, str]) -> list[Call]:
         assert world.run(io).checkpoints > 1
     folders = {call.path.split("/")[-2] for call in io.calls}
     assert {"snapshot", "manifest", "bucket-0", "schema", "consumer"} <= folders
-    assert "moved-rows" in folders or has_rival  # which may end a run before
+    assert "moved-rows" in folders or has_rival  # whose commit may end a run earlier
     return io.calls
 
 
 def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mapping[str, str]) -> None:
-    """A run with trouble in its number-th call, and the run after it."""
+    """Runs a pipeline with a fault in its number-th call, and then the next run."""
     world = PipelineWorld(has_rival, options)
     io = FaultyFileIO(world.store)
     trouble.await_in(io, number)
@@ -46,7 +46,7 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
         world.run(io)
     except (TidelakeError, FaultyIOError, ExceptionGroup):
         pass
-    except BaseException:  # whatever a process does when it is no more
+    except BaseException:  # any error can end the process
         if not io.is_dead:
             raise
     where = f"{trouble.id}, call {number}: {io.calls[number : number + 1]}"
@@ -56,7 +56,7 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
         assert set(seen.rows) <= world.history[table], where
 
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     world.watch(after)
     finish(world, after, trouble)
     io.land()
@@ -67,8 +67,9 @@ def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mappin
 
 
 def finish(world: PipelineWorld, io: FaultyFileIO, trouble: Trouble) -> None:
-    """The next run, and another after each that met the rival, or a late take-over of the dead process: it may be
-    alive, for all one knows.
+    """Makes the next run, and repeats it after a conflict with the rival, or if the dead process fences it.
+
+    A late call of the dead process can publish its epoch, as if the process were alive.
     """
     left: list[type[TidelakeError]] = [CommitConflict] if world.has_rival else []
     left += [WriterFenced] if trouble.lands_after_death else []
@@ -90,7 +91,7 @@ def check_sound(seen: Seen, where: str) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("has_rival", "options"), WORLDS[-1:])
-def test_after_trouble_at_any_call_the_tables_are_sound_and_the_next_run_reaches_the_truth(
+def test_after_a_fault_in_any_call_tables_are_sound_and_the_next_run_completes_them(
     has_rival: bool, options: Mapping[str, str], points: Points
 ) -> None:
     for number, trouble in sample(random_half(list(some_points(calls_of_a_life(has_rival, options))))):
@@ -101,9 +102,7 @@ def test_after_trouble_at_any_call_the_tables_are_sound_and_the_next_run_reaches
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("has_rival", "options"), WORLDS)
-def test_that_holds_for_every_trouble_at_every_call(
-    has_rival: bool, options: Mapping[str, str], points: Points
-) -> None:
+def test_every_fault_at_every_call_is_survived(has_rival: bool, options: Mapping[str, str], points: Points) -> None:
     for number, trouble in every_point(calls_of_a_life(has_rival, options)):
         live_through(number, trouble, has_rival, options)
         points.tried(f"pipeline: {trouble.kind}")

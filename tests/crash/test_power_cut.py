@@ -29,7 +29,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
         *(pytest.param(kind, id=kind.id, marks=LONG) for kind in (CHANGELOG, EXPIRING, COMPACTING)),
     ],
 )
-def test_whatever_was_committed_survives_and_the_rest_is_not_seen(
+def test_committed_rows_survive_and_uncommitted_rows_are_not_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: Points, kind: TableKind, keeps_names: bool
 ) -> None:
     number, is_whole = 0, False
@@ -66,14 +66,14 @@ def test_whatever_was_committed_survives_and_the_rest_is_not_seen(
 @pytest.mark.parametrize(
     ("kind", "allowed"), [pytest.param(APPEND, 5, id="append"), pytest.param(CHANGELOG, 7, id="with a changelog")]
 )
-def test_fsyncs_of_a_commit_besides_one_per_data_file(
+def test_a_commit_needs_few_fsyncs_beyond_one_per_data_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, allowed: int
 ) -> None:
-    """A changelog has a manifest and a list of its own."""
+    """A changelog needs two more fsyncs, for its manifest and its manifest list."""
     disk = ModelDisk(tmp_path, monkeypatch, keeps_names=True)
     Life(LocalFileIO(), f"{tmp_path}/lake", kind).run()
     table = f"lake/{NAME.replace('.', '.db/')}"
     kinds = Counter("data" if "bucket-" in path else "metadata" for path in disk.fsyncs if path.startswith(table))
     assert kinds["data"] == kind.commits * (2 if kind is CHANGELOG else 1)
-    assert kinds["metadata"] == kind.commits * allowed + 2  # and the table's schema
+    assert kinds["metadata"] == kind.commits * allowed + 2  # and those of the table's schema
     disk.close()

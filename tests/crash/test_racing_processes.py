@@ -1,4 +1,4 @@
-"""Processes that commit to one table at the same time: each commit is there once, and no row is lost."""
+"""Processes that commit to one table concurrently: each commit is published once, and no row is lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(900)]
         pytest.param(on_unreliable_s3, id="unreliable S3", marks=[*LONG, pytest.mark.needs("S3 server")]),
     ],
 )
-def test_every_commit_is_there_once_and_no_row_is_lost(
+def test_every_commit_is_published_once_and_no_row_is_lost(
     request: pytest.FixtureRequest,
     place: Callable[[pytest.FixtureRequest], Place],
     shared: bool,
@@ -70,11 +70,11 @@ def test_every_commit_is_there_once_and_no_row_is_lost(
     commits: int,
 ) -> None:
     at = place(request)
-    # Who shares a bucket leaves its compaction to others; in its own everybody compacts as it goes.
+    # Processes that share a bucket are write-only. In its own bucket each process compacts.
     options = {"bucket": "1", "sequence.field": "at", "write-only": "true"}
     if not shared:
         options = {"bucket": str(BUCKETS), "bucket-function.type": "mod"}
-    # So that none goes: what is counted here is every commit.
+    # No snapshot expires, because the test counts every commit.
     options |= {"snapshot.num-retained.min": "1000", "snapshot.time-retained": "1 d"}
     catalog = tidelake.open_catalog(at.warehouse, **at.near)
     catalog.create_database("db")
@@ -98,7 +98,7 @@ def test_every_commit_is_there_once_and_no_row_is_lost(
 
 
 def race(at: Place, processes: int, commits: int, *, shared: bool) -> list[int]:
-    """The ids of all snapshots, as their makers were told."""
+    """The ids of all snapshots, as reported to the committing processes."""
     job = {"warehouse": at.warehouse, "options": dict(at.options), "commits": commits, "shared": shared}
     racers = [
         subprocess.Popen(

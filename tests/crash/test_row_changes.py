@@ -1,4 +1,4 @@
-"""A fault at any call of rows being deleted or updated by a condition."""
+"""A fault in any call of a conditional delete or update."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def live_through(case: Case, number: int, trouble: Trouble) -> None:
     assert not inspect(table.context, deep=True).findings, where
 
     after = FaultyFileIO(table.context.io)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     for _ in range(3):
         with suppress(CommitConflict, CommitOutcomeUnknown):
             case.change(Table(with_io(table, after)))
@@ -110,7 +110,7 @@ def live_through(case: Case, number: int, trouble: Trouble) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_after_trouble_at_any_call_the_rows_are_the_old_ones_or_the_new(case: Case, points: Points) -> None:
+def test_after_a_fault_in_any_call_the_rows_are_the_old_or_the_new_ones(case: Case, points: Points) -> None:
     for number, trouble in sample(list(some_points(calls_of(case), CASES.index(case)))):
         live_through(case, number, trouble)
         points.tried(f"changes of rows: {trouble.kind}")
@@ -119,7 +119,7 @@ def test_after_trouble_at_any_call_the_rows_are_the_old_ones_or_the_new(case: Ca
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_that_holds_for_every_trouble_at_every_call(case: Case, points: Points) -> None:
+def test_every_fault_at_every_call_is_survived(case: Case, points: Points) -> None:
     for number, trouble in every_point(calls_of(case)):
         live_through(case, number, trouble)
         points.tried(f"changes of rows: {trouble.kind}")

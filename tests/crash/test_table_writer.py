@@ -1,4 +1,4 @@
-"""A fault at any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
+"""A fault in any call of a table's life: an error, a lost or late answer, half a file, the end of the process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ SHORT = [LIVES[0], LIVES[3], LIVES[4], LIVES[5], LIVES[6], LIVES[8], LIVES[-1]]
 
 
 class World:
-    """A warehouse in memory. The rival, if any, commits once: just before our second snapshot is made."""
+    """A warehouse in memory.
+
+    has_rival: a rival commits once, just before our second snapshot is created.
+    """
 
     def __init__(self, kind: TableKind, *, has_rival: bool) -> None:
         self.kind = kind
@@ -68,7 +71,7 @@ def calls_of_a_life(kind: TableKind, *, has_rival: bool) -> list[Call]:
 
 
 def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: bool) -> None:
-    """A life with trouble in its number-th call, and the life after it."""
+    """Runs a life with a fault in its number-th call, and then the next life."""
     world = World(kind, has_rival=has_rival)
     io = FaultyFileIO(world.store)
     trouble.await_in(io, number)
@@ -83,9 +86,9 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
     assert set(life.acknowledged) <= set(found.identifiers), where
 
     after = FaultyFileIO(world.store)
-    trouble.go_on_in(after, io)
+    trouble.continue_in(after, io)
     life = world.life(after)
-    # Nothing else may go wrong. A commit of the dead process that lands late makes ours one of the past.
+    # No other error is allowed. A late commit of the dead process makes our identifier outdated.
     expected = (CommitConflict, BadInput) if trouble.lands_after_death else CommitConflict
     try:
         life.run()
@@ -98,9 +101,9 @@ def live_through(kind: TableKind, number: int, trouble: Trouble, *, has_rival: b
 
 
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
-def test_a_life_is_what_it_is_called(kind: TableKind, has_rival: bool) -> None:
+def test_each_life_does_what_its_name_says(kind: TableKind, has_rival: bool) -> None:
     world = World(kind, has_rival=has_rival)
-    with suppress(CommitConflict):  # where the rival wrote to the same bucket, and nothing orders their rows
+    with suppress(CommitConflict):  # if the rival wrote to the same bucket, and no sequence field orders the rows
         world.life(FaultyFileIO(world.store)).run()
     found = look(world.store, world.warehouse)
     assert found.is_expired is (kind.id == "expiring")
@@ -111,7 +114,7 @@ def test_a_life_is_what_it_is_called(kind: TableKind, has_rival: bool) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "has_rival"), SHORT)
-def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_completes_it(
+def test_after_a_fault_in_any_call_the_table_is_sound_and_the_next_process_completes_it(
     kind: TableKind, has_rival: bool, points: Points
 ) -> None:
     start = ALONE_OR_NOT.index(kind) if kind in ALONE_OR_NOT else 0
@@ -124,7 +127,7 @@ def test_after_trouble_at_any_call_the_table_is_sound_and_the_next_process_compl
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("kind", "has_rival"), LIVES)
-def test_that_holds_for_every_trouble_at_every_call(kind: TableKind, has_rival: bool, points: Points) -> None:
+def test_every_fault_at_every_call_is_survived(kind: TableKind, has_rival: bool, points: Points) -> None:
     for number, trouble in every_point(calls_of_a_life(kind, has_rival=has_rival)):
         live_through(kind, number, trouble, has_rival=has_rival)
         points.tried(f"table writer: {trouble.kind}")

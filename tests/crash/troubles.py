@@ -1,4 +1,4 @@
-"""What can go wrong with one call, and with which calls it is tried."""
+"""The faults of one call, and the calls in which they are injected."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Trouble:
         if self.landing and not self.is_crash:
             land_before(io, number + self.landing, io)
 
-    def go_on_in(self, io: FaultyFileIO, before: FaultyFileIO) -> None:
-        """What was under way when the process of `before` died still arrives, while that of `io` goes on."""
+    def continue_in(self, io: FaultyFileIO, before: FaultyFileIO) -> None:
+        """Requests in flight when the process of `before` died still arrive, while the process of `io` continues."""
         if self.lands_after_death:
             land_before(io, self.landing, before)
 

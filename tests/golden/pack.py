@@ -1,8 +1,8 @@
-"""Packs folders of golden tables: one <name>.tar.zst each, the same bytes for the same tables.
+"""Packs folders of golden tables into one <name>.tar.zst each. Equal tables give equal bytes.
 
-    python -m tests.golden.pack FOLDER        # FOLDER/java/<name>/…, FOLDER/pypaimon/<name>/… -> beside this file
+    python -m tests.golden.pack FOLDER        # FOLDER/java/<name>/…, FOLDER/pypaimon/<name>/… -> next to this file
 
-Golden tables are thousands of small files; packed they take a tenth of the space and one line in a diff.
+Golden tables have thousands of small files. Packed they need a tenth of the space, and one line in a diff.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ZSTD_LEVEL: Final = 19
 
 
 def pack(table: Path, target: Path) -> None:
-    """All of a folder: sorted, without owners, times and modes."""
+    """Packs all files of a folder, sorted, without owners, times and modes."""
     compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
     with (
         target.open("wb") as file,

@@ -1,4 +1,6 @@
-"""Tables that Java Paimon and pypaimon wrote read to exactly the rows that their writers read, or are refused aloud."""
+"""Tables of Java Paimon and pypaimon are read with exactly the rows that their writers read, or are refused with an
+error.
+"""
 
 from __future__ import annotations
 
@@ -206,13 +208,13 @@ def test_rows_snapshots_tags_and_branches_read_as_their_writer_reads_them(
 
 
 @pytest.mark.parametrize("table", [*tables(refused=False), *tables(refused=True)])
-def test_what_others_wrote_is_sound_to_the_last_row_and_statistic(table: GoldenTable, warehouse: Path) -> None:
+def test_golden_tables_pass_deep_verification(table: GoldenTable, warehouse: Path) -> None:
     report = inspect_table(open_table(warehouse, table.name), deep=True)
     assert [str(problem) for problem in report.problems] == []
 
 
 @pytest.mark.parametrize("table", [p for p in tables(refused=False) if p.values[0].writer != "pypaimon"])
-def test_changes_of_each_snapshot_are_what_java_streams(
+def test_changes_of_each_snapshot_equal_javas_stream(
     table: GoldenTable, warehouse: Path, expected: dict[str, Any]
 ) -> None:
     problems = [f"{what}: {problem}" for what, problem in streams(warehouse, table, expected) if problem]
@@ -220,7 +222,7 @@ def test_changes_of_each_snapshot_are_what_java_streams(
 
 
 @pytest.mark.parametrize("table", tables(refused=True))
-def test_a_feature_we_lack_is_refused_by_name(table: GoldenTable, warehouse: Path) -> None:
+def test_an_unsupported_feature_is_refused_by_name(table: GoldenTable, warehouse: Path) -> None:
     with pytest.raises(tidelake.UnsupportedFeature, match=REFUSED[table.id]):
         open_table(warehouse, table.name).scan().to_arrow()
 
@@ -228,7 +230,7 @@ def test_a_feature_we_lack_is_refused_by_name(table: GoldenTable, warehouse: Pat
 if tables():  # only a hook's folder has such tables
 
     @pytest.mark.parametrize("table", tables())
-    def test_a_table_of_no_list_is_read_exactly_or_refused(
+    def test_an_unlisted_table_is_read_exactly_or_refused(
         table: GoldenTable, warehouse: Path, expected: dict[str, Any]
     ) -> None:
         problems = []

@@ -32,7 +32,7 @@ libc.malloc.restype = ctypes.c_void_p
 blocks = [libc.malloc(100_000)]
 threads = [threading.Thread(target=lambda: blocks.append(libc.malloc(100_000))) for _ in range(4)]
 [(thread.start(), thread.join()) for thread in threads]
-one_arena = max(blocks) - min(blocks) < 1 << 30  # those of threads lie elsewhere
+one_arena = max(blocks) - min(blocks) < 1 << 30  # arenas of threads are elsewhere
 print(pa.default_memory_pool().backend_name, pa.array(range(9)).nbytes, faults(100) < 2_000, one_arena)
 """
 
@@ -50,11 +50,11 @@ def test_arrays_and_bytes_share_one_arena_that_keeps_blocks_of_some_mebibytes() 
 
 
 @pytest.mark.parametrize("pool", ["jemalloc", "mimalloc"])
-def test_another_pool_that_the_environment_names_stays(pool: str) -> None:
+def test_a_memory_pool_set_in_the_environment_is_kept(pool: str) -> None:
     assert _reported(ARROW_DEFAULT_MEMORY_POOL=pool)[0] == pool
 
 
-def test_thresholds_that_the_environment_names_stay() -> None:
+def test_malloc_thresholds_set_in_the_environment_are_kept() -> None:
     assert _reported(MALLOC_MMAP_THRESHOLD_="131072", MALLOC_ARENA_MAX="8")[2:] == ["False", "False"]
 
 
@@ -69,7 +69,7 @@ def test_thresholds_that_the_environment_names_stay() -> None:
     ],
     ids=lambda case: " ".join(case[:2]) if isinstance(case, list) else "",
 )
-def test_a_command_that_is_a_service_chooses_before_arrow_is_imported(arguments: list[str], is_pipeline: bool) -> None:
+def test_a_service_command_sets_the_allocator_before_arrow_is_imported(arguments: list[str], is_pipeline: bool) -> None:
     program = f"""
 from tidelake.cli.program import main
 try:
@@ -84,5 +84,5 @@ print(pa.default_memory_pool().backend_name)
     assert (run.stdout.split()[-1] == "system") is is_pipeline, run.stderr
 
 
-def test_a_process_that_has_arrow_already_is_left_alone() -> None:
+def test_a_process_that_already_imported_arrow_is_unchanged() -> None:
     assert _reported("import pyarrow")[0] == _reported("import pyarrow", ARROW_DEFAULT_MEMORY_POOL="")[0] != "system"

@@ -1,4 +1,4 @@
-"""A channel holds so many bytes, ends once, and a cancelled wait leaves nothing behind."""
+"""A channel holds bounded bytes, ends once, and a cancelled wait has no effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def cancel(task: asyncio.Task[object]) -> None:
         await task
 
 
-async def test_items_come_out_in_the_order_they_went_in() -> None:
+async def test_items_are_received_in_send_order() -> None:
     channel = Channel[int](100)
     with channel:
         for item in range(5):
@@ -68,7 +68,7 @@ async def test_receiving_waits_for_an_item() -> None:
     assert await waiting == "a"
 
 
-async def test_what_is_left_in_a_closed_channel_can_still_be_received() -> None:
+async def test_remaining_items_of_a_closed_channel_can_be_received() -> None:
     channel = Channel[str](100)
     await channel.send("a", 1)
     channel.close()
@@ -78,7 +78,7 @@ async def test_what_is_left_in_a_closed_channel_can_still_be_received() -> None:
         await channel.receive()
 
 
-async def test_closing_wakes_those_who_wait_to_receive() -> None:
+async def test_closing_wakes_waiting_receivers() -> None:
     channel = Channel[str](100)
     waiting = [asyncio.create_task(channel.receive()) for _ in range(3)]
     await settle()
@@ -88,7 +88,7 @@ async def test_closing_wakes_those_who_wait_to_receive() -> None:
             await task
 
 
-async def test_closing_wakes_those_who_wait_to_send() -> None:
+async def test_closing_wakes_waiting_senders() -> None:
     channel = Channel[str](100)
     await channel.send("a", 100)
     waiting = asyncio.create_task(channel.send("b", 1))
@@ -125,7 +125,7 @@ async def test_a_cancelled_send_has_not_sent() -> None:
     assert (len(channel), channel.held_bytes) == (0, 0)
 
 
-async def test_a_wake_up_that_a_cancelled_task_took_is_not_lost_for_others() -> None:
+async def test_a_wake_up_of_a_cancelled_task_is_passed_to_another() -> None:
     channel = Channel[str](100)
     first, second = asyncio.create_task(channel.receive()), asyncio.create_task(channel.receive())
     await settle()
@@ -134,7 +134,7 @@ async def test_a_wake_up_that_a_cancelled_task_took_is_not_lost_for_others() -> 
     assert await second == "a"
 
 
-async def test_many_producers_and_consumers_neither_lose_nor_double_an_item() -> None:
+async def test_many_producers_and_consumers_lose_and_duplicate_no_item() -> None:
     channel = Channel[int](7)
     received: list[int] = []
 

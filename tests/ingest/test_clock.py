@@ -1,4 +1,4 @@
-"""Waiting for an event, but no longer than so."""
+"""Waiting for an event up to a time limit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ingest.clock import SystemClock, wait_at_most
 from tests.support.manual_clock import ManualClock
 
 
-async def test_an_event_that_is_set_is_not_waited_for() -> None:
+async def test_a_set_event_is_not_awaited() -> None:
     event = asyncio.Event()
     event.set()
     assert await wait_at_most(event, None, ManualClock())
 
 
-async def test_no_time_is_no_wait() -> None:
+async def test_a_wait_of_zero_returns_at_once() -> None:
     assert not await wait_at_most(asyncio.Event(), 0, ManualClock())
 
 
-async def test_the_event_comes_first() -> None:
+async def test_a_wait_ends_with_the_event() -> None:
     event, clock = asyncio.Event(), ManualClock()
     waiting = asyncio.create_task(wait_at_most(event, 1_000, clock))
     await clock.sleeper()
@@ -26,7 +26,7 @@ async def test_the_event_comes_first() -> None:
     assert await waiting
 
 
-async def test_the_time_is_up_first() -> None:
+async def test_a_wait_ends_at_its_time_limit() -> None:
     event, clock = asyncio.Event(), ManualClock()
     waiting = asyncio.create_task(wait_at_most(event, 1_000, clock))
     await clock.sleeper()
@@ -34,7 +34,7 @@ async def test_the_time_is_up_first() -> None:
     assert not await waiting
 
 
-async def test_the_system_clock_sleeps_and_moves() -> None:
+async def test_the_system_clock_sleeps_and_advances() -> None:
     clock = SystemClock()
     before = clock.now_ms()
     await clock.sleep_ms(2)

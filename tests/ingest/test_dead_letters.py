@@ -1,4 +1,4 @@
-"""Dead letters: readable, durable when told, one a record."""
+"""Dead letters are readable, durable after a flush, and one per record."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(folder: Path) -> Iterator[dict[str, object]]:
         yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
-def test_a_letter_has_the_form_of_a_change_log_line_and_says_why(folder: Path) -> None:
+def test_a_letter_is_a_change_log_line_with_a_reason(folder: Path) -> None:
     kept = open_dead_letters(folder)
     batch = raw_batch([7, 9], [b"v7", "ü".encode()], topic="shop/orders", partition=3)
     kept.add(batch, [failure(1, 9)])
@@ -68,7 +68,7 @@ def test_a_letter_has_the_form_of_a_change_log_line_and_says_why(folder: Path) -
     assert path.name.startswith("shop%2Forders-3-9_9-")
 
 
-def test_bytes_and_nulls_survive(folder: Path) -> None:
+def test_bytes_and_nulls_are_preserved(folder: Path) -> None:
     kept = open_dead_letters(folder)
     kept.add(raw_batch([0, 1], [b"\xff\x00", None]), [failure(0, 0), failure(1, 1)])
     kept.flush()
@@ -77,7 +77,7 @@ def test_bytes_and_nulls_survive(folder: Path) -> None:
     assert "value" not in first
 
 
-def test_nothing_is_on_disk_before_the_flush_and_nothing_twice_after_it(folder: Path) -> None:
+def test_letters_are_stored_by_the_flush_and_only_once(folder: Path) -> None:
     kept = open_dead_letters(folder)
     kept.add(raw_batch([0]), [failure(0, 0)])
     assert list(written(folder)) == []
@@ -86,8 +86,8 @@ def test_nothing_is_on_disk_before_the_flush_and_nothing_twice_after_it(folder: 
     assert len(list(written(folder))) == 1
 
 
-def test_many_letters_should_not_wait_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "_BUFFER_BYTES_MAX", 1_000)
+def test_many_letters_request_a_flush(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "BUFFER_BYTES_MAX", 1_000)
     kept = open_dead_letters(folder)
     kept.add(raw_batch(range(20)), [failure(n, n) for n in range(2)])
     assert not kept.should_flush
@@ -98,7 +98,7 @@ def test_many_letters_should_not_wait_in_memory(folder: Path, monkeypatch: pytes
     assert len(list(written(folder))) == 20
 
 
-def test_records_that_come_again_have_their_letter_already(folder: Path) -> None:
+def test_reread_records_get_no_second_letter(folder: Path) -> None:
     before = open_dead_letters(folder)
     before.add(raw_batch([3, 5, 7]), [failure(0, 3), failure(1, 5), failure(2, 7)])
     before.flush()
@@ -130,7 +130,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.id)
-def test_a_letter_counts_for_its_own_record_only(folder: Path, place: Place) -> None:
+def test_a_letter_applies_only_to_its_own_record(folder: Path, place: Place) -> None:
     before = open_dead_letters(folder)
     before.add(raw_batch([3]), [failure(0, 3)])
     before.flush()
@@ -142,7 +142,7 @@ def test_a_letter_counts_for_its_own_record_only(folder: Path, place: Place) -> 
     assert len(list(written(folder))) == 2 - place.has_letter
 
 
-def test_a_start_reads_only_files_with_letters_of_records_that_may_come_again(folder: Path) -> None:
+def test_a_start_reads_only_files_with_letters_of_records_that_may_be_reread(folder: Path) -> None:
     before = open_dead_letters(folder)
     topics = [("log", 0), ("log", 1), ("a-1-2_3", 0), ("ü/b", 0)]
     for offsets in ([3, 5], [7, 9]):
@@ -166,7 +166,7 @@ def test_a_start_reads_only_files_with_letters_of_records_that_may_come_again(fo
         pytest.param("kept.jsonl", id="by a person"),
     ],
 )
-def test_files_of_other_names_are_read_whole_as_they_may_hold_any_letter(folder: Path, name: str) -> None:
+def test_files_with_unknown_names_are_read_completely(folder: Path, name: str) -> None:
     before = open_dead_letters(folder)
     for partition, offset in [(0, 3), (1, 900)]:
         before.add(raw_batch([offset], partition=partition), [failure(0, offset)])
@@ -179,14 +179,14 @@ def test_files_of_other_names_are_read_whole_as_they_may_hold_any_letter(folder:
     assert not after.add(raw_batch([900], partition=1), [failure(0, 900)])
 
 
-def test_a_file_of_something_else_is_an_error(folder: Path) -> None:
+def test_a_file_with_other_content_raises(folder: Path) -> None:
     folder.mkdir()
     (folder / "notes.jsonl").write_text("hello\n")
     with pytest.raises(CorruptFile, match=r"notes\.jsonl"):
         open_dead_letters(folder)
 
 
-def test_files_that_are_no_letters_are_passed_over(folder: Path) -> None:
+def test_files_that_are_not_dead_letters_are_ignored(folder: Path) -> None:
     folder.mkdir()
     (folder / "done.jsonl").mkdir()
     before = open_dead_letters(folder)
@@ -198,7 +198,7 @@ def test_files_that_are_no_letters_are_passed_over(folder: Path) -> None:
     assert len(after.add(raw_batch([3]), [failure(0, 3)])) == 1
 
 
-def test_of_many_dead_letters_a_few_are_told_with_the_number_of_the_others(
+def test_only_some_of_many_dead_letters_are_logged_with_the_count_of_the_others(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times_ms = (0, 100, 9_999, 10_000, 10_001, 25_000)

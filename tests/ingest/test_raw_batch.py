@@ -29,7 +29,7 @@ def _batch(n: int = 4, **changed: Any) -> RawBatch:
     [[], [None], [b""], [b"a", None, b"", b"\0" * 300], [None] * 9 + [b"x"], [b"abc"] * 20],
     ids=["no value", "a null", "no bytes", "all kinds", "many nulls", "alike"],
 )
-def test_a_column_joined_at_once_is_the_column_of_its_values(values: list[bytes | None]) -> None:
+def test_a_joined_column_equals_the_column_of_its_values(values: list[bytes | None]) -> None:
     column = binary_column(values)
     column.validate(full=True)
     assert column.equals(pa.array(values, pa.binary()))
@@ -77,13 +77,13 @@ NAMES = ["CreateTime", None, "LogAppendTime", "NoTimestampType"]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 3), (2, 9), (2, 2)])
-def test_a_slice_keeps_who_gave_its_records_their_times(start: int, stop: int) -> None:
+def test_a_slice_keeps_the_timestamp_types(start: int, stop: int) -> None:
     part = _batch(timestamp_types=timestamp_types_of(NAMES)).slice(start, stop)
     assert [part.timestamp_type(row) for row in range(len(part))] == NAMES[start:stop]
     assert timestamp_type_names(part.timestamp_types, np.arange(len(part))).to_pylist() == NAMES[start:stop]
 
 
-def test_batches_of_sources_that_tell_it_and_that_don_t_are_joined() -> None:
+def test_batches_with_and_without_timestamp_types_are_joined() -> None:
     reported = _batch(timestamp_types=timestamp_types_of(NAMES))
     (whole,) = join_batches([_batch(), reported, _batch()], 1 << 20)
     assert [whole.timestamp_type(row) for row in range(len(whole))] == [*[None] * 4, *NAMES, *[None] * 4]
@@ -92,7 +92,7 @@ def test_batches_of_sources_that_tell_it_and_that_don_t_are_joined() -> None:
     assert timestamp_types_of(["a name that Kafka lacks", None]) is None
 
 
-def test_a_number_that_kafka_lacks_tells_nothing() -> None:
+def test_an_unknown_timestamp_type_number_is_null() -> None:
     assert timestamp_type_names(np.array([3, -3, 1], np.int8), np.arange(3)).to_pylist() == [None, None, NAMES[2]]
 
 

@@ -1,4 +1,4 @@
-"""A process that feeds the four tables of `orders`, killed again and again while records come."""
+"""A process that writes the four tables of `orders` is killed repeatedly while records arrive."""
 
 from __future__ import annotations
 

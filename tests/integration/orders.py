@@ -1,4 +1,4 @@
-"""The recorded orders in one pipeline of four tables, a merge engine each, and what the tables must hold at the end.
+"""The recorded orders in one pipeline of four tables, one per merge engine, and the expected rows at the end.
 
 Every table has a topic of its own with the same records, so that one pipeline feeds them all. A key that deduplicates
 hides a repeated record; an append table and exact sums don't.
@@ -39,7 +39,7 @@ def lines() -> Sequence[Line]:
 
 
 def taken(count: int, passes: int) -> Iterator[Line]:
-    """The first `count` records, so many times over. Offsets go on from one pass to the next."""
+    """The first `count` records, repeated. Offsets continue from one pass to the next."""
     of_partition = Counter(line["partition"] for line in lines()[:count])
     for number in range(passes):
         for line in lines()[:count]:
@@ -145,7 +145,7 @@ _MANY_COMPACTIONS: Final = {"bucket": "2", "num-sorted-run.compaction-trigger": 
 
 @dataclass(frozen=True)
 class OrdersTable:
-    """is_wrong: of the table's rows, in words. expires: whether its first snapshots are gone at the end."""
+    """is_wrong: describes errors in the table's rows. expires: whether its first snapshots have expired at the end."""
 
     name: str
     schema: pa.Schema

@@ -1,4 +1,4 @@
-"""Captures read from a real broker, by Spark alone and by drivers that take turns, leave what their databases held.
+"""Captures read from a real broker, by Spark alone and by alternating drivers, give the content of their databases.
 
 All tables of a variant are one pipeline. A change of drivers is what docs/positions.md says: Spark begins where the
 tables end, and the pipeline is told once to go on behind what Spark has read. Spark or drivers in turns, into tables
@@ -67,7 +67,7 @@ def captures_in_each_form() -> Iterator[Any]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("tables", "drivers", "are_there"), list(captures_in_each_form()))
-def test_captures_end_as_their_databases_whoever_drives(
+def test_captures_equal_their_databases_with_any_driver(
     tables: Sequence[RecordedTable],
     drivers: Sequence[str],
     are_there: bool,
@@ -117,7 +117,7 @@ def of_tables_that_are_there(config: Config, tables: Sequence[RecordedTable], ca
 
 
 def beginning_at_the_tables(config: Config, catalog: tidelake.Catalog, partitions: Mapping[str, int]) -> Config:
-    """partitions: of each topic. A topic whose table nobody has made yet is read from its first record."""
+    """partitions: of each topic. A topic whose table does not exist yet is read from its first record."""
     offsets: dict[str, dict[int, Any]] = {topic: dict.fromkeys(range(n), 0) for topic, n in partitions.items()}
     for name in catalog.list_tables("shop"):
         context = catalog.table(f"shop.{name}").context

@@ -1,4 +1,6 @@
-"""Captures whose source tables changed while they ran: a table made from the first record follows to the end."""
+"""Captures whose source tables changed during the recording: a table created from the first record follows to
+the end.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.support.recorded_truth import rows_of
 
 @dataclass(frozen=True)
 class EvolvingCase:
-    """settings: of the table, as YAML. types: some columns at the end. lost: cells that no record tells, by column."""
+    """settings: of the table, as YAML. types: some columns at the end. lost: cells that no record contains, by
+    column.
+    """
 
     capture: str
     variant: str
@@ -119,7 +123,7 @@ def wrong_cells(case: EvolvingCase, folder: Path) -> Counter[str]:
 @pytest.mark.parametrize("bytes_max", [pytest.param(1, id="often"), pytest.param(40_000, id="seldom")])
 @pytest.mark.exhaustive(kept=6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_table_ends_as_the_database_did(case: EvolvingCase, bytes_max: int, tmp_path: Path) -> None:
+def test_the_table_equals_the_database_at_the_end(case: EvolvingCase, bytes_max: int, tmp_path: Path) -> None:
     asyncio.run(run(case, tmp_path, bytes_max))
     assert wrong_cells(case, tmp_path) == Counter(case.lost)
     fields = open_catalog(str(tmp_path / "lake")).load(f"shop.{case.table}").schema.by_name

@@ -1,4 +1,6 @@
-"""What a commit says when it can't be made: what happened, what is known to be safe, what to do. Reviewed as text."""
+"""The messages of failed commits: what happened, what is known to be safe, and what to do. They are reviewed as
+text.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_a_failure_says_what_happened_what_is_safe_and_what_to_do(case: Case) -> None:
+def test_a_failure_message_explains_the_cause_the_state_and_the_remedy(case: Case) -> None:
     lake = Lake()
     with pytest.raises(TidelakeError) as raised:
         case.happens(lake)

@@ -56,7 +56,7 @@ _WHAT: Final = {
         ),
     ],
 )
-def test_drivers_executors_and_tasks_that_die_or_are_copied_count_each_record_once(
+def test_killed_or_duplicated_drivers_executors_and_tasks_count_each_record_once(
     kills: Mapping[str, int], tmp_path: Path, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # of executors; they have our packages on this machine

@@ -1,5 +1,5 @@
-"""A service that is killed at any moment, whose broker comes and goes, whose store loses answers, counts each
-record once in every table.
+"""A service that is killed at any moment, with an unreliable broker and store, counts each record once in every
+table.
 """
 
 from __future__ import annotations

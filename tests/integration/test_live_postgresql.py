@@ -1,4 +1,4 @@
-"""PostgreSQL, a Debezium process, a broker and the service, all real: every table is its source, whatever is killed."""
+"""Real PostgreSQL, Debezium, broker and service: every table equals its source after any kill."""
 
 from __future__ import annotations
 
@@ -147,7 +147,9 @@ class Shop:
             case type_ if type_.startswith("timestamp"):
                 return f"2024-05-01 10:{random.randrange(60):02}:00.{random.randrange(1000):03}+00"
         if name == "document":
-            return "".join(random.choice("abcdefgh \u2028é") for _ in range(9_000))  # so long that it lies elsewhere
+            return "".join(
+                random.choice("abcdefgh \u2028é") for _ in range(9_000)
+            )  # so long that PostgreSQL stores it out of line
         return f"{name} {random.random()}"[:20]
 
 
@@ -185,10 +187,10 @@ def differences(source: Shop, lake: tidelake.Catalog) -> list[str]:
     return found
 
 
-def until_none(differences: Callable[[], list[str]], said: Callable[[], str]) -> None:
+def until_none(differences: Callable[[], list[str]], message: Callable[[], str]) -> None:
     deadline = monotonic() + PATIENCE_S
     while found := differences():
-        assert monotonic() < deadline, f"{len(found)} differences, {found[:5]}\n{said()}"
+        assert monotonic() < deadline, f"{len(found)} differences, {found[:5]}\n{message()}"
         sleep(0.3)
 
 
@@ -219,7 +221,7 @@ def test_tables_follow_a_database_whose_schemas_change_while_service_and_connect
         source.work(20)  # the connector's first snapshot
         debezium.start()
         service.start()
-        until_none(lambda: differences(source, lake), lambda: service.said() + debezium.said())
+        until_none(lambda: differences(source, lake), lambda: service.output() + debezium.output())
         for number, statements in enumerate(SCHEMA_CHANGES):
             source.work(15)
             for statement in statements:
@@ -235,7 +237,7 @@ def test_tables_follow_a_database_whose_schemas_change_while_service_and_connect
             service.kill()
             service.start()
             source.work(10)
-        until_none(lambda: differences(source, lake), lambda: service.said() + debezium.said())
+        until_none(lambda: differences(source, lake), lambda: service.output() + debezium.output())
         names = source.tables()
         assert source.changed > 500
         service.kill()

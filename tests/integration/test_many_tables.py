@@ -1,4 +1,4 @@
-"""Many tables in one process, whose schemas change while process and broker are killed: truth in every table."""
+"""Many tables in one process, whose schemas change while process and broker are killed: every table is correct."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Database:
         ),
     ],
 )
-def test_every_table_is_its_source_whatever_is_killed_while_schemas_change(
+def test_every_table_equals_its_source_after_kills_during_schema_changes(
     tables: int, rounds: int, changes: int, private_kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     random, broker = Random(20261122), private_kafka_broker

@@ -1,4 +1,4 @@
-"""Rows whose primary key changes come with the values that they had: of a real source, over a broker, through kills."""
+"""Rows whose primary key changes keep their values: with a real source, through a broker, and across kills."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ INVENTORY = own_recorded("pg-shop/json-plain/inventory")
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("ahead", [(), (0,) * 500, (1,) * 500], ids=["in turns", "one ahead", "another ahead"])
-def test_a_real_table_comes_to_the_truth_however_far_one_partition_is_ahead(
-    ahead: Sequence[int], tmp_path: Path
-) -> None:
+def test_a_table_equals_its_source_although_one_partition_is_far_ahead(ahead: Sequence[int], tmp_path: Path) -> None:
     log = MemoryLog()
     for record in [line for path in INVENTORY.files for line in recorded_lines(path)]:
         value, key = (None if record[part] is None else record[part].encode() for part in ("value", "key"))
@@ -89,7 +87,7 @@ def service(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.interop
-def test_a_row_comes_as_it_was_when_the_service_is_killed_while_it_moves(
+def test_a_moved_row_keeps_its_values_when_the_service_is_killed(
     service: Service, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     topic: str = service.topic  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""`sync-database` beside a broker: topics that come up while it runs become tables, and truncates empty them."""
+"""`sync-database` with a broker: topics that are created during the run become tables, and truncates empty them."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ class Shop:
         return found == {name: sorted(ids) for name, ids in self.tables.items()}
 
 
-async def test_topics_that_come_up_become_tables_and_truncates_empty_them(
-    kafka_broker: KafkaBroker, tmp_path: Path
-) -> None:
+async def test_new_topics_become_tables_and_truncates_empty_them(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     shop = Shop(kafka_broker, tmp_path / "lake")
     await asyncio.to_thread(shop.send, "orders", "c", 1)
     for number, table in enumerate(["orders", "items", "clients"], 2):  # a process each

@@ -1,4 +1,4 @@
-"""Two hundred tables of one process, one of them poisoned: the other 199 are committed as often as without it.
+"""Two hundred tables in one process, one of them poisoned: the other 199 are committed as often as without it.
 
 The test counts commits. How long rounds took is printed, with and without: time decides nothing.
 """
@@ -96,7 +96,7 @@ async def rounds_of(path: Path, broker: KafkaBroker, *, is_poisoned: bool) -> li
     return seconds
 
 
-async def test_one_poisoned_table_of_two_hundred_holds_no_other_back(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+async def test_one_poisoned_table_of_two_hundred_delays_no_other(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     took = {}
     for is_poisoned in (False, True):
         home = tmp_path / str(is_poisoned)

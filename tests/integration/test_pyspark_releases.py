@@ -1,4 +1,4 @@
-"""Each release of PySpark that we name, and Spark Connect: what works on it, and what it says of what doesn't."""
+"""Each supported release of PySpark, and Spark Connect: what works, and the errors for what does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW_PYTHON: Final = "Python worker failed to connect back"
 
 
 def installed_in_name(folder: Path) -> Path:
-    """What says which version of this package there is, beside the code of this repository."""
+    """Metadata with the version of this package, next to the code of this repository."""
     info = folder / f"tidelake-{version('tidelake')}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tidelake\nVersion: {version('tidelake')}\n")
@@ -39,7 +39,7 @@ def installed_in_name(folder: Path) -> Path:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["classic", "connect"])
 @pytest.mark.parametrize("release", ["4.1.4", "4.2.1", "4.3.0"])
-def test_a_release_does_what_is_promised(release: str, kind: str, tmp_path: Path) -> None:
+def test_each_release_does_what_the_documentation_promises(release: str, kind: str, tmp_path: Path) -> None:
     python = build_tool(PYSPARK / "build", f"pyspark[connect]=={release}")
     paths = [str(TOOLS.parent.parent), str(installed_in_name(tmp_path / "packages"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -54,5 +54,5 @@ def test_a_release_does_what_is_promised(release: str, kind: str, tmp_path: Path
     found = json.loads(run.stdout.splitlines()[-1])
     assert found["pyspark"] == release
     assert found["steps"].keys() == set(STEPS)
-    for step, said in found["steps"].items():
-        assert REFUSED.get((kind, step), "done") in said, (step, said)
+    for step, outcome in found["steps"].items():
+        assert REFUSED.get((kind, step), "done") in outcome, (step, outcome)

@@ -1,4 +1,4 @@
-"""A pipeline that can't prove where it stands refuses, and every way out that it offers leads on.
+"""A pipeline that cannot prove its position refuses to start, and every offered recovery flag lets it continue.
 
 Each case damages what a first run left, on a real broker. The refusal is compared with `failure_messages.txt`, to be
 read as text; then each command it prints is run, on the same state.
@@ -229,15 +229,15 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_each_way_out_leads_on(case: Case, shop: Shop) -> None:
+def test_each_offered_recovery_flag_lets_the_pipeline_continue(case: Case, shop: Shop) -> None:
     case.damage(shop)
     shop.send(*range(10, 15))
     snapshots = [s.uuid for s in shop.table.snapshots()]
-    said = shop.run()
-    assert (said.code, said.out) == (3, "")
+    result = shop.run()
+    assert (result.code, result.out) == (3, "")
     assert [s.uuid for s in shop.table.snapshots()] == snapshots
-    matches_golden_text(MESSAGES, case.id, neutral(said.err, shop))
-    ways = {command.split()[-2]: command for command in commands(said.err)}
+    matches_golden_text(MESSAGES, case.id, neutral(result.err, shop))
+    ways = {command.split()[-2]: command for command in commands(result.err)}
     assert ways.keys() == case.counts.keys()
 
     shutil.copytree(shop.lake, shop.home / "refused")
@@ -255,7 +255,7 @@ def test_each_way_out_leads_on(case: Case, shop: Shop) -> None:
         assert [d["way"] for d in decided if d] == [" ".join(command.split()[-2:])]
 
 
-def test_the_progress_file_bridges_own_snapshots_that_expired(shop: Shop) -> None:
+def test_the_progress_file_bridges_expired_own_snapshots(shop: Shop) -> None:
     progress = (shop.lake / f"{PIPELINE}.progress").read_bytes()
     own_snapshots_expire(shop)
     (shop.lake / f"{PIPELINE}.progress").write_bytes(progress)
@@ -269,10 +269,10 @@ def test_another_cluster_is_refused(shop: Shop, private_kafka_broker: KafkaBroke
     private_kafka_broker.create_topic(shop.topic)
     shop.send(*range(10, 15))
     shop.configure()
-    said = shop.run()
-    assert said.code == 3
-    matches_golden_text(MESSAGES, "another cluster", neutral(said.err, shop))
-    accept, rewind = commands(said.err)
+    result = shop.run()
+    assert result.code == 3
+    matches_golden_text(MESSAGES, "another cluster", neutral(result.err, shop))
+    accept, rewind = commands(result.err)
     assert "--rewind-to" in rewind
     assert shop.paste(accept).code == 0
     shop.send(15)
@@ -283,7 +283,7 @@ def test_another_cluster_is_refused(shop: Shop, private_kafka_broker: KafkaBroke
     assert (found.way, found.found) == ("--accept-gap shop.orders", ("another source",))
 
 
-def test_records_deleted_while_they_are_read_are_told_as_at_a_start(
+def test_records_deleted_during_reading_are_reported_like_at_a_start(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer notices only then: the check before reading is passed by."""
@@ -294,12 +294,12 @@ def test_records_deleted_while_they_are_read_are_told_as_at_a_start(
         return {}
 
     monkeypatch.setattr(KafkaSource, "bounds", passed)
-    said = shop.run()
-    assert said.code == 3
-    assert "--accept-gap shop.orders" in said.err
+    result = shop.run()
+    assert result.code == 3
+    assert "--accept-gap shop.orders" in result.err
 
 
-def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one_s_id(
+def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = shop.counts
@@ -307,7 +307,7 @@ def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one
 
     def created_again() -> None:
         the_topic_is_created_again(shop)
-        shop.send(*range(100, 115))  # also where reading goes on
+        shop.send(*range(100, 115))  # also the position where reading continues
 
     async def look_too_early(self: KafkaSource, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         there = await look(self, known)
@@ -316,17 +316,17 @@ def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one
         return there
 
     monkeypatch.setattr(KafkaSource, "open", look_too_early)
-    said = shop.run()
-    assert said.code == 3
-    assert "it was created again" in said.err
-    assert "--accept-gap shop.orders" in said.err
+    result = shop.run()
+    assert result.code == 3
+    assert "it was created again" in result.err
+    assert "--accept-gap shop.orders" in result.err
     assert shop.counts == before
     assert shop.run("--accept-gap", "shop.orders").code == 0
     assert shop.counts == {**before, **dict.fromkeys(range(100, 115), 1)}
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         (["--accept-gap", "shop.orders"], "the position of shop.orders is proven, there is no gap to accept"),
         (["--from-snapshot", "shop.orders=99"], "there is no such snapshot"),
@@ -334,14 +334,14 @@ def test_a_topic_created_again_while_it_is_read_brings_nothing_under_the_old_one
         (["--accept-gap", "shop.order"], "the pipeline has no table shop.order; did you mean 'shop.orders'?"),
     ],
 )
-def test_a_way_out_of_what_is_no_trouble_changes_nothing(shop: Shop, option: list[str], said: str) -> None:
+def test_an_unneeded_recovery_flag_changes_nothing(shop: Shop, option: list[str], message: str) -> None:
     before = [s.uuid for s in shop.table.snapshots()]
     answer = shop.run(*option)
     assert (answer.code, [s.uuid for s in shop.table.snapshots()]) == (1, before)
-    assert said in answer.err
+    assert message in answer.err
 
 
-def test_settings_that_change_no_row_s_way_are_no_reason_to_refuse(shop: Shop) -> None:
+def test_settings_that_change_no_routing_are_accepted(shop: Shop) -> None:
     tables = [{"name": "shop.orders", "match": ["orders", "orders"]}, {"name": "shop.returns"}]
     shop.configure(tables=tables, checkpoint={"interval_ms": 77}, write={"memory_bytes": 64 << 20})
     shop.send(*range(10, 15))

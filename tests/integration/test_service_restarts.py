@@ -1,4 +1,4 @@
-"""A service that is stopped in the middle of its work goes on as if nothing had been, however it was stopped."""
+"""A service that is stopped in the middle of its work continues as without the stop, for each way to stop it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def history(table: tidelake.Table) -> list[tuple[int, SourcePosition]]:
 @pytest.mark.interop  # in make test: test_killed_service.py, and SIGTERM in the tests of `ingest run`
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "kill -9"])
 @pytest.mark.parametrize("has_key", [True, False], ids=["by key", "append"])
-def test_a_stopped_service_goes_on_without_gap_or_repetition(
+def test_a_stopped_service_continues_without_gap_or_duplicates(
     how: signal.Signals, has_key: bool, orders_topic: str, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))

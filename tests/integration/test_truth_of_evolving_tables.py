@@ -1,4 +1,4 @@
-"""Tables that are made from the first record and follow the source's schema end as the source database did."""
+"""Tables that are created from the first record and follow the source schema equal the source database at the end."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def wrong(recorded: RecordedTable, io: FileIO, lake: str) -> list[str]:
 
 @pytest.mark.exhaustive(kept=8)
 @pytest.mark.parametrize("recorded", CASES, ids=lambda recorded: recorded.id)
-def test_a_table_made_from_its_first_record_ends_as_the_source_did(recorded: RecordedTable) -> None:
+def test_a_table_created_from_its_first_record_equals_the_source(recorded: RecordedTable) -> None:
     lake = f"memory://{uuid4()}/lake"
     with format_options_for(recorded) as options:
         read(recorded, options, lake, log_of(lines_of(recorded)), 100)
@@ -124,7 +124,7 @@ def test_a_table_made_from_its_first_record_ends_as_the_source_did(recorded: Rec
 
 
 @pytest.mark.parametrize("recorded", A_FEW_CASES_THE_REST_LONG)
-def test_wherever_a_process_ended_the_next_one_comes_to_the_same_end(recorded: RecordedTable) -> None:
+def test_after_a_crash_anywhere_the_next_process_gives_the_same_table(recorded: RecordedTable) -> None:
     lines = lines_of(recorded)
 
     @settings(max_examples=examples(10))
@@ -150,7 +150,7 @@ def options_of_variant(tables: list[RecordedTable]) -> Iterator[dict[str, str]]:
     [pytest.param(False, id="a topic each"), pytest.param(True, id="one topic", marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize("tables", VARIANTS.values(), ids=VARIANTS.keys())
-async def test_tables_that_follow_their_source_through_kafka_end_as_the_source_did(
+async def test_tables_that_follow_their_source_through_kafka_equal_it(
     tables: list[RecordedTable],
     is_merged: bool,
     options_of_variant: dict[str, str],

@@ -1,4 +1,4 @@
-"""What a source database held at the end is what our tables hold after Spark has read its change stream."""
+"""After Spark has read the change stream of a source database, our tables equal the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def recorded_tables_of_the_day() -> Iterator[Any]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("recorded", list(recorded_tables_of_the_day()))
-def test_a_capture_read_by_spark_gives_the_truth(recorded: RecordedTable, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_capture_read_by_spark_gives_the_source_table(
+    recorded: RecordedTable, spark: SparkSession, tmp_path: Path
+) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
     name = f"shop.{recorded.name}"

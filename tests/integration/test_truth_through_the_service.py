@@ -1,4 +1,4 @@
-"""What a source database held at the end is what our tables hold after the service has read its change stream."""
+"""After the service has read the change stream of a source database, our tables equal the database."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def run(config: Config) -> Any:
 
 @pytest.mark.exhaustive(kept=9)
 @CAPTURES
-async def test_a_capture_read_from_a_folder_gives_the_truth(
+async def test_a_capture_read_from_a_folder_gives_the_source_tables(
     recorded: RecordedTable, format_options: dict[str, str], tmp_path: Path
 ) -> None:
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
@@ -75,7 +75,7 @@ async def test_a_capture_read_from_a_folder_gives_the_truth(
 
 
 @CAPTURES
-async def test_a_capture_read_from_kafka_gives_the_truth(
+async def test_a_capture_read_from_kafka_gives_the_source_tables(
     recorded: RecordedTable, format_options: dict[str, str], tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
     table = await asyncio.to_thread(table_for, recorded, tmp_path / "lake")
@@ -106,7 +106,7 @@ def options_of_variant(tables: list[RecordedTable]) -> Iterator[dict[str, str]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("tables", VARIANTS.values(), ids=VARIANTS.keys())
-async def test_all_topics_of_a_capture_merged_into_one_give_the_truth(
+async def test_all_topics_of_a_capture_merged_into_one_give_the_source_tables(
     tables: list[RecordedTable], options_of_variant: dict[str, str], tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
     """As a router at the connector merges them, with the records that are no rows among them."""

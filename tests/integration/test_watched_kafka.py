@@ -1,4 +1,4 @@
-"""Lag and readiness of a pipeline that reads from a real broker; dead letters replayed out of its log."""
+"""Lag and readiness of a pipeline that reads from a real broker, and dead letters replayed from its log."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def make_table(path: Path) -> tidelake.Table:
     return catalog.create_table("shop.orders", columns, primary_key=["id"], options={"bucket": "1"})
 
 
-async def test_the_lag_is_what_the_broker_holds_beyond_the_commits(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+async def test_the_lag_is_the_distance_from_commits_to_the_end_of_the_log(
+    tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
     topic = await to_thread(kafka_broker.create_topic, partitions=2)
     await to_thread(kafka_broker.send, [record(topic, n, "5", n % 2) for n in range(10)])
     await to_thread(make_table, tmp_path)
@@ -92,7 +94,7 @@ async def test_the_lag_is_what_the_broker_holds_beyond_the_commits(tmp_path: Pat
     await run
 
 
-async def test_a_dead_letter_is_replayed_out_of_the_log(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+async def test_a_dead_letter_is_replayed_from_the_log(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     topic = await to_thread(kafka_broker.create_topic, partitions=2)
     await to_thread(make_table, tmp_path)
     sent = [record(topic, 1, "many"), record(topic, 2, "many"), record(topic, 3, "3", 1), record(topic, 2, "7")]
@@ -108,7 +110,7 @@ async def test_a_dead_letter_is_replayed_out_of_the_log(tmp_path: Path, kafka_br
     assert rows == [{"id": 1, "quantity": "many"}, {"id": 2, "quantity": "7"}, {"id": 3, "quantity": "3"}]
 
 
-async def test_a_broker_that_went_away_is_the_reason(tmp_path: Path, private_kafka_broker: KafkaBroker) -> None:
+async def test_an_unavailable_broker_is_the_reported_reason(tmp_path: Path, private_kafka_broker: KafkaBroker) -> None:
     topic = await to_thread(private_kafka_broker.create_topic)
     await to_thread(make_table, tmp_path)
     await to_thread(private_kafka_broker.send, [record(topic, 1, "5")])
@@ -126,7 +128,7 @@ async def test_a_broker_that_went_away_is_the_reason(tmp_path: Path, private_kaf
     await asyncio.wait_for(run, 30)
 
 
-async def test_a_topic_that_was_deleted_is_the_reason(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+async def test_a_deleted_topic_is_the_reported_reason(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     topic, other = [await to_thread(kafka_broker.create_topic) for _ in range(2)]
     await to_thread(make_table, tmp_path)
     await to_thread(kafka_broker.send, [record(topic, 1, "5")])

@@ -1,4 +1,4 @@
-"""A running pipeline beside those who watch it: a real Prometheus with the dashboard's queries, a real browser."""
+"""A monitored pipeline: a real Prometheus with the dashboard's queries, and a real browser."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def ask(client: aiohttp.ClientSession, query: str) -> list[dict[str, Any]]
 
 
 async def value(client: aiohttp.ClientSession, query: str) -> float | None:
-    """Of a query for one number; None as long as nobody answers."""
+    """The result of a query for one number. None while no server answers."""
     try:
         found = await ask(client, query)
     except aiohttp.ClientConnectionError:
@@ -71,7 +71,7 @@ async def value(client: aiohttp.ClientSession, query: str) -> float | None:
 
 
 async def until_answered(client: aiohttp.ClientSession, query: str) -> None:
-    """Prometheus tells nobody when it has scraped."""
+    """Waits until a query has a result. Prometheus does not report that it has scraped."""
     async with asyncio.timeout(60):
         while await value(client, query) is None:
             await to_thread(time.sleep, 0.1)
@@ -91,10 +91,9 @@ async def write_changes(pipeline: Pipeline, folder: Path, files: int) -> None:
 @pytest.mark.needs("Prometheus")
 async def test_prometheus_scrapes_a_run_and_answers_every_query_of_the_dashboard(tmp_path: Path) -> None:
     await to_thread(subprocess.check_call, ["promtool", "check", "config", DOCKER / "prometheus.yaml"])
-    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
-        port = client._base_url.port  # type: ignore[union-attr]
-        assert port is not None
-        started = prometheus(tmp_path, port)
+    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, _):
+        assert pipeline.monitor is not None
+        started = prometheus(tmp_path, pipeline.monitor.server.port)
         address = await to_thread(started.__enter__)
         try:
             async with aiohttp.ClientSession(address) as prom:
@@ -104,7 +103,6 @@ async def test_prometheus_scrapes_a_run_and_answers_every_query_of_the_dashboard
                 await until_answered(
                     prom, "sum(tidelake_table_rows_total) == 35"
                 )  # they are written after they are read
-                assert pipeline.monitor is not None
                 await pipeline.monitor.poll_once(pipeline.source)
                 await until_answered(prom, "sum(tidelake_table_files)")
                 for query in QUERIES:  # a machine that is busy may make a scrape late, and series stale
@@ -122,7 +120,7 @@ async def test_prometheus_scrapes_a_run_and_answers_every_query_of_the_dashboard
 
 
 def browse(url: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """What a browser without a window makes of a page after three seconds of its time."""
+    """Opens a page in a headless browser, and lets the page run for three seconds of virtual time."""
     command = [
         "chromium",
         "--headless",
@@ -149,11 +147,11 @@ def text_of(html: str) -> str:
 @pytest.mark.interop
 @pytest.mark.needs("Chromium")
 async def test_a_browser_shows_tables_lag_and_stalls(tmp_path: Path) -> None:
-    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
+    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, _):
         await write_changes(pipeline, tmp_path, 8)
         assert pipeline.monitor is not None
         await pipeline.monitor.poll_once(pipeline.source)
-        url = str(client._base_url)
+        url = f"http://127.0.0.1:{pipeline.monitor.server.port}"
         shown = await to_thread(browse, url, tmp_path, "--dump-dom")
         text = text_of(shown.stdout)
         assert "Uncaught" not in shown.stderr
@@ -176,13 +174,13 @@ async def test_a_browser_shows_tables_lag_and_stalls(tmp_path: Path) -> None:
 
 @pytest.mark.interop
 @pytest.mark.needs("Chromium")
-async def test_a_click_sorts_the_tables_and_a_word_finds_them(tmp_path: Path) -> None:
-    """Whoever runs two hundred tables looks for the one that lags. The page stays as it is when it asks again."""
-    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
+async def test_tables_can_be_sorted_by_click_and_searched(tmp_path: Path) -> None:
+    """An operator of two hundred tables looks for the one that lags. A refresh of the page keeps order and filter."""
+    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, _):
         await write_changes(pipeline, tmp_path, 8)
         assert pipeline.monitor is not None
         await pipeline.monitor.poll_once(pipeline.source)
-        async with opened(str(client._base_url), tmp_path) as page:
+        async with opened(f"http://127.0.0.1:{pipeline.monitor.server.port}", tmp_path) as page:
             names, rows = "#tables td.name", "document.querySelectorAll('#tables th button')[2]"
             await page.until("document.querySelectorAll('#tables td.name').length === 2")
             assert await page.texts(names) == ["db.customers", "db.orders"]

@@ -1,4 +1,4 @@
-"""A process that sleeps while another one takes its pipeline over must not write when it wakes."""
+"""A process that is paused while another one takes over its pipeline must not write when it resumes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelake.cli.program import main
 def stopping(method, is_moment):
     def stop_and_go_on(*arguments, **more):
         if is_moment(*arguments):
-            # to this thread: a signal to the process may reach another one first, and this one would go on meanwhile
+            # to this thread: a signal to the process may reach another thread first, while this one continues
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return method(*arguments, **more)
     return stop_and_go_on
@@ -119,7 +119,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 
 
 def fenced(process: subprocess.Popen[str]) -> str:
-    """Let it go on; what it said at the end."""
+    """Resumes the process, and returns its last output."""
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == ExitCode.FENCED, errors
@@ -139,21 +139,21 @@ ALL = [(offset, f"n{offset}") for offset in range(30)]
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", ["before its commit", "before it publishes"])
-def test_a_process_that_slept_is_fenced_and_each_record_is_there_once(shop: Shop, moment: str) -> None:
+def test_a_paused_process_is_fenced_and_each_record_is_written_once(shop: Shop, moment: str) -> None:
     asleep = shop.sleeper(moment)
     shop.run()
     assert shop.rows() == ALL
     snapshots, files = [s.uuid for s in shop.table.snapshots()], shop.data_files()
-    said = fenced(asleep)
-    matches_golden_text(MESSAGES, "another process took over", neutral(said))
+    output = fenced(asleep)
+    matches_golden_text(MESSAGES, "another process took over", neutral(output))
     assert [s.uuid for s in shop.table.snapshots()] == snapshots
     assert shop.rows() == ALL
     assert shop.history_breaks() == []
-    assert len(shop.data_files()) < len(files)  # what it had written and nobody committed
+    assert len(shop.data_files()) < len(files)  # its written and uncommitted files
 
 
 @pytest.mark.exhaustive
-def test_a_process_that_slept_until_its_snapshot_id_expired_does_not_believe_that_it_published(shop: Shop) -> None:
+def test_a_process_paused_until_its_snapshot_id_expired_does_not_report_success(shop: Shop) -> None:
     asleep = shop.sleeper("before it publishes")
     for _ in range(2):
         shop.run()

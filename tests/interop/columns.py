@@ -1,4 +1,4 @@
-"""A column of every type, with the values that go wrong: extremes, NaN, negative zero, 1969, other alphabets, nulls."""
+"""A column of every type, with critical values: extremes, NaN, negative zero, 1969, other alphabets, nulls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ORC_START: Final = -9_223_372_000  # 1677-09-22: what ORC's Arrow writer, nanos
 class Column:
     """sql: as Java spells the type, or a schema file's JSON of it. values: for pa.array; a null is added in tests.
 
-    orc_values: the ones an ORC file can hold, when it cannot hold all (tests/storage/files tells what is refused).
+    orc_values: the values that an ORC file can hold, if not all (tests/storage/files tests the refused ones).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Many commits of ours and of Java's into one table of a shared catalog, at the same time."""
+"""Many concurrent commits of Tidelake and Java into one table of a shared catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS: Final = 6
 
 
 class SharedLake(Protocol):
-    """Opened by us and by Java. Goes to other processes."""
+    """A catalog for us and for Java. It is pickled for other processes."""
 
     @property
     def of_java(self) -> str: ...
@@ -33,9 +33,9 @@ class SharedLake(Protocol):
 def check_that_each_commit_is_there_once(
     lake: SharedLake, name: str, oracles: Sequence[JavaOracle], count: int
 ) -> None:
-    """Append commits of a table without a key: nobody waits for a bucket, only for the next snapshot.
+    """Append commits of a table without a key: commits compete only for the next snapshot, not for a bucket.
 
-    oracles: JVMs, which commit beside each other.
+    oracles: JVMs, which commit concurrently.
     count: of the commits of each process, and of each JVM.
     """
     java = lake.of_java

@@ -1,4 +1,4 @@
-"""A writer of ours that dies in any call, and the next process, which does again what it was to do."""
+"""Our writer dies in any call, and the next process repeats its work."""
 
 from __future__ import annotations
 

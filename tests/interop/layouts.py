@@ -1,6 +1,4 @@
-"""What a table can look like: types, formats, partitions, buckets and options, each combined with some of the
-others.
-"""
+"""Layouts of a table: types, formats, partitions, buckets and options, each combined with some of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table must hold, kept in a dict: the newest row of each key, or every row where there is no key.
+"""The expected rows of a table, kept in a dict: the newest row of each key, or every row without a key.
 
 Rows are JSON values as in `tests.support.expected`, by column name. Shares nothing with the code it judges.
 """

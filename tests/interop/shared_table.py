@@ -1,4 +1,4 @@
-"""One table that Tidelake, Java and pypaimon share, beside the naive model of what it must hold."""
+"""One table that Tidelake, Java and pypaimon share, and the naive model of its rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SharedTable:
 
     @property
     def ours(self) -> tidelake.Table:
-        """Under the newest schema, whoever made it."""
+        """The table under the newest schema, made by either side."""
         return tidelake.open_catalog(str(self.warehouse)).table(NAME)
 
     # ------------------------------------------------------------ writing

@@ -1,4 +1,4 @@
-"""Every aggregate function gives, to the byte, what Java's gives; each side goes on with and compacts the other's."""
+"""Every aggregate function gives the same bytes as Java's. Each side continues and compacts tables of the other."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def check_same(table: SharedTable) -> pa.Table:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", TABLES, ids=lambda case: case.about)
-def test_the_same_commits_make_the_same_table(case: Table, new_table: NewTable, java_oracle: JavaOracle) -> None:
+def test_the_same_commits_give_the_same_table(case: Table, new_table: NewTable, java_oracle: JavaOracle) -> None:
     options = case.options | {"write-only": "true"}
     ours = new_table(case.declared, primary_key=["k"], options=options, folder="ours")
     javas = new_table(case.declared, primary_key=["k"], options=options, folder="javas")
@@ -211,7 +211,7 @@ def test_the_same_commits_make_the_same_table(case: Table, new_table: NewTable, 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", TABLES, ids=lambda case: case.about)
-def test_a_table_goes_from_writer_to_writer(case: Table, new_table: NewTable) -> None:
+def test_several_writers_continue_one_table(case: Table, new_table: NewTable) -> None:
     options = case.options | {"num-sorted-run.compaction-trigger": "3"}
     table = new_table(case.declared, primary_key=["k"], options=options)
     dice = random.Random(4)
@@ -237,7 +237,7 @@ OUTGROWN: Final = pa.table(
     ("file_format", "expected"),
     [pytest.param("parquet", Decimal("1999.98"), id="Parquet keeps it"), pytest.param("avro", None, id="Avro: null")],
 )
-def test_a_sum_beyond_its_digits_is_read_as_java_reads_it(
+def test_a_sum_beyond_its_precision_is_read_as_in_java(
     file_format: str, expected: Decimal | None, new_table: NewTable
 ) -> None:
     columns = [Column("k", "INT", pa.int32(), ()), Column("v", "DECIMAL(5, 2)", pa.decimal128(5, 2), ())]
@@ -282,7 +282,7 @@ def numbers_of(kind: str, dice: random.Random) -> list[int]:
             return [abs(start) + dice.randrange(1 << 20) for _ in range(300)]
 
 
-def test_sketches_and_bitmaps_unite_to_javas_bytes(new_table: NewTable, java_oracle: JavaOracle) -> None:
+def test_merged_sketches_and_bitmaps_equal_javas_bytes(new_table: NewTable, java_oracle: JavaOracle) -> None:
     columns = [Column(name, "BYTES", pa.binary(), ()) for name in SETS]
     key, turn = Column("k", "INT", pa.int32(), ()), Column("turn", "INT", pa.int32(), ())
     functions = {f"fields.{name}.aggregate-function": function for name, (function, _) in SETS.items()}

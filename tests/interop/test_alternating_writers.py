@@ -1,4 +1,6 @@
-"""Java and Tidelake take turns on one table; each goes on from what the other left, and both always read the same."""
+"""Java and Tidelake write one table alternately. Each continues from the state of the other, and both always read the
+same.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Turns:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_java_and_tidelake_take_turns(layout: Layout, new_table: NewTable) -> None:
+def test_java_and_tidelake_write_alternately(layout: Layout, new_table: NewTable) -> None:
     options = {**layout.options, "snapshot.num-retained.min": "100"}
     table = new_table(layout.columns, primary_key=layout.key, partition_by=layout.partition, options=options)
     turns = Turns(layout, Random(layout.id))

@@ -1,4 +1,4 @@
-"""The same commits under the same schedule: Java and we tag the same snapshots with the same names."""
+"""The same commits under the same schedule give the same tags in Java and Tidelake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ SCHEDULES = [
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.interop
-def test_java_and_we_make_the_same_tags(schedule: dict[str, str], java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_and_tidelake_make_the_same_tags(
+    schedule: dict[str, str], java_oracle: JavaOracle, tmp_path: Path
+) -> None:
     random = Random(str(schedule))
     mark, marks = NOON_MS, []
     for _ in range(COMMITS):

@@ -1,5 +1,5 @@
-"""Tags, branches and rollbacks that Java makes, in any order, between writes of both: what we let expire on one branch
-never takes what Java or we can still read on another.
+"""Java makes tags, branches and rollbacks in any order between writes of both. Our expiry on one branch never removes
+files that Java or Tidelake can still read on another branch.
 
 Java's own expiry is not among the steps: it looks at no branch (`test_expiry` compares the two).
 """
@@ -257,7 +257,7 @@ def let_go_of_the_beginning(side: int) -> list[tuple[Step, int, int]]:
 
 
 @pytest.mark.parametrize("producer", ["none", "input"])
-def test_whatever_java_names_and_we_expire_all_that_is_held_is_read_by_both(
+def test_after_our_expiry_all_states_referenced_by_java_are_readable_by_both(
     producer: str, java_oracle: JavaOracle, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 8), st.integers(0, 8)), min_size=6, max_size=16))

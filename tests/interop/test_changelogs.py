@@ -1,4 +1,4 @@
-"""Changelogs that compaction makes: Java streams ours as we read them, and makes the same ones of the same commits."""
+"""Changelogs of compaction: Java streams ours as we read them, and makes the same ones from the same commits."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def read_by_java(oracle: JavaOracle, table: Table, warehouse: Path) -> Told:
 
 
 @pytest.mark.parametrize(("producer", "options", "kinds"), CASES)
-def test_the_same_commits_make_the_same_changelog_and_everybody_reads_it_alike(
+def test_the_same_commits_give_the_same_changelog_for_every_reader(
     tmp_path: Path, java_oracle: JavaOracle, producer: str, options: dict[str, str], kinds: tuple[int, ...]
 ) -> None:
     commits = history(kinds)
@@ -129,7 +129,7 @@ def test_the_same_commits_make_the_same_changelog_and_everybody_reads_it_alike(
 
 
 @pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
-def test_changelogs_go_on_where_writers_take_turns(tmp_path: Path, java_oracle: JavaOracle, producer: str) -> None:
+def test_changelogs_continue_across_alternating_writers(tmp_path: Path, java_oracle: JavaOracle, producer: str) -> None:
     table = new_table(tmp_path, producer, SUM)
     for number, rows in enumerate(history(ALL_KINDS), start=1):
         if number % 2:

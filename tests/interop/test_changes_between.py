@@ -1,4 +1,4 @@
-"""What came between two snapshots, and the system tables of changes, are what Java makes of the same table."""
+"""Changes between two snapshots, and the system tables of changes, equal Java's for the same table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRODUCERS = ["none", "input", "lookup", "full-compaction"]
 def warehouse(
     tmp_path_factory: pytest.TempPathFactory, java_oracle: JavaOracle, request: pytest.FixtureRequest
 ) -> Path:
-    """Java's table of one bucket: inserts, updates told with their -U, deletes; tags `a` and `b` within."""
+    """Java's table of one bucket: inserts, updates with their -U, deletes; tags `a` and `b` in between."""
     warehouse = tmp_path_factory.mktemp(request.param)
     options = {"bucket": "1", "changelog-producer": request.param}
     java_oracle.create(warehouse, NAME, COLUMNS, primary_keys=["id"], options=options)
@@ -73,24 +73,22 @@ def opened(warehouse: Path, system_table: str, options: Mapping[str, str]) -> ti
     return tidelake.open_catalog(str(warehouse)).table(f"{NAME}${system_table}", options)
 
 
-def test_what_came_between_is_what_java_tells_as_an_insert_or_an_update(
-    warehouse: Path, java_oracle: JavaOracle
-) -> None:
+def test_rows_between_two_snapshots_are_javas_inserts_and_updates(warehouse: Path, java_oracle: JavaOracle) -> None:
     """Engines drop Java's retracts; `audit_log` has them."""
     for options in RANGES:
         ours = tidelake.open_catalog(str(warehouse)).table(NAME, options).scan().to_arrow()
         theirs = java_oracle.system(warehouse, NAME, "audit_log", options=options)
-        came = [{k: v for k, v in row.items() if k != "rowkind"} for row in theirs if row["rowkind"] in ("+I", "+U")]
-        assert reported(ours, came) is None, options
+        between = [{k: v for k, v in row.items() if k != "rowkind"} for row in theirs if row["rowkind"] in ("+I", "+U")]
+        assert reported(ours, between) is None, options
 
 
-def test_the_audit_log_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
+def test_the_audit_log_equals_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
     for options in RANGES:
         ours = opened(warehouse, "audit_log", options).scan().to_arrow()
         assert reported(ours, java_oracle.system(warehouse, NAME, "audit_log", options=options)) is None, options
 
 
-def test_the_binlog_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
+def test_the_binlog_equals_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
     for options in RANGES:
         if options in DIFFERENCES:
             with pytest.raises(
@@ -102,7 +100,7 @@ def test_the_binlog_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
         assert reported(opened(warehouse, "binlog", options).scan().to_arrow(), theirs) is None, options
 
 
-def test_the_read_optimized_table_is_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
+def test_the_read_optimized_table_equals_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
     """Of what came between, Java filters changes by the level of their files; here that is refused."""
     for options in ({}, {"scan.snapshot-id": "1"}, {"scan.tag-name": "b"}):
         ours = opened(warehouse, "ro", options).scan().to_arrow()
@@ -111,7 +109,7 @@ def test_the_read_optimized_table_is_javas(warehouse: Path, java_oracle: JavaOra
         opened(warehouse, "ro", {"incremental-between": "1,2"}).scan().to_arrow()
 
 
-def test_sequence_numbers_are_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
+def test_sequence_numbers_equal_javas(warehouse: Path, java_oracle: JavaOracle) -> None:
     """Last: it changes the table. `binlog` of Java 2.0.0 fails with them."""
     change = {"set": {"key": "table-read.sequence-number.enabled", "value": "true"}}
     java_oracle.alter(warehouse, NAME, change)
@@ -121,8 +119,8 @@ def test_sequence_numbers_are_javas(warehouse: Path, java_oracle: JavaOracle) ->
     assert opened(warehouse, "binlog", {}).schema.names == ["rowkind", "_SEQUENCE_NUMBER", "id", "v", "n"]
 
 
-def test_java_reads_the_position_that_a_follower_keeps(tmp_path: Path, java_oracle: JavaOracle) -> None:
-    """With members of ours, which it passes over; and goes on from it."""
+def test_java_reads_the_position_of_a_follower(tmp_path: Path, java_oracle: JavaOracle) -> None:
+    """The file has members of ours, which Java ignores. Java continues from the position."""
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
     for number in (1, 2, 3):
         java_oracle.write(tmp_path, NAME, [{"id": number, "v": "a", "n": 1}], commit_user="w")

@@ -1,4 +1,4 @@
-"""A clone of a golden table: Java and we read the same rows in it as in the original."""
+"""A clone of a golden table: Java and Tidelake read the same rows from it as from the original."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ CLONE = "other.clone"
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("golden", golden_tables(), ids=lambda table: table.id)
-def test_a_clone_holds_the_rows_of_the_original(golden: GoldenTable, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_a_clone_contains_the_rows_of_the_original(
+    golden: GoldenTable, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
     lake, clones = golden.unpack(tmp_path), tmp_path / "clones"
     source, target = tidelake.open_catalog(str(lake)).table(golden.identifier), tidelake.open_catalog(str(clones))
     target.create_database("other")

@@ -1,4 +1,4 @@
-"""Java and Tidelake compact one table: both pick the same, and each goes on from what the other made."""
+"""Java and Tidelake compact one table: both pick the same files, and each continues from the result of the other."""
 
 from __future__ import annotations
 
@@ -86,9 +86,7 @@ PICKS = (
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", PICKS, ids=lambda case: case.id)
-def test_from_javas_files_the_picker_picks_what_java_picked(
-    case: Picks, java_oracle: JavaOracle, tmp_path: Path
-) -> None:
+def test_the_picker_picks_the_same_files_as_java(case: Picks, java_oracle: JavaOracle, tmp_path: Path) -> None:
     options = {"bucket": "1", "snapshot.num-retained.min": "1000", **case.options}
     java_oracle.create(tmp_path, NAME, columns(k="BIGINT", v="STRING"), primary_keys=["k"], options=options)
     random = Random(case.id)
@@ -204,7 +202,7 @@ def turns(java_oracle: JavaOracle, warehouse: Path, options: dict[str, str], cou
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES.keys())
-def test_java_and_tidelake_write_and_compact_in_turns(
+def test_java_and_tidelake_write_and_compact_alternately(
     options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path
 ) -> None:
     turns(java_oracle, tmp_path, options, 15)
@@ -214,7 +212,9 @@ def test_java_and_tidelake_write_and_compact_in_turns(
 @pytest.mark.timeout(900)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES.keys())
-def test_fifty_commits_in_turns(options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_and_tidelake_commit_alternately_fifty_times(
+    options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path
+) -> None:
     turns(java_oracle, tmp_path, options, 50)
 
 
@@ -232,7 +232,7 @@ TIMES: Final[dict[str, list[int | str | None]]] = {
 
 
 @pytest.mark.parametrize("kind", TIMES)
-def test_both_let_the_same_rows_expire(kind: str, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_both_expire_the_same_rows(kind: str, java_oracle: JavaOracle, tmp_path: Path) -> None:
     by_java, by_us = tmp_path / "java", tmp_path / "ours"
     options = {"bucket": "1", "record-level.expire-time": "10 d", "record-level.time-field": "at", "write-only": "true"}
     java_oracle.create(by_java, NAME, columns(k="INT", at=kind, v="INT"), primary_keys=["k"], options=options)
@@ -250,8 +250,8 @@ def test_both_let_the_same_rows_expire(kind: str, java_oracle: JavaOracle, tmp_p
     assert 0 < compacted.num_rows < 2 * len(TIMES[kind])
 
 
-def test_a_full_compaction_rewrites_only_files_with_rows_that_expired(java_oracle: JavaOracle, tmp_path: Path) -> None:
-    """Everything lies on the highest level already; the same files go, and the same rows."""
+def test_a_full_compaction_rewrites_only_files_with_expired_rows(java_oracle: JavaOracle, tmp_path: Path) -> None:
+    """All rows are on the highest level already. Both sides rewrite the same files and drop the same rows."""
     by_java, by_us = tmp_path / "java", tmp_path / "ours"
     options = {"bucket": "1", "record-level.time-field": "at", "compaction.small-file-ratio": "0"}
     java_oracle.create(by_java, NAME, columns(k="INT", at="INT"), primary_keys=["k"], options=options)

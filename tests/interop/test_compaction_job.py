@@ -1,4 +1,4 @@
-"""Our compaction job on tables that Java and pypaimon write, and they on what it made of them."""
+"""Our compaction job on tables that Java and pypaimon write, and their work on its result."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_level_0_that_pypaimon_wrote_is_compacted(new_table: NewTable) -> None:
 
 
 def test_buckets_that_an_index_assigns_are_compacted_and_keep_their_index(new_table: NewTable) -> None:
-    """Which bucket a key lives in is not ours to say, and compaction need not: Java goes on writing by its index."""
+    """Compaction does not choose buckets. Java continues to write with its index."""
     layout = primary_key("dynamic buckets", ["int"], options={"bucket": "-1", "dynamic-bucket.target-row-num": "8"})
     table = make(new_table, layout)
     for turn in range(4):
@@ -101,7 +101,7 @@ def test_buckets_that_an_index_assigns_are_compacted_and_keep_their_index(new_ta
 
 
 @pytest.mark.parametrize("strategy", ["order", "zorder", "hilbert"])
-def test_java_reads_what_was_sorted_and_its_readers_of_changes_see_none(strategy: str, new_table: NewTable) -> None:
+def test_java_reads_sorted_rows_and_its_followers_see_no_changes(strategy: str, new_table: NewTable) -> None:
     layout = append("sorted", ["int", "string", "double", "date"], ["boolean"])
     table = make(new_table, layout)
     for turn in range(3):

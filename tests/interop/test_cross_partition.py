@@ -1,4 +1,4 @@
-"""Java and Tidelake write a table in turns whose keys move between partitions: no key has two rows, whoever moved it.
+"""Java and Tidelake alternately write a table whose keys move between partitions: no key has two rows.
 
 Java's side is its own GlobalIndexAssigner, as one task of Flink's sink has it.
 """
@@ -93,13 +93,15 @@ ENGINES: Final = {
 @pytest.mark.sampled
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 @pytest.mark.parametrize("options", ENGINES.values(), ids=list(ENGINES))
-def test_java_and_tidelake_take_turns(options: Mapping[str, str], key: tuple[str, ...], new_table: NewTable) -> None:
+def test_java_and_tidelake_write_alternately(
+    options: Mapping[str, str], key: tuple[str, ...], new_table: NewTable
+) -> None:
     take_turns(made(new_table, key, options), options, turns=max(4, rounds(6)))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", ENGINES.values(), ids=list(ENGINES))
-def test_java_and_tidelake_take_fifty_turns(options: Mapping[str, str], new_table: NewTable) -> None:
+def test_java_and_tidelake_write_alternately_fifty_times(options: Mapping[str, str], new_table: NewTable) -> None:
     take_turns(made(new_table, ("string", "k"), options), options, turns=50)
 
 

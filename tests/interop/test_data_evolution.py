@@ -1,5 +1,5 @@
-"""Tables whose columns lie in several files, written by Java: we read what Java reads, however the columns were spread,
-replaced, renamed and dropped, and whatever is asked.
+"""Tables of Java whose columns are spread over several files: we read what Java reads, after columns were replaced,
+renamed and dropped, for any projection.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def condition(java: list[Any]) -> Any:
         pytest.param(6, {"metadata.stats-mode": "none"}, id="without statistics"),
     ],
 )
-def test_rows_whose_columns_were_replaced_read_as_java_reads_them(
+def test_rows_with_replaced_columns_are_read_as_in_java(
     seed: int, options: Mapping[str, str], tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     life(java_oracle, tmp_path, Random(seed), options)
@@ -138,7 +138,7 @@ def test_rows_whose_columns_were_replaced_read_as_java_reads_them(
     assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
 
 
-def test_vectors_in_files_of_their_own_are_read_as_java_reads_them(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_vectors_in_separate_files_are_read_as_in_java(tmp_path: Path, java_oracle: JavaOracle) -> None:
     vector = {"type": "VECTOR", "element": "FLOAT", "length": 2}
     kinds: dict[str, Any] = {"id": "INT", "e": vector, "b": "BLOB"}
     columns = [{"name": name, "type": kind} for name, kind in kinds.items()]

@@ -1,4 +1,4 @@
-"""Data files that we write are read by Java Paimon and by pypaimon with the same values, in every format."""
+"""Java Paimon and pypaimon read our data files with the same values, in every format."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def all_samples(name: str) -> tuple[list[DataField], pa.RecordBatch]:
 
 
 def _numbered(field: DataField, sample: Sample) -> DataField:
-    """Ids of nested fields are unique in a schema; those of the samples are, beside multiples of 10 far above."""
+    """Ids of nested fields are unique in a schema. Those of the samples differ from multiples of 10 far above."""
     return DataField(field.id + 1000, field.name, sample.type)
 
 
@@ -203,7 +203,7 @@ def test_java_and_pypaimon_read_row_groups_of_large_values(
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("thin", ["false", "true"])
-def test_java_merges_our_files_and_writes_and_compacts_beside_them(
+def test_java_merges_our_files_and_writes_and_compacts_with_them(
     name: str, thin: str, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     fields = [DataField(0, "k", not_null(parse_type("STRING"))), DataField(1, "v", parse_type("INT"))]
@@ -226,7 +226,7 @@ def test_java_merges_our_files_and_writes_and_compacts_beside_them(
 
 
 def readable_by_pypaimon(name: str) -> Iterator[Sample]:
-    """Left out is what pypaimon 2.1.0 can't read from anybody: MULTISET, VECTOR and VARIANT; TIME; ORC beyond 2262;
+    """Excludes what pypaimon 2.1.0 cannot read from any writer: MULTISET, VECTOR and VARIANT; TIME; ORC beyond 2262;
     Avro's lists and maps."""
     unknown = {Root.MULTISET, Root.VECTOR, Root.VARIANT, Root.TIME}
     for sample in SAMPLES:
@@ -239,7 +239,7 @@ def readable_by_pypaimon(name: str) -> Iterator[Sample]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_pypaimon_reads_what_it_can_read_at_all(name: str, tmp_path: Path, pypaimon: Pypaimon) -> None:
+def test_pypaimon_reads_the_supported_types(name: str, tmp_path: Path, pypaimon: Pypaimon) -> None:
     samples = [s for s in readable_by_pypaimon(name) if s.type.nullable]
     fields = [_numbered(DataField(i * 10, f"c{i}", s.type), s) for i, s in enumerate(samples)]
     rows = max(len(s.values) for s in samples)
@@ -252,9 +252,7 @@ def test_pypaimon_reads_what_it_can_read_at_all(name: str, tmp_path: Path, pypai
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
-def test_files_roll_at_the_size_where_java_rolls_them(
-    file_format: str, java_oracle: JavaOracle, tmp_path: Path
-) -> None:
+def test_files_roll_at_the_same_size_as_in_java(file_format: str, java_oracle: JavaOracle, tmp_path: Path) -> None:
     numbers = np.random.default_rng(7).integers(0, 2**62, 150_000).tolist()
     options = {"bucket": "-1", "target-file-size": "1 mb", "file.format": file_format}
     java_oracle.create(tmp_path / "java", "db.t", [{"name": "v", "type": "BIGINT"}], options=options)

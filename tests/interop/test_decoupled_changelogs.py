@@ -1,4 +1,4 @@
-"""Changelogs that outlive their snapshots: Java streams ours, and we follow Java's."""
+"""Decoupled changelogs: Java streams ours, and we follow Java's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def javas(oracle: JavaOracle, warehouse: Path, start: int) -> Told:
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("expires", ["we", "java"])
-def test_what_outlived_its_snapshot_is_read_alike_whoever_expired_it(
+def test_decoupled_changelogs_read_the_same_after_expiry_by_either(
     tmp_path: Path, java_oracle: JavaOracle, producer: str, expires: str
 ) -> None:
     table = new_table(tmp_path, producer)
@@ -74,7 +74,7 @@ def test_what_outlived_its_snapshot_is_read_alike_whoever_expired_it(
 
 
 @pytest.mark.parametrize("active", ["main", "branch"])
-def test_expiry_on_one_side_of_a_branch_that_java_made_leaves_the_other_whole(
+def test_expiry_on_one_side_of_a_java_branch_keeps_the_other_complete(
     tmp_path: Path, java_oracle: JavaOracle, active: str
 ) -> None:
     main = new_table(tmp_path, "input")

@@ -1,4 +1,4 @@
-"""Tables with deletion vectors that Java writes: we read what Java reads, whichever form the vectors have."""
+"""Tables with Java's deletion vectors: we read what Java reads, in both vector formats."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def some_rows(random: Random, commit: int) -> list[dict[str, Any]]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_table_with_vectors_is_read_as_java_reads_it(case: Case, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_a_table_with_deletion_vectors_is_read_as_in_java(case: Case, java_oracle: JavaOracle, tmp_path: Path) -> None:
     options = {"bucket": "2", "deletion-vectors.enabled": "true", **case.options}
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["k"], options=options)
     random = Random(case.id)
@@ -79,7 +79,7 @@ def test_a_table_with_vectors_is_read_as_java_reads_it(case: Case, java_oracle: 
         assert difference(found, values(row for row in expected if row["v"] == commit)) is None
 
 
-def test_deletes_from_an_append_table_are_seen(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_deletes_from_an_append_table_are_visible_to_java(java_oracle: JavaOracle, tmp_path: Path) -> None:
     options = {"deletion-vectors.enabled": "true"}
     java_oracle.create(tmp_path, NAME, COLUMNS, options=options)
     for commit in range(3):
@@ -118,7 +118,7 @@ APPEND_CASES: Final = (
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", APPEND_CASES, ids=lambda case: case.id)
-def test_rows_that_we_delete_and_update_are_so_for_others_and_they_go_on(
+def test_rows_that_we_delete_and_update_are_visible_to_others_who_continue(
     case: Case, java_oracle: JavaOracle, pypaimon: Pypaimon, tmp_path: Path
 ) -> None:
     table = new_append_table(java_oracle, tmp_path, case.options)
@@ -171,10 +171,10 @@ SCHEMA: Final = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.i
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", PK_CASES, ids=lambda case: case.id)
-def test_tables_with_a_key_that_we_and_java_write_in_turns_are_the_same_to_all(
+def test_keyed_tables_written_alternately_with_java_read_the_same_for_all(
     case: Case, java_oracle: JavaOracle, pypaimon: Pypaimon, tmp_path: Path
 ) -> None:
-    """Beside the merge of the same rows, which a table without vectors tells."""
+    """Compared with the merge of the same rows in a table without vectors."""
     options = {"bucket": "2", "num-sorted-run.compaction-trigger": "4", **case.options}
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["k"], options={**options, **VECTORS})
     java_oracle.create(tmp_path, "db.model", COLUMNS, primary_keys=["k"], options={**options, "force-lookup": "true"})

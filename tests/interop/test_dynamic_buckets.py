@@ -1,4 +1,4 @@
-"""Java and Tidelake write a table with dynamic buckets in turns: each goes on from the other's index of keys."""
+"""Java and Tidelake alternately write a table with dynamic buckets. Each continues from the key index of the other."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def check_index(table: SharedTable) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("layout", LAYOUTS[:1], ids=lambda layout: layout.id)
-def test_java_and_tidelake_take_turns(layout: Layout, new_table: NewTable) -> None:
+def test_java_and_tidelake_write_alternately(layout: Layout, new_table: NewTable) -> None:
     take_turns(layout, new_table, turns=len(list(sample(range(20)))))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_java_and_tidelake_take_fifty_turns(layout: Layout, new_table: NewTable) -> None:
+def test_java_and_tidelake_write_alternately_fifty_times(layout: Layout, new_table: NewTable) -> None:
     take_turns(layout, new_table, turns=50)
 
 

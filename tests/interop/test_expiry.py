@@ -1,4 +1,4 @@
-"""Tidelake expires what Java would, file by file; each reads on after the other's expiry."""
+"""Tidelake expires the same files as Java, and each reads the table after the expiry of the other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def expire(warehouse: Path, name: str, retained: dict[str, int]) -> ExpiryResult
 
 
 @pytest.mark.parametrize("table", [pytest.param(table, id=table.name) for table in HISTORIES])
-def test_the_files_of_a_golden_table_that_stay_are_those_that_java_keeps(
+def test_expiry_keeps_the_same_files_of_a_golden_table_as_java(
     table: GoldenTable, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     ours, javas = copies(table, tmp_path)
@@ -52,9 +52,7 @@ def test_the_files_of_a_golden_table_that_stay_are_those_that_java_keeps(
 
 
 @pytest.mark.parametrize("table", [pytest.param(table, id=table.name) for table in HISTORIES])
-def test_changelogs_that_outlive_their_snapshots_are_those_that_java_keeps(
-    table: GoldenTable, tmp_path: Path, java_oracle: JavaOracle
-) -> None:
+def test_expiry_keeps_the_same_changelogs_as_java(table: GoldenTable, tmp_path: Path, java_oracle: JavaOracle) -> None:
     ours, javas = copies(table, tmp_path)
     most = STAY + 2
     flags = {"retain_max": STAY, "retain_min": STAY, "changelog_max": most, "changelog_min": STAY}
@@ -74,7 +72,7 @@ def test_changelogs_that_outlive_their_snapshots_are_those_that_java_keeps(
     assert verify(context(ours, table.identifier, {})) == []
 
 
-def test_each_expires_after_the_other_and_both_read_on(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_both_can_expire_alternately_and_read_the_table(tmp_path: Path, java_oracle: JavaOracle) -> None:
     warehouse, name = tmp_path / "lake", "db.t"
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("db")

@@ -1,4 +1,4 @@
-"""Partitions that a branch lacks, read from another one, as Java reads them."""
+"""Partitions missing in a branch are read from another one, as in Java."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ CONDITIONS: Final[list[tuple[Any, Any]]] = [
 @pytest.mark.sampled
 @pytest.mark.parametrize("option", ["scan.fallback-branch", "scan.primary-branch"])
 @pytest.mark.parametrize("key", [("p", "k"), ()], ids=["primary key", "append table"])
-def test_a_partition_comes_from_one_branch_as_in_java(
+def test_a_partition_is_read_from_one_branch_as_in_java(
     option: str, key: Sequence[str], tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     for seed in range(rounds(5)):
@@ -107,7 +107,7 @@ def test_a_partition_comes_from_one_branch_as_in_java(
             assert lake.ours(snapshot=snapshot.id) == wanted, (seed, snapshot.id)
 
 
-def test_states_of_a_tag_and_a_time_are_those_of_both_branches(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_a_tag_and_a_time_select_states_of_both_branches(tmp_path: Path, java_oracle: JavaOracle) -> None:
     lake = Lake(tmp_path, java_oracle)
     lake.branch()
     lake.write([("a", 1, "main")])
@@ -130,7 +130,7 @@ def test_states_of_a_tag_and_a_time_are_those_of_both_branches(tmp_path: Path, j
         java_oracle.read(tmp_path, NAME, tag="of main")
 
 
-def test_changes_and_writes_are_of_the_branch_itself(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_changes_and_writes_use_only_the_branch_itself(tmp_path: Path, java_oracle: JavaOracle) -> None:
     lake = Lake(tmp_path, java_oracle)
     lake.branch()
     lake.write([("a", 1, "main")])
@@ -142,7 +142,7 @@ def test_changes_and_writes_are_of_the_branch_itself(tmp_path: Path, java_oracle
     assert [row["p"] for row in lake.ours()] == [row["p"] for row in lake.javas()] == ["a"]
 
 
-def test_what_java_refuses_is_refused(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_tables_that_java_refuses_are_refused(tmp_path: Path, java_oracle: JavaOracle) -> None:
     lake = Lake(tmp_path, java_oracle)
     lake.branch()
     nowhere, both = (

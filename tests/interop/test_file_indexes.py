@@ -1,4 +1,6 @@
-"""File indexes beside Java: the same bytes for the same rows, and the same rows found through each other's."""
+"""File indexes compared with Java's: the same bytes for the same rows, and the same rows found with the indexes of the
+other.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ class Twins:
 
 
 def meaning(name: str, kind: str, data: bytes, values: pa.Array) -> Any:
-    """Bitmaps lie in the order of a hash map where Java wrote them. Their sizes and answers are the same."""
+    """Java writes bitmaps in the order of a hash map. Their sizes and answers are the same."""
     if kind != "bitmap":
         return data.hex()
     data_type = parse_type(TYPES.get(name, "STRING"))
@@ -155,7 +157,7 @@ def meaning(name: str, kind: str, data: bytes, values: pa.Array) -> Any:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-def test_the_same_rows_have_the_bytes_that_java_writes(
+def test_the_same_rows_give_the_same_index_bytes_as_java(
     file_format: str, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     for seed in range(rounds(10)):
@@ -209,7 +211,7 @@ def typed(value: Any, kind: pa.DataType) -> Any:
 @pytest.mark.interop
 @pytest.mark.sampled
 @pytest.mark.parametrize("threshold", ["1 mb", "1 b"], ids=["in the manifest", "beside the file"])
-def test_each_finds_the_same_rows_through_the_other_s_indexes(
+def test_each_finds_the_same_rows_with_the_indexes_of_the_other(
     threshold: str, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     for seed in range(rounds(5)):
@@ -227,7 +229,7 @@ def test_each_finds_the_same_rows_through_the_other_s_indexes(
 
 
 @pytest.mark.parametrize("side", ["java", "ours"])
-def test_values_of_a_map_s_key_are_those_that_java_reads(side: str, tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_values_of_an_indexed_map_key_equal_those_of_java(side: str, tmp_path: Path, java_oracle: JavaOracle) -> None:
     """No condition of Java's names a key, though it writes such indexes: of its rows the truth is made here."""
     twins = Twins(tmp_path, java_oracle, 0, "parquet", "1 mb")
     reported = [(row["k"], dict(row["m"] or [])) for row in java_oracle.read(twins.warehouses[side], NAME)]
@@ -268,7 +270,7 @@ def without_options(kind: str) -> list[tidelake.RemoveOption]:
     return [tidelake.RemoveOption(f"file-index.{kind}.{name}.version") for name in names]
 
 
-def test_java_reads_no_file_that_our_index_rules_out(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_java_skips_files_that_our_index_rules_out(tmp_path: Path, java_oracle: JavaOracle) -> None:
     twins = Twins(tmp_path, java_oracle, 0, "parquet", "1 b")
     (data_file,) = twins.warehouses["ours"].glob("db.db/t/bucket-0/*.parquet")
     data_file.write_bytes(b"")

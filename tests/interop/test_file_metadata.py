@@ -37,7 +37,7 @@ OTHERWISE: Final = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_files_are_described_as_java_describes_its_own(layout: Layout, new_table: NewTable) -> None:
+def test_file_metadata_equals_javas(layout: Layout, new_table: NewTable) -> None:
     ours, javas = (
         new_table(
             layout.columns,

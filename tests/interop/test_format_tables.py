@@ -1,4 +1,4 @@
-"""Format tables that Java made and wrote, and Tidelake's in Java: in a REST catalog and in a Hive metastore."""
+"""Java uses Tidelake's format tables and Tidelake uses Java's: in a REST catalog and in a Hive metastore."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def as_java_keeps(rows: list[dict[str, Any]], format_name: str) -> list[dict[str, Any]]:
-    """Java's csv writer lets escape characters stand as they are, and its reader takes them for what they say."""
+    """Java's CSV writer does not escape escape characters, and its reader interprets them."""
     if format_name != "csv":
         return rows
     return [
@@ -123,7 +123,7 @@ def write(table: tidelake.Table, rows: list[dict[str, Any]], overwrite: Any = No
 
 
 @FORMATS
-def test_each_reads_what_the_other_wrote(
+def test_java_and_tidelake_read_each_others_rows(
     format_name: str, rest_catalog: RestCatalogServer, java_oracle: JavaOracle
 ) -> None:
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
@@ -142,7 +142,7 @@ def test_each_reads_what_the_other_wrote(
     assert ours(theirs, columns=["id", "hour"], filter=tidelake.col("country") == "NL") == [{"id": 1, "hour": 7}]
 
 
-def test_an_overwrite_of_either_replaces_partitions_for_both(
+def test_an_overwrite_by_either_replaces_partitions_for_both(
     rest_catalog: RestCatalogServer, java_oracle: JavaOracle
 ) -> None:
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
@@ -176,7 +176,7 @@ def test_an_overwrite_of_either_replaces_partitions_for_both(
         pytest.param("csv", {"partition.default-name": "nothing"}, id="another name of NULL"),
     ],
 )
-def test_options_mean_the_same_to_both(
+def test_options_have_the_same_meaning_for_both(
     format_name: str, more: dict[str, str], rest_catalog: RestCatalogServer, java_oracle: JavaOracle
 ) -> None:
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
@@ -194,7 +194,7 @@ def test_options_mean_the_same_to_both(
     ["ARRAY<INT>", "MAP<STRING, BIGINT>", "ROW<a INT, b ARRAY<STRING>>", "ARRAY<ROW<x DOUBLE, y STRING>>"],
 )
 @pytest.mark.parametrize("format_name", ["json", "parquet"])
-def test_values_in_values_are_the_same_to_both(
+def test_nested_values_are_the_same_for_both(
     data_type: str, format_name: str, rest_catalog: RestCatalogServer, java_oracle: JavaOracle
 ) -> None:
     samples: dict[str, list[Any]] = {
@@ -220,7 +220,7 @@ def test_values_in_values_are_the_same_to_both(
 
 
 @pytest.mark.parametrize("more", [{}, {"text.line-delimiter": "|#"}], ids=["lines", "another end of lines"])
-def test_lines_of_text_are_the_same_to_both(
+def test_lines_of_text_are_the_same_for_both(
     more: dict[str, str], rest_catalog: RestCatalogServer, java_oracle: JavaOracle
 ) -> None:
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
@@ -237,7 +237,7 @@ def test_lines_of_text_are_the_same_to_both(
 
 
 @FORMATS
-def test_a_hive_metastore_shows_each_the_others_format_tables(
+def test_format_tables_in_a_hive_metastore_are_visible_to_both(
     format_name: str, hive_lake: HiveLake, java_with_hive: JavaOracle
 ) -> None:
     java, lake = hive_lake.of_java, hive_lake.open()

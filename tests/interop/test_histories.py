@@ -1,4 +1,4 @@
-"""Java reads what Tidelake's tags, branches, fast-forwards and rollbacks leave, and goes on there."""
+"""Java reads the results of Tidelake's tags, branches, fast-forwards and rollbacks, and continues from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def commit(table: tidelake.Table, value: int) -> None:
         writer.commit()
 
 
-def test_java_reads_the_history_that_we_made(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_reads_our_tags_branches_and_rollbacks(java_oracle: JavaOracle, tmp_path: Path) -> None:
     def values(**at: str | int) -> list[object]:
         return [row["v"] for row in java_oracle.read(tmp_path, NAME, **at)]  # type: ignore[arg-type]
 

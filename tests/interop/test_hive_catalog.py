@@ -1,4 +1,4 @@
-"""Java and Tidelake work on one Hive metastore at once: names, schemas, partitions, commits under its lock."""
+"""Java and Tidelake use one Hive metastore concurrently: names, schemas, partitions, and commits under its lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def upsert(table: tidelake.Table, number: int, text: str) -> None:
         writer.commit()
 
 
-def test_each_goes_on_from_the_others_tables(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
+def test_each_continues_tables_of_the_other(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
     java, name = hive_lake.of_java, hive_lake.name("orders")
     java_with_hive.create(java, name, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
     java_with_hive.write(java, name, [{"id": 1, "v": "java"}])
@@ -34,7 +34,9 @@ def test_each_goes_on_from_the_others_tables(hive_lake: HiveLake, java_with_hive
     assert sorted(java_with_hive.read(java, name), key=lambda row: row["id"]) == expected
 
 
-def test_what_one_creates_renames_and_drops_the_other_sees(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
+def test_created_renamed_and_dropped_tables_are_visible_to_both(
+    hive_lake: HiveLake, java_with_hive: JavaOracle
+) -> None:
     java, lake = hive_lake.of_java, hive_lake.open()
     lake.create_database(hive_lake.database)
     lake.create_table(hive_lake.name("orders"), SCHEMA, primary_key=["id"], options={"bucket": "1"})
@@ -52,7 +54,7 @@ def test_what_one_creates_renames_and_drops_the_other_sees(hive_lake: HiveLake, 
 
 @pytest.fixture
 def more_java(java_with_hive: JavaOracle, hive_metastore: HiveMetastore) -> Iterator[list[JavaOracle]]:
-    """Two JVMs beside each other; `java_with_hive` is the first."""
+    """Two JVMs at once; `java_with_hive` is the first."""
     second = JavaOracle(class_path=hive_metastore.class_path)
     yield [java_with_hive, second]
     second.close()
@@ -60,7 +62,7 @@ def more_java(java_with_hive: JavaOracle, hive_metastore: HiveMetastore) -> Iter
 
 @pytest.mark.interop
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.long)])
-def test_each_of_many_commits_at_once_is_there_exactly_once(
+def test_concurrent_commits_are_published_exactly_once(
     count: int, hive_lake: HiveLake, more_java: list[JavaOracle]
 ) -> None:
     check_that_each_commit_is_there_once(hive_lake, hive_lake.name("orders"), more_java, count)

@@ -1,4 +1,4 @@
-"""Java and Tidelake work on one JDBC catalog at once: names, schemas, commits under its lock."""
+"""Java and Tidelake use one JDBC catalog concurrently: names, schemas, and commits under its lock."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def upsert(table: tidelake.Table, number: int, text: str) -> None:
 
 
 @pytest.mark.needs("PostgreSQL")
-def test_each_goes_on_from_the_others_tables(shared: SharedCatalog, java_oracle: JavaOracle) -> None:
+def test_each_continues_tables_of_the_other(shared: SharedCatalog, java_oracle: JavaOracle) -> None:
     java = shared.of_java
     java_oracle.create(java, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
     java_oracle.write(java, NAME, [{"id": 1, "v": "java"}])
@@ -76,7 +76,7 @@ def test_each_goes_on_from_the_others_tables(shared: SharedCatalog, java_oracle:
 
 
 @pytest.mark.needs("PostgreSQL")
-def test_what_one_creates_renames_and_drops_the_other_sees(shared: SharedCatalog, java_oracle: JavaOracle) -> None:
+def test_created_renamed_and_dropped_tables_are_visible_to_both(shared: SharedCatalog, java_oracle: JavaOracle) -> None:
     java, lake = shared.of_java, shared.open()
     lake.create_database("shop")
     lake.create_table(NAME, SCHEMA, primary_key=["id"], options={"bucket": "1"})
@@ -94,7 +94,7 @@ def test_what_one_creates_renames_and_drops_the_other_sees(shared: SharedCatalog
 
 @pytest.fixture
 def more_java(java_oracle: JavaOracle) -> Iterator[list[JavaOracle]]:
-    """Two JVMs beside each other; `java_oracle` is the first."""
+    """Two JVMs at once; `java_oracle` is the first."""
     second = JavaOracle()
     yield [java_oracle, second]
     second.close()
@@ -103,7 +103,7 @@ def more_java(java_oracle: JavaOracle) -> Iterator[list[JavaOracle]]:
 @pytest.mark.interop
 @pytest.mark.needs("PostgreSQL")
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.long)])
-def test_each_of_many_commits_at_once_is_there_exactly_once(
+def test_concurrent_commits_are_published_exactly_once(
     count: int, shared: SharedCatalog, more_java: list[JavaOracle]
 ) -> None:
     check_that_each_commit_is_there_once(shared, NAME, more_java, count)

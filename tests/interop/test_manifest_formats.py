@@ -1,4 +1,6 @@
-"""Option `manifest.format`: what it says is written, Java opens it, and everything else works with it."""
+"""Option `manifest.format`: manifests are written in this format, Java opens them, and everything else works
+with them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def keys(rows: list[dict[str, object]]) -> list[tuple[object, object]]:
 @pytest.mark.parametrize(
     ("manifest_format", "compression"), [("orc", "zstd"), ("parquet", "zstd"), ("parquet", "lz4"), ("avro", "zstd")]
 )
-def test_java_opens_what_we_write_and_we_go_on_after_java(
+def test_manifests_of_each_format_are_read_by_java_and_continued_after_java(
     tmp_path: Path, java_oracle: JavaOracle, manifest_format: str, compression: str
 ) -> None:
     table = new_table(tmp_path, manifest_format=manifest_format, manifest_compression=compression)
@@ -69,7 +71,7 @@ def test_java_opens_what_we_write_and_we_go_on_after_java(
     assert formats(table) == {manifest_format}
 
 
-def test_another_format_is_refused_by_whatever_writes(tmp_path: Path) -> None:
+def test_an_unsupported_manifest_format_is_refused_by_every_writer(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, 1)
     schema = Path(table.context.paths.schema(0))
@@ -81,7 +83,7 @@ def test_another_format_is_refused_by_whatever_writes(tmp_path: Path) -> None:
     assert table.scan().to_arrow().num_rows == 2
 
 
-def test_the_format_stays_once_there_are_manifests_and_verify_names_those_of_another(tmp_path: Path) -> None:
+def test_the_manifest_format_cannot_change_and_verify_reports_mixed_formats(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.alter_table(NAME, [SetOption("manifest.format", "orc")])

@@ -61,13 +61,13 @@ def test_a_refresh_replaces_all_rows_in_one_snapshot(
     assert totals(lake) == {}
     order(lake, (4, "friday", 2), overwrite=True)
     assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES) == 3
-    assert totals(lake) == {"friday": 2}  # partitions that the query no longer gives are gone
+    assert totals(lake) == {"friday": 2}  # partitions that the query no longer returns are removed
     assert java_oracle.read(Path(home), "shop.totals") == [{"day": "friday", "total": 2}]
     options = {row["key"]: row["value"] for row in java_oracle.system(Path(home), "shop.totals", "options")}
     assert tidelake.MaterializedDefinition.of(options) == tidelake.MaterializedDefinition(QUERY, 3, "day")
 
 
-def test_a_refresh_that_is_not_due_leaves_the_rows(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
+def test_a_refresh_that_is_not_due_keeps_the_rows(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
     order(lake, (1, "monday", 5))
     assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES, when_due=True) == 1
     order(lake, (2, "monday", 7))
@@ -85,7 +85,7 @@ def test_a_suspended_table_is_not_refreshed(lake: tidelake.Catalog, home: str, s
     assert totals(lake) == {"monday": 5}
 
 
-def test_what_can_t_be_refreshed_is_refused(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
+def test_tables_that_cannot_be_refreshed_are_refused(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
     with pytest.raises(tidelake.BadInput, match="is no materialized table"):
         refresh_materialized_table(spark, "shop.orders", home)
     other = tidelake.MaterializedDefinition("SELECT day, amount FROM orders", 1)
@@ -94,7 +94,7 @@ def test_what_can_t_be_refreshed_is_refused(lake: tidelake.Catalog, home: str, s
         refresh_materialized_table(spark, "shop.other", home, sources=SOURCES)
 
 
-def test_what_changed_since_is_computed_on_spark_too(
+def test_an_incremental_refresh_runs_on_spark_too(
     lake: tidelake.Catalog, home: str, spark: SparkSession, java_oracle: JavaOracle
 ) -> None:
     lake.create_table("shop.keyed", ORDERS_BY_ID, primary_key=["id"], options={"changelog-producer": "lookup"})
@@ -123,7 +123,7 @@ def test_what_changed_since_is_computed_on_spark_too(
     assert lake.refresh_table("shop.counted", sources={"orders": "shop.keyed"}).reason == "its source has not changed"
 
 
-def test_both_engines_refresh_one_table_in_turns(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
+def test_both_engines_refresh_one_table_alternately(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
     order(lake, (1, "monday", 5))
     for engine in ("spark", "duckdb", "spark", "duckdb"):
         order(lake, (2, "tuesday", 1))
@@ -156,7 +156,7 @@ def test_a_definition_that_flink_could_not_open_is_refused(
         lake.create_table("shop.t", TOTALS, options=given)
 
 
-def test_what_java_defines_is_read_as_it_said(lake: tidelake.Catalog, home: str, java_oracle: JavaOracle) -> None:
+def test_a_definition_of_java_is_read_unchanged(lake: tidelake.Catalog, home: str, java_oracle: JavaOracle) -> None:
     definition = tidelake.MaterializedDefinition(QUERY, 2, "hour")
     columns = [{"name": "day", "type": "STRING"}, {"name": "total", "type": "BIGINT"}]
     java_oracle.create(Path(home), "shop.theirs", columns, options=definition.to_options())

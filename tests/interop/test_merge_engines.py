@@ -1,4 +1,6 @@
-"""The same rows, written here and by Java, merge to the same rows; both read, go on with and compact the other's."""
+"""The same rows, written by Tidelake and by Java, merge to the same rows. Both read, continue and compact tables of the
+other.
+"""
 
 from __future__ import annotations
 
@@ -88,14 +90,14 @@ def take_turns(engine: Engine, new_table: NewTable, turns: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)
-def test_a_table_goes_from_writer_to_writer(engine: Engine, new_table: NewTable) -> None:
+def test_several_writers_continue_one_table(engine: Engine, new_table: NewTable) -> None:
     take_turns(engine, new_table, turns=6)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)
-def test_a_table_goes_from_writer_to_writer_for_fifty_commits(engine: Engine, new_table: NewTable) -> None:
+def test_several_writers_continue_one_table_for_fifty_commits(engine: Engine, new_table: NewTable) -> None:
     take_turns(engine, new_table, turns=50)
 
 
@@ -109,8 +111,10 @@ LOOKED_UP: Final = (
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", LOOKED_UP, ids=lambda engine: engine.about)
-def test_levels_that_compaction_looked_up_are_not_merged_twice(engine: Engine, new_table: NewTable) -> None:
-    """Java moves level 0 up beside the large file on the highest level, whose rows the files between then hold too."""
+def test_levels_already_looked_up_by_compaction_are_not_merged_again(engine: Engine, new_table: NewTable) -> None:
+    """Java upgrades level 0 below the large file on the highest level. The files in between then contain its
+    rows too.
+    """
     options = {"bucket": "1", "changelog-producer": "lookup", **engine.options}
     table = new_table(columns(), primary_key=["k"], options=options)
     many = Rows(engine).batch(1500).set_column(0, SCHEMA.field("k"), pa.array(range(6, 1506), pa.int32()))
@@ -137,7 +141,7 @@ SHOWN_SINGLE_ROWS: Final = (
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", SHOWN_SINGLE_ROWS, ids=lambda engine: engine.about)
-def test_a_row_that_leaves_level_0_alone_becomes_what_java_makes_of_it(engine: Engine, new_table: NewTable) -> None:
+def test_a_single_row_leaving_level_0_gives_the_same_row_as_java(engine: Engine, new_table: NewTable) -> None:
     """A compaction that looks rows up shows single ones to the engine too: a lone -D of a sum is no -D any more."""
     options = {"bucket": "1", "force-lookup": "true", **engine.options}
     ours = new_table(columns(), primary_key=["k"], options=options, folder="ours")
@@ -161,7 +165,7 @@ NULL_LEFT: Final = (
 
 
 @pytest.mark.parametrize("options", NULL_LEFT)
-def test_a_null_that_java_let_a_delete_leave_is_read_as_java_reads_it(
+def test_a_null_left_by_a_delete_of_java_is_read_as_in_java(
     options: dict[str, str], java_oracle: JavaOracle, tmp_path: Path
 ) -> None:
     """Java writes the delete, and reads a null out of a NOT NULL column; neither can write it to a file."""

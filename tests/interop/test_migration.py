@@ -1,4 +1,4 @@
-"""Java reads, writes and compacts what was a folder of somebody else's files."""
+"""Java reads, writes and compacts a table that was migrated from a folder of files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def without_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc"])
-def test_java_goes_on_with_a_migrated_table(file_format: str, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_continues_a_migrated_table(file_format: str, java_oracle: JavaOracle, tmp_path: Path) -> None:
     write_folder(tmp_path / "hive", file_format)
     lake = tidelake.open_catalog(str(tmp_path / "lake"))
     lake.create_database("shop")
@@ -78,7 +78,7 @@ def test_java_goes_on_with_a_migrated_table(file_format: str, java_oracle: JavaO
     assert sorted(ids.to_pylist()) == [1, 2, 3]
 
 
-def test_java_reads_files_that_were_added_under_a_later_schema(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_reads_files_added_under_a_later_schema(java_oracle: JavaOracle, tmp_path: Path) -> None:
     write_folder(tmp_path / "hive", "parquet")
     lake = tidelake.open_catalog(str(tmp_path / "lake"))
     lake.create_database("shop")
@@ -98,9 +98,7 @@ def test_java_reads_files_that_were_added_under_a_later_schema(java_oracle: Java
     assert len(found) == 8
 
 
-def test_a_table_of_hive_becomes_one_of_paimon_in_the_same_metastore(
-    hive_lake: HiveLake, java_with_hive: JavaOracle
-) -> None:
+def test_a_hive_table_is_migrated_in_the_same_metastore(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
     java, lake = hive_lake.of_java, hive_lake.open()
     lake.create_database(hive_lake.database)
     old, new = hive_lake.name("visits"), hive_lake.name("moved")
@@ -118,7 +116,7 @@ def test_a_table_of_hive_becomes_one_of_paimon_in_the_same_metastore(
     assert lake.list_tables(hive_lake.database) == ["moved"]
 
 
-def test_the_tables_of_a_hive_database_go_into_another_of_the_same_metastore(
+def test_tables_of_a_hive_database_are_migrated_to_another_database(
     hive_lake: HiveLake, java_with_hive: JavaOracle
 ) -> None:
     java, lake = hive_lake.of_java, hive_lake.open()

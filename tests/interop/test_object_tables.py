@@ -1,4 +1,4 @@
-"""Object tables in both hands: made by one, listed by the other."""
+"""Object tables in Java and Tidelake: created by one, listed by the other."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_object_table_is_only_read(options: dict[str, str], folder: Path) -> 
         pytest.param({"path": "/data", "bucket": "2"}, "option bucket means nothing", id="an option of tables"),
     ],
 )
-def test_options_that_would_not_act_are_refused(wanted: dict[str, str], reason: str, options: dict[str, str]) -> None:
+def test_options_without_effect_are_refused(wanted: dict[str, str], reason: str, options: dict[str, str]) -> None:
     lake = opened(options)
     with pytest.raises(tidelake.TidelakeError, match=reason):
         lake.create_table(NAME, pa.schema([]), options={"type": "object-table", **wanted})
@@ -99,11 +99,11 @@ def test_options_that_would_not_act_are_refused(wanted: dict[str, str], reason: 
         lake.create_table(NAME, pa.schema([("a", pa.int32())]), options={"type": "object-table", "path": "/data"})
 
 
-def test_the_command_makes_and_reads_one(folder: Path, tmp_path: Path, call: Call) -> None:
+def test_the_command_creates_and_reads_an_object_table(folder: Path, tmp_path: Path, call: Call) -> None:
     catalog = ["-w", f"{tmp_path}/lake", "--catalog-option", "metastore=jdbc"]
     catalog += ["--catalog-option", f"uri=jdbc:sqlite:{tmp_path}/c.db"]
     wanted = ["--option", "type=object-table", "--option", f"path={folder}"]
     assert call("table", "create", NAME, *wanted, *catalog).code == 0
-    said = call("table", "scan", NAME, "--where", "length > 1", "--columns", "path", *catalog, "--json")
-    assert said.lines == [{"path": "deep/.hidden"}, {"path": "z/ü 1.txt"}]
+    result = call("table", "scan", NAME, "--where", "length > 1", "--columns", "path", *catalog, "--json")
+    assert result.lines == [{"path": "deep/.hidden"}, {"path": "z/ü 1.txt"}]
     assert call("table", "show", NAME, *catalog).code == 0

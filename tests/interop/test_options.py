@@ -1,4 +1,4 @@
-"""The registry of options holds all that Java's classes declare, with Java's types, defaults and older names."""
+"""The registry contains all options that Java's classes declare, with Java's types, defaults and fallback names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OF_CATALOGS: Final = {
 
 @pytest.fixture(scope="module")
 def declared(java_oracle: JavaOracle) -> list[dict[str, Any]]:
-    return java_oracle._server.ask(["options"])
+    return java_oracle.options()
 
 
 def registry_of(option: dict[str, Any]) -> OptionRegistry:
@@ -51,7 +51,7 @@ def found(option: dict[str, Any]) -> Option | None:
     return registry_of(option).find(option["key"].replace("#", "org.example.Callback"))
 
 
-def test_every_option_of_java_has_an_entry_of_its_own(declared: list[dict[str, Any]]) -> None:
+def test_every_option_of_java_is_registered(declared: list[dict[str, Any]]) -> None:
     assert len(declared) > 500
     without = [
         option["key"]
@@ -61,7 +61,7 @@ def test_every_option_of_java_has_an_entry_of_its_own(declared: list[dict[str, A
     assert without == []
 
 
-def test_types_are_those_of_java(declared: list[dict[str, Any]]) -> None:
+def test_option_types_equal_those_of_java(declared: list[dict[str, Any]]) -> None:
     different = []
     for option in declared:
         entry = found(option)
@@ -75,7 +75,7 @@ def test_types_are_those_of_java(declared: list[dict[str, Any]]) -> None:
     assert different == []
 
 
-def test_defaults_are_those_of_java(declared: list[dict[str, Any]]) -> None:
+def test_option_defaults_equal_those_of_java(declared: list[dict[str, Any]]) -> None:
     different = []
     for option in declared:
         entry = found(option)
@@ -99,7 +99,7 @@ def _value(kind: str, text: str | None) -> object:
             return text
 
 
-def test_older_names_lead_to_the_same_option(declared: list[dict[str, Any]]) -> None:
+def test_fallback_names_refer_to_the_same_option(declared: list[dict[str, Any]]) -> None:
     own = {option["key"] for option in declared}
     for option in declared:
         for key in option["fallbacks"]:
@@ -109,7 +109,7 @@ def test_older_names_lead_to_the_same_option(declared: list[dict[str, Any]]) -> 
             assert key in entry.fallbacks or key in own
 
 
-def test_what_can_never_change_is_what_java_never_changes(declared: list[dict[str, Any]]) -> None:
+def test_immutable_options_equal_those_of_java(declared: list[dict[str, Any]]) -> None:
     different = []
     for option in declared:
         entry = found(option)

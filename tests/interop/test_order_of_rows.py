@@ -1,4 +1,4 @@
-"""Options that say which row of a key wins, or what kind a row is: Java and Tidelake agree, whoever wrote the rows."""
+"""Options that decide which row of a key wins, or the kind of a row: Java and Tidelake agree for rows of either."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(random: Random, turn: int, *, kinds: bool) -> pa.Table:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_same_rows_win(case: Case, new_table: NewTable) -> None:
+def test_the_same_rows_win_as_in_java(case: Case, new_table: NewTable) -> None:
     options = {"bucket": "1", "num-sorted-run.compaction-trigger": "4", **case.options}
     table = new_table(COLUMNS, primary_key=["k"], options=options)
     random = Random(case.id)

@@ -1,4 +1,4 @@
-"""The same partitions under the same options: Java's commit and ours drop the same ones."""
+"""Java's commit and ours drop the same partitions under the same options."""
 
 from __future__ import annotations
 

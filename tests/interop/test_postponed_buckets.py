@@ -1,4 +1,4 @@
-"""Rows that wait for their bucket: Java moves ours, we move Java's."""
+"""Rows in the postpone bucket: Java places ours into buckets, and we place Java's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS: list[dict[str, object]] = [
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
-def test_each_gives_buckets_to_rows_that_the_other_wrote(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_each_moves_postponed_rows_of_the_other_into_buckets(java_oracle: JavaOracle, tmp_path: Path) -> None:
     options = {"bucket": "-2", "postpone.default-bucket-num": "2"}
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["id"], options=options)
     table = tidelake.open_catalog(str(tmp_path)).table(NAME)
@@ -48,7 +48,7 @@ def test_each_gives_buckets_to_rows_that_the_other_wrote(java_oracle: JavaOracle
             assert {row["id"]: row["v"] for row in read} == expected
 
 
-def test_writes_of_spark_take_buckets_at_once_and_streams_wait(
+def test_spark_batch_writes_get_buckets_at_once_and_streams_are_postponed(
     java_oracle: JavaOracle, spark: SparkSession, tmp_path: Path
 ) -> None:
     columns: list[dict[str, object]] = [*COLUMNS, {"name": "day", "type": "STRING", "nullable": False}]
@@ -94,7 +94,7 @@ def test_writes_of_spark_take_buckets_at_once_and_streams_wait(
     assert verify(table.context, deep=True) == []
 
 
-def test_without_the_option_writes_of_spark_wait_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_the_option_spark_batch_writes_are_postponed_too(spark: SparkSession, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     options = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"}

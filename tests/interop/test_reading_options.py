@@ -1,4 +1,4 @@
-"""Options of where reading begins mean what they mean to Java."""
+"""Options for the start of a read have the same meaning as in Java."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory, java_oracle: JavaOracle)
     ],
     ids=str,
 )
-def test_a_scan_reads_what_java_reads(options: Mapping[str, str], warehouse: Path, java_oracle: JavaOracle) -> None:
+def test_a_scan_with_options_equals_javas(options: Mapping[str, str], warehouse: Path, java_oracle: JavaOracle) -> None:
     ours = tidelake.open_catalog(str(warehouse)).table(NAME, options).scan().to_arrow()
     theirs = java_oracle.read(warehouse, NAME, options=options)
     assert sorted(ours["id"].to_pylist()) == sorted(row["id"] for row in theirs)
 
 
-def test_the_bucket_that_is_read_holds_the_same_rows_for_java(warehouse: Path, java_oracle: JavaOracle) -> None:
+def test_the_selected_bucket_has_the_same_rows_as_in_java(warehouse: Path, java_oracle: JavaOracle) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     created = catalog.create_table("shop.b", SCHEMA, primary_key=["id"], options={"bucket": "3"})
     with created.writer() as writer:

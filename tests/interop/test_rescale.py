@@ -1,4 +1,4 @@
-"""Java goes on in a table whose partitions were given another number of buckets."""
+"""Java continues a table whose partitions were rescaled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS: list[dict[str, object]] = [
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
-def test_java_reads_and_writes_what_was_rescaled(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_reads_and_writes_a_rescaled_table(java_oracle: JavaOracle, tmp_path: Path) -> None:
     java_oracle.create(tmp_path, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "2"})
     java_oracle.write(tmp_path, NAME, [{"id": key, "v": "java"} for key in range(20)])
     catalog = tidelake.open_catalog(str(tmp_path))

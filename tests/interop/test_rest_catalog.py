@@ -1,4 +1,4 @@
-"""Java's client of REST catalogs and ours on one server."""
+"""Java's REST catalog client and ours use one server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS: list[dict[str, object]] = [
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
-def test_each_goes_on_from_the_others_commits(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
+def test_each_continues_after_commits_of_the_other(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
     lake = tidelake.open_catalog("lake", **rest_catalog.options)
     java_oracle.create(java, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})
@@ -41,7 +41,7 @@ def test_each_goes_on_from_the_others_commits(rest_catalog: RestCatalogServer, j
     assert lake.list_tables("shop") == []
 
 
-def test_java_takes_the_servers_credentials_too(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
+def test_java_uses_the_credentials_of_the_server_too(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
     rest_catalog.overrides["data-token.enabled"] = "true"
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
     java_oracle.create(java, NAME, COLUMNS, primary_keys=["id"], options={"bucket": "1"})

@@ -1,4 +1,4 @@
-"""Tables with row ids that we write: Java and pypaimon read our rows, ids and blobs, and write on."""
+"""Our tables with row ids: Java and pypaimon read our rows, ids and blobs, and continue to write."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def java_rows(answer: list[dict[str, Any]]) -> list[list[Any]]:
         pytest.param(EVOLVING, False, id="data evolution"),
     ],
 )
-def test_rows_ids_and_blobs_that_we_write_are_read_by_java_and_pypaimon(
+def test_our_row_ids_and_blobs_are_read_by_java_and_pypaimon(
     options: Mapping[str, str], blobs: bool, tmp_path: Path, java_oracle: JavaOracle, pypaimon: Pypaimon
 ) -> None:
     random = Random(5)
@@ -83,7 +83,7 @@ def test_rows_ids_and_blobs_that_we_write_are_read_by_java_and_pypaimon(
     assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
 
 
-def test_columns_written_again_and_rows_deleted_are_so_for_java_and_pypaimon(
+def test_rewritten_columns_and_deleted_rows_are_visible_to_java_and_pypaimon(
     tmp_path: Path, java_oracle: JavaOracle, pypaimon: Pypaimon
 ) -> None:
     """Against a model: a row is what was written last of each of its columns."""

@@ -1,4 +1,6 @@
-"""`$row_tracking`: ids and sequence numbers of rows that Java wrote, deleted and compacted, as Java reads them."""
+"""`$row_tracking`: row ids and sequence numbers after Java's writes, deletes and compactions equal those that Java
+reads.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def test_rows_keep_their_ids_through_deletes_compactions_and_new_columns(
     assert rows_of(tmp_path, snapshot=1) == java_rows(java_oracle, tmp_path, **{"scan_snapshot-id": "1"})
 
 
-def test_ids_of_rows_in_avro_files_are_read_where_java_fails(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_row_ids_in_avro_files_are_read_where_java_fails(java_oracle: JavaOracle, tmp_path: Path) -> None:
     options = {"row-tracking.enabled": "true", "file.format": "avro"}
     java_oracle.create(tmp_path, NAME, COLUMNS, options=options)
     for ids in ([1, 2], [3]):

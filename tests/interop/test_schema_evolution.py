@@ -1,5 +1,5 @@
-"""Rows of older schemas, as every reader sees them under the newest one, whoever wrote them and whoever altered the
-table.
+"""Every reader reads rows of older schemas the same under the newest schema, for any writer and any engine that altered
+the table.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def rows(columns: Sequence[Column], numbers: Sequence[int], kinds: Sequence[int]
 
 @pytest.mark.parametrize("has_key", [True, False], ids=["upserts", "append"])
 @pytest.mark.parametrize("number", range(len(EVOLUTIONS)), ids=[evolution.id for evolution in EVOLUTIONS])
-def test_rows_of_all_schemas_read_the_same_everywhere(number: int, has_key: bool, new_table: NewTable) -> None:
+def test_rows_of_all_schema_versions_read_the_same_everywhere(number: int, has_key: bool, new_table: NewTable) -> None:
     case = EVOLUTIONS[number]
     file_format = ("parquet", "orc", "avro")[(number + has_key) % 3]  # over all cases, each with each
     table = new_table(

@@ -1,4 +1,4 @@
-"""Schemas made and changed by Java and by us are the same schemas."""
+"""Schemas created and changed by Java and by Tidelake are equal."""
 
 from __future__ import annotations
 
@@ -146,9 +146,7 @@ MADE = [
 
 
 @pytest.mark.parametrize("case", MADE, ids=lambda c: c.id)
-def test_a_table_of_ours_has_the_schema_that_java_would_give_it(
-    java_oracle: JavaOracle, case: Made, tmp_path: Path
-) -> None:
+def test_our_table_has_the_schema_that_java_would_create(java_oracle: JavaOracle, case: Made, tmp_path: Path) -> None:
     ours, javas = catalog_at(tmp_path / "ours"), catalog_at(tmp_path / "java")
     ours.create_table(TABLE, case.columns, options=case.options, **case.keys)
     create_with_java(java_oracle, tmp_path / "java", case.columns, case.keys, case.options)
@@ -168,7 +166,7 @@ def test_java_lists_and_describes_our_tables(java_oracle: JavaOracle, tmp_path: 
     assert described["comment"] == "né"
 
 
-def test_java_writes_into_a_table_of_ours(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_writes_into_our_table(java_oracle: JavaOracle, tmp_path: Path) -> None:
     catalog = catalog_at(tmp_path)
     catalog.create_table(TABLE, pa.schema([("k", pa.int64()), ("v", pa.string())]), primary_key=["k"])
     java_oracle.write(tmp_path, TABLE, [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}, {"k": 1, "v": "c"}])
@@ -356,7 +354,7 @@ def test_the_same_changes_make_the_same_schemas(java_oracle: JavaOracle, case: E
 
 
 @pytest.mark.parametrize("case", EVOLUTIONS, ids=lambda c: c.id)
-def test_one_may_go_on_where_the_other_stopped(java_oracle: JavaOracle, case: Evolution, tmp_path: Path) -> None:
+def test_each_continues_schema_changes_of_the_other(java_oracle: JavaOracle, case: Evolution, tmp_path: Path) -> None:
     """Java makes every second version, we the others; Java reads the last one."""
     catalog = catalog_at(tmp_path)
     catalog.create_table(
@@ -416,7 +414,7 @@ BOTH_REFUSE = [
 
 
 @pytest.mark.parametrize("change", BOTH_REFUSE)
-def test_java_refuses_this_change_too(java_oracle: JavaOracle, change: SchemaChange, tmp_path: Path) -> None:
+def test_java_refuses_the_same_change(java_oracle: JavaOracle, change: SchemaChange, tmp_path: Path) -> None:
     catalog = catalog_at(tmp_path)
     catalog.create_table(
         TABLE, BASE, primary_key=["k", "p"], partition_by=["p"], options={"bucket": "2", "sequence.field": "s"}
@@ -441,7 +439,7 @@ OTHERS = ["DECIMAL(5, 3)", "CHAR(9)", "VARCHAR(5)", "BINARY(2)", "VARBINARY(3)",
 
 @pytest.mark.parametrize("explicit", [True, False], ids=["explicit casts", "implicit casts only"])
 @pytest.mark.parametrize("old", TYPES)
-def test_a_column_takes_another_type_where_it_does_in_java(
+def test_a_column_type_changes_only_where_java_allows_it(
     java_oracle: JavaOracle, old: str, explicit: bool, tmp_path: Path
 ) -> None:
     new_types = [new for new in (*TYPES, *OTHERS) if new != old]

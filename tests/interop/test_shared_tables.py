@@ -1,4 +1,4 @@
-"""Tidelake and Java write and compact the same table in turns; everyone reads the same rows, at every snapshot."""
+"""Tidelake and Java alternately write and compact one table. All readers read the same rows, at every snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interop.layouts import LAYOUTS, Layout
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_a_table_goes_from_writer_to_writer(layout: Layout, new_table: NewTable) -> None:
+def test_several_writers_continue_one_table(layout: Layout, new_table: NewTable) -> None:
     table = new_table(
         layout.columns,
         primary_key=layout.key,
@@ -33,7 +33,7 @@ def test_a_table_goes_from_writer_to_writer(layout: Layout, new_table: NewTable)
     table.java_writes(rows(range(30, 75), turn=2))
     table.java_compacts(full=True)
     table.check()
-    table.write(rows(range(0, 75, 2), turn=3))  # over rows that lie in level 5 now
+    table.write(rows(range(0, 75, 2), turn=3))  # newer than rows that are in level 5 now
     table.java_compacts()
     table.write(rows(range(60, 90), turn=4))
     table.java_writes(rows(range(0, 90, 4), turn=5))

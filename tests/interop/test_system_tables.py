@@ -1,4 +1,4 @@
-"""The same commits made by Tidelake and by Java look the same in Java's system tables."""
+"""The same commits of Tidelake and Java give the same rows in Java's system tables."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def steps(hand: Hand, layout: Layout) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
-def test_the_same_commits_look_the_same(layout: Layout, new_table: NewTable) -> None:
+def test_system_tables_of_the_same_commits_are_equal(layout: Layout, new_table: NewTable) -> None:
     seen: list[dict[str, dict[str, list[str]]]] = []
     for folder in ("we", "java"):
         table = new_table(

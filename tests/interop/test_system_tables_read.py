@@ -1,4 +1,4 @@
-"""System tables of the golden tables: Tidelake reads what Java reads, row for row and column for column."""
+"""System tables of the golden tables: Tidelake reads the same rows and columns as Java."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ DIFFERING: Final = {
     "buckets": {"last_update_time"},
     "snapshots": {"writer_version"},
 }
-# Nanoseconds from year 1: Arrow can't hold them, and a bound that can't be told is null.
+# Nanoseconds from year 1: Arrow can't hold them, and an unknown bound is null.
 BEYOND_ARROW: Final = {"java/orc_time_quirks": {"min_value_stats", "max_value_stats"}}
-_ADDRESS: Final = re.compile(r"\[B@[0-9a-f]+")  # Java prints where bytes lie in memory
+_ADDRESS: Final = re.compile(r"\[B@[0-9a-f]+")  # Java prints the memory address of bytes
 
 
 def as_java_prints(value: Any) -> Any:
@@ -55,7 +55,7 @@ def java_rows(rows: list[dict[str, Any]], differing: set[str]) -> list[dict[str,
 
 
 def assert_same(ours: list[dict[str, Any]], javas: list[dict[str, Any]], what: str) -> None:
-    """In any order. Where Java prints an address, our text of the bytes may stand there."""
+    """Compares rows in any order. Where Java prints an object address, our text of the bytes is accepted."""
     assert len(ours) == len(javas), what
     order = lambda row: str({n: v for n, v in row.items() if "stats" not in n and "_key" not in n})  # noqa: E731
     for our, java in zip(sorted(ours, key=order), sorted(javas, key=order), strict=True):
@@ -78,7 +78,7 @@ def golden(request: pytest.FixtureRequest) -> GoldenTable:
     return table
 
 
-def test_every_system_table_is_as_java_reads_it(golden: GoldenTable, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_every_system_table_equals_javas(golden: GoldenTable, java_oracle: JavaOracle, tmp_path: Path) -> None:
     warehouse = golden.unpack(tmp_path)
     catalog = tidelake.open_catalog(str(warehouse))
     for name in METADATA:

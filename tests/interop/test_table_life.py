@@ -1,5 +1,5 @@
-"""What Java does to a table besides writing (tags, branches, rollback, expiry, new schemas), seen by readers and
-writers here.
+"""Operations of Java besides writing (tags, branches, rollback, expiry, new schemas), as our readers and writers see
+them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_a_branch_of_java_is_read_and_written_here(table: SharedTable) -> None:
     table.check()  # the table itself is as it was
 
 
-def test_a_consumer_of_ours_holds_back_java_s_expiry(table: SharedTable) -> None:
+def test_a_consumer_of_ours_protects_snapshots_from_javas_expiry(table: SharedTable) -> None:
     for turn in range(4):
         table.write(LAYOUT.rows(range(5), turn=turn))
     follower = table.ours.follower(start=2, consumer="reader")
@@ -85,7 +85,7 @@ def test_a_consumer_of_ours_holds_back_java_s_expiry(table: SharedTable) -> None
 
 @contextmanager
 def open_writer(table: SharedTable, first: pa.Table) -> Iterator[tidelake.Writer]:
-    """A writer in the middle of its life: one commit, identifier 1, lies behind it."""
+    """A writer that has made one commit, with identifier 1."""
     with table.ours.writer(commit_user="etl") as writer:
         writer.write(first)
         assert writer.commit(1) is not None
@@ -93,7 +93,7 @@ def open_writer(table: SharedTable, first: pa.Table) -> Iterator[tidelake.Writer
         yield writer
 
 
-def test_a_writer_goes_on_while_java_compacts(table: SharedTable) -> None:
+def test_a_writer_continues_while_java_compacts(table: SharedTable) -> None:
     with open_writer(table, LAYOUT.rows(range(20))) as writer:
         for identifier in range(2, 6):
             rows = LAYOUT.rows(range(identifier, 25, identifier), turn=identifier)
@@ -105,7 +105,7 @@ def test_a_writer_goes_on_while_java_compacts(table: SharedTable) -> None:
     table.check_history()
 
 
-def test_rows_of_a_writer_that_java_overtook_come_after_those_of_java(table: SharedTable) -> None:
+def test_rows_of_a_writer_overtaken_by_java_are_newer_than_those_of_java(table: SharedTable) -> None:
     """Both continue the same sequence numbers: ours are written again, behind Java's."""
     with open_writer(table, LAYOUT.rows(range(20))) as writer:
         table.java_writes(LAYOUT.rows(range(20), turn=1))
@@ -116,7 +116,7 @@ def test_rows_of_a_writer_that_java_overtook_come_after_those_of_java(table: Sha
     table.check()
 
 
-def test_a_writer_goes_on_when_java_wrote_to_another_bucket(new_table: NewTable) -> None:
+def test_a_writer_continues_after_java_wrote_to_another_bucket(new_table: NewTable) -> None:
     layout = primary_key("partitioned", ["int"], partition=["boolean"])
     table = made(new_table, layout)
     true, false = (row_filter(layout.rows(range(40), turn=1), truth) for truth in (True, False))
@@ -147,7 +147,7 @@ def test_both_write_to_one_bucket_when_a_sequence_field_orders_rows(new_table: N
     table.check()
 
 
-def test_a_writer_is_told_when_java_replaced_its_snapshot(table: SharedTable, tmp_path: Path) -> None:
+def test_a_writer_gets_an_error_when_java_replaced_its_snapshot(table: SharedTable, tmp_path: Path) -> None:
     """Java's commit to a disk looks whether the id is free, and then moves its file there, over what came in between.
 
     The moment between can't be hit from outside: Java commits to a copy of the table, which is then laid over ours.
@@ -172,7 +172,7 @@ def test_a_writer_is_told_when_java_replaced_its_snapshot(table: SharedTable, tm
     table.check()
 
 
-def test_a_writer_of_an_append_table_does_not_mind_java(new_table: NewTable) -> None:
+def test_a_writer_of_an_append_table_is_unaffected_by_java(new_table: NewTable) -> None:
     layout = append("rows", ["int", "string"])
     table = made(new_table, layout)
     with open_writer(table, layout.rows(range(5))) as writer:
@@ -185,7 +185,7 @@ def test_a_writer_of_an_append_table_does_not_mind_java(new_table: NewTable) -> 
     table.check()
 
 
-def test_a_writer_notices_that_java_rolled_its_commit_back(table: SharedTable) -> None:
+def test_a_writer_detects_that_java_rolled_back_its_commit(table: SharedTable) -> None:
     table.java_writes(LAYOUT.rows(range(5)))
     at_first = table.ours.scan().to_arrow()
     with table.ours.writer(commit_user="etl") as writer:
@@ -197,11 +197,11 @@ def test_a_writer_notices_that_java_rolled_its_commit_back(table: SharedTable) -
             writer.commit(2)
     assert table.ours.scan().to_arrow().equals(at_first)
     assert [snapshot.id for snapshot in table.ours.snapshots()] == [1]
-    table.write(LAYOUT.rows(range(10), turn=2), identifier=1)  # rolled back: nobody knows of identifier 1
+    table.write(LAYOUT.rows(range(10), turn=2), identifier=1)  # rolled back: identifier 1 is unknown
     table.check()
 
 
-def test_a_writer_goes_on_when_java_expired_everything_before(table: SharedTable) -> None:
+def test_a_writer_continues_after_java_expired_all_earlier_snapshots(table: SharedTable) -> None:
     with open_writer(table, LAYOUT.rows(range(20))) as writer:
         for identifier in (2, 3, 4):
             rows = LAYOUT.rows(range(20), turn=identifier)
@@ -212,7 +212,7 @@ def test_a_writer_goes_on_when_java_expired_everything_before(table: SharedTable
     table.check()
 
 
-def test_a_writer_under_the_schema_before_goes_on_writing_it(table: SharedTable) -> None:
+def test_a_writer_with_the_previous_schema_continues_to_write_it(table: SharedTable) -> None:
     with open_writer(table, LAYOUT.rows(range(10))) as writer:
         table.java.alter(
             table.warehouse, NAME, [{"add": {"name": "n", "type": "INT"}}, {"rename": {"name": "string", "to": "s"}}]

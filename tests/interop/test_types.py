@@ -1,4 +1,4 @@
-"""Every type as key, as partition and as what decides the bucket: as in Java."""
+"""Every type as key, as partition, and as bucket key, compared with Java."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ FOLDERS: Final = [column for column in SCALARS if column.arrow != pa.binary()]
 
 @pytest.mark.parametrize("legacy", ["legacy names", "names as casts"])
 @pytest.mark.parametrize("column", [pytest.param(column, id=column.name) for column in FOLDERS])
-def test_partitions_of_every_type_lie_in_the_folders_of_java(column: Column, legacy: str, new_table: NewTable) -> None:
+def test_partition_directories_of_every_type_are_named_as_in_java(
+    column: Column, legacy: str, new_table: NewTable
+) -> None:
     options = {"bucket": "-1", "partition.legacy-name": str(legacy == "legacy names").lower()}
     count = len(column.values) + 1
     rows = pa.table({column.name: cycled(column, "parquet", count), "v": pa.array(range(count), pa.int32())})
@@ -117,7 +119,7 @@ def hashable(function: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("column", "function"), [*hashable("default"), *hashable("mod"), *hashable("hive")])
-def test_every_row_lies_in_the_bucket_where_java_puts_it(column: Column, function: str, new_table: NewTable) -> None:
+def test_every_row_is_in_the_same_bucket_as_in_java(column: Column, function: str, new_table: NewTable) -> None:
     options = {"bucket": "5", "bucket-function.type": function}
     keys = cycled(column, "parquet", len(column.values), with_nulls=False)
     rows = pa.table({column.name: keys, "v": pa.array(range(len(keys)), pa.int32())})
@@ -129,7 +131,7 @@ def test_every_row_lies_in_the_bucket_where_java_puts_it(column: Column, functio
     assert buckets(ours) == buckets(javas)
 
 
-def test_times_have_no_hive_bucket_for_java_either(new_table: NewTable) -> None:
+def test_times_have_no_hive_bucket_in_java_either(new_table: NewTable) -> None:
     column = Column("ts", "TIMESTAMP(6)", pa.timestamp("us"), (0,))
     options = {"bucket": "5", "bucket-function.type": "hive"}
     table = new_table([column, V], primary_key=["ts"], options=options)
@@ -141,6 +143,6 @@ def test_times_have_no_hive_bucket_for_java_either(new_table: NewTable) -> None:
 
 
 def buckets(table: SharedTable) -> dict[int, int]:
-    """Which bucket each row (by `v`) lies in."""
+    """The bucket of each row, by `v`."""
     scan = table.ours.scan(columns=["v"])
     return {v: split.bucket for split in scan.splits() for v in scan.to_arrow([split]).column("v").to_pylist()}

@@ -1,6 +1,4 @@
-"""Variants that Java writes, in one part or shredded: we read the bytes that Java reads; of a JSON text we make the
-bytes that Java makes.
-"""
+"""Variants of Java, plain or shredded: we read the same bytes as Java, and make the same bytes from JSON text."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ def alike(number: int) -> Any:
         pytest.param({"variant.inferShreddingSchema": "true"}, id="shredded as Java infers it"),
     ],
 )
-def test_variants_of_java_are_read_byte_for_byte_and_made_so(
+def test_variants_equal_those_of_java_byte_by_byte(
     options: dict[str, str], tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     random = Random(3)

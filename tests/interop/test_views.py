@@ -36,18 +36,18 @@ def exchange(lake: tidelake.Catalog, java: JavaOracle, options: str, database: s
     assert java.command("views", options, f"{database}.any") == [{"view": "java"}, {"view": "ours"}]
 
 
-def test_in_a_database(tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_views_in_a_jdbc_catalog_are_shared(tmp_path: Path, java_oracle: JavaOracle) -> None:
     options = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c.db", "jdbc.journal_mode": "WAL"}
     lake = tidelake.open_catalog(f"{tmp_path}/lake", **options)
     java = json.dumps({**options, "warehouse": f"{tmp_path}/lake"})
     exchange(lake, java_oracle, java, "shop", {"spark": "SELECT 3"})
 
 
-def test_of_a_server(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
+def test_views_in_a_rest_catalog_are_shared(rest_catalog: RestCatalogServer, java_oracle: JavaOracle) -> None:
     lake = tidelake.open_catalog("lake", **rest_catalog.options)
     java = json.dumps({**rest_catalog.options, "warehouse": "lake"})
     exchange(lake, java_oracle, java, "shop", {"spark": "SELECT 3"})
 
 
-def test_in_a_metastore(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
+def test_views_in_a_hive_metastore_are_shared(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
     exchange(hive_lake.open(), java_with_hive, hive_lake.of_java, hive_lake.database, {})

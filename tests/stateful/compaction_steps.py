@@ -1,7 +1,7 @@
-"""Whether compactions one after the other could have made the rows of a key.
+"""Checks whether a sequence of compactions could have made the rows of a key.
 
-A merge engine need not give the same when it merges some rows first, and the result with the rest. What a commit holds
-may be the work of several compactions, of which it shows the end only.
+Some merge engines give another result if they merge some rows first, and the result with the others. A commit may
+contain the result of several compactions, of which only the last is visible.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ Merge: TypeAlias = Callable[[Sequence[Record]], Record | None]
 
 @dataclass(frozen=True)
 class CompactionSteps:
-    """merges: the ways in which the rows of one key may be merged; None where nothing remains."""
+    """The check for one table.
+
+    merges: the functions that may merge the rows of a key. They return None if no row remains.
+    """
 
     merges: Sequence[Merge]
 
     def explain(self, runs: Sequence[Record], versions: Sequence[Record], hidden: int = 1) -> bool:
-        """runs: the key's rows that the commit holds, the oldest first. versions: what they were made of, in the order
-        of arrival. hidden: compactions at most whose result a later one took in.
+        """Returns whether compactions could have made the key's rows.
+
+        runs: the key's rows in the commit, oldest first.
+        versions: the rows before the compactions, in their order of arrival.
+        hidden: maximum number of compactions whose result was compacted again.
         """
         return self._explain(runs, versions, None, hidden)
 
@@ -40,7 +46,7 @@ class CompactionSteps:
     def _first_steps(
         self, versions: Sequence[Record], below: Record | None
     ) -> Iterator[tuple[Record | None, Sequence[Record]]]:
-        """What a compaction made of some versions, with and without a lookup below; and those that it left."""
+        """Yields possible results of the first compaction, with and without a lookup, and the remaining versions."""
         for count in range(len(versions), 0, -1):
             for known in ([below], []) if below else ([],):
                 for merge in self.merges:

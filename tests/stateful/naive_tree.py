@@ -1,4 +1,4 @@
-"""What must be in every data file of a table, told row by row from what went into it.
+"""The expected rows of every data file of a table, computed row by row from its input.
 
 The model is told of every flush and every compaction, merges the same rows by the naive engines of `tests.support`, and
 looks into the files that were made. So each step of a tree's life is checked, not only what readers see in the end.
@@ -122,7 +122,7 @@ class NaiveTree:
         after: Sequence[DataFileMeta],
         others: Mapping[str, int],
     ) -> None:
-        """others: levels, by name, of the files beside them in the tree that was compacted."""
+        """others: levels, by name, of the other files in the compacted tree."""
         read, made = _names(before), _names(after)
         new = [file for file in after if file.file_name not in read]
         rewritten = {file.file_name: file.level for file in before if file.file_name not in made}
@@ -310,7 +310,7 @@ class NaiveTree:
 
 
 def _newest_levels(records: Sequence[tuple[int, Record]]) -> list[Record]:
-    """Of one key: those of level 0, and that of the lowest level above, which knows of all that lie higher."""
+    """The rows of one key on level 0, and its row on the lowest level above, which includes all higher levels."""
     lowest = min((level for level, _ in records if level), default=0)
     return [record for level, record in records if level in (0, lowest)]
 

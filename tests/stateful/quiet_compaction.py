@@ -1,4 +1,4 @@
-"""Compaction beside writing without threads, watched by the model."""
+"""Compaction during writing without threads, observed by the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _Turn(ScheduledTask[T]):
-    """Runs when somebody waits for it."""
+    """A task that runs when a caller waits for it."""
 
     def result(self) -> T:
         if not self.is_done:
@@ -26,7 +26,7 @@ class _Turn(ScheduledTask[T]):
 
 
 class Turns(CompactionScheduler):
-    """Tasks run when a test says so, or somebody waits: nothing depends on time."""
+    """Tasks run when a test starts them, or when a caller waits. Nothing depends on time."""
 
     def __init__(self) -> None:
         super().__init__(threads=1)
@@ -48,7 +48,7 @@ class Turns(CompactionScheduler):
 
 
 class WatchedCompactor(BucketCompactManager):
-    """Tells the model what was flushed and what was compacted, as the bucket's writer hears of it."""
+    """Reports flushes and compactions to the model, when the bucket's writer learns of them."""
 
     def __init__(
         self, model: NaiveTree, context: TableContext, key: BucketKey, bucket: RestoredBucket, turns: Turns

@@ -1,4 +1,4 @@
-"""Whatever happens to a table of any merge engine, its files hold what row-by-row merging says, and so do readers.
+"""After any history of a table of any merge engine, files and readers have the rows of row-by-row merging.
 
 Deterministic: compactions beside the writer run when the machine lets them, a process dies in a call of its FileIO.
 """
@@ -160,7 +160,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        """A writer whose base expired behind others' snapshots is told to begin again: its rows were not committed."""
+        """A writer whose base snapshot expired must start again: its rows were not committed."""
         self.identifier += 1
         committable = Committable(self.identifier, self.writer.prepare_commit(self.identifier))
         try:
@@ -214,7 +214,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_troubled)
     @rule(number=st.integers(0, 60), done=st.booleans(), count=SOME_ROWS, dies=st.booleans())
     def trouble_in_a_commit(self, number: int, done: bool, count: int, dies: bool) -> None:
-        """A call fails, or the process dies in it; done: after it had done its work. Another process goes on."""
+        """A call fails, or the process dies in it. done: after the call did its work. Another process continues."""
         last = self.identifier
         with self._trouble_in(self.io, number, done, dies):
             self.write_and_commit(count, True)
@@ -334,7 +334,7 @@ def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:
     run_state_machine_as_test(MACHINES[about], settings=_SHORT)
 
 
-def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_of_its_commit_left_out() -> None:
+def test_a_reinserted_row_is_newer_than_a_delete_dropped_by_an_earlier_compaction_of_its_commit() -> None:
     """Its group is older than the delete's: read alone, it would be another row."""
     machine = MACHINES["a group removes"]()
     machine.create(
@@ -358,7 +358,7 @@ def test_a_row_that_comes_back_lies_over_the_delete_that_an_earlier_compaction_o
     machine.teardown()
 
 
-def test_compactions_of_one_commit_that_went_to_two_levels_give_what_one_would() -> None:
+def test_two_compactions_of_one_commit_to_two_levels_equal_one_compaction() -> None:
     machine = MACHINES["groups with functions, one removes"]()
     machine.create(
         seed=122,
@@ -376,7 +376,7 @@ def test_compactions_of_one_commit_that_went_to_two_levels_give_what_one_would()
     machine.teardown()
 
 
-def test_compactions_of_one_commit_may_each_keep_a_delete_of_the_same_key() -> None:
+def test_two_compactions_of_one_commit_may_both_keep_a_delete_of_one_key() -> None:
     machine = MACHINES["groups with functions, one removes"]()
     machine.create(
         seed=34238,
@@ -399,5 +399,5 @@ def test_compactions_of_one_commit_may_each_keep_a_delete_of_the_same_key() -> N
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("about", MACHINES)
-def test_they_agree_for_thousands_of_steps(about: str) -> None:
+def test_files_and_readers_agree_with_merging_row_by_row_for_thousands_of_steps(about: str) -> None:
     run_state_machine_as_test(MACHINES[about], settings=_LONG)

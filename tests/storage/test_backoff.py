@@ -1,4 +1,4 @@
-"""Waits between tries."""
+"""Waits between retries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_waits_double_up_to_the_longest() -> None:
     st.integers(0, 10_000),
     st.floats(0, 1, exclude_max=True),
 )
-def test_a_wait_lies_between_the_least_and_the_greatest_share(
+def test_a_wait_is_within_the_jitter_range(
     first_ms: float, longest_ms: float, jitter: tuple[float, float], failures: int, chance: float
 ) -> None:
     whole = ExponentialBackoff(first_ms, longest_ms).wait_ms(failures)
@@ -29,6 +29,6 @@ def test_a_wait_lies_between_the_least_and_the_greatest_share(
     assert whole * jitter[0] * (1 - 1e-9) <= wait_ms <= whole * jitter[1] * (1 + 1e-9)
 
 
-def test_two_that_failed_at_once_come_back_at_different_times() -> None:
+def test_simultaneous_failures_retry_at_different_times() -> None:
     backoff = ExponentialBackoff(100, 1_000, jitter=(0.8, 1.2))
     assert len({backoff.wait_ms(0) for _ in range(20)}) > 1

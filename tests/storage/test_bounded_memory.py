@@ -1,4 +1,4 @@
-"""Far more rows than the memory they may take: writing spills, reading and compacting merge batch by batch."""
+"""Far more rows than the allowed memory: writing spills, and reading and compacting merge batch by batch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ warehouse, runs, texts_are = sys.argv[1], int(sys.argv[2]), sys.argv[3]  # runs:
 ROWS, PARTS, PART_ROWS = 100_000, 100, 1_000
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
 random = np.random.default_rng(7)
-patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails where the name is gone; an assignment would not
+patch.object(write_buffer, "PIECE_ROWS_MAX", 128).start()  # fails if the name no longer exists; an assignment would not
 patch.object(sections, "SECTION_MEMORY_BYTES", 2**20).start()
 # what a writer waits for where rows compress to nothing
-patch.object(parquet_writer, "_ROW_GROUP_HELD_BYTES", 2**22).start()
+patch.object(parquet_writer, "ROW_GROUP_HELD_BYTES", 2**22).start()
 
 
 def some_rows():
@@ -89,7 +89,7 @@ def run(warehouse: Path, runs: int, texts_are: str = "different") -> dict[str, i
 
 
 @pytest.mark.interop  # slow; several commits are tried below
-def test_one_commit_of_many_times_the_write_budget(tmp_path: Path) -> None:
+def test_one_commit_may_exceed_the_write_budget_many_times(tmp_path: Path) -> None:
     reported = run(tmp_path, runs=1)
     assert reported["rows"] == reported["keys"]
     assert reported["write_peak"] < WRITTEN_BYTES / 3

@@ -41,13 +41,13 @@ from tests.support.row_values import case_columns, case_types
 
 
 @pytest.mark.parametrize("case", vectors("binary_row"), ids=case_id)
-def test_the_default_function_puts_rows_where_java_does(case: Case) -> None:
+def test_the_default_function_assigns_the_same_buckets_as_java(case: Case) -> None:
     for num_buckets, bucket in case["bucket"].items():
         assert bucket_ids(case_columns(case), case_types(case), int(num_buckets)).tolist() == [bucket]
 
 
 @pytest.mark.parametrize("case", vectors("bucket_functions"), ids=case_id)
-def test_the_other_functions_put_rows_where_java_does(case: Case) -> None:
+def test_the_other_functions_assign_the_same_buckets_as_java(case: Case) -> None:
     check_members(case, {"types", "values", *BucketFunction})
     functions = case.keys() & set(BucketFunction)
     assert functions
@@ -117,7 +117,7 @@ HIVE_VALUES: list[tuple[DataType, st.SearchStrategy[Any]]] = [
 
 
 @given(st.data())
-def test_hive_hashes_are_those_of_each_row_alone(data: st.DataObject) -> None:
+def test_hive_hashes_are_independent_of_neighbouring_rows(data: st.DataObject) -> None:
     fields = data.draw(st.lists(st.sampled_from(HIVE_VALUES), min_size=1, max_size=3))
     rows = data.draw(st.lists(st.tuples(*(st.none() | values for _, values in fields)), max_size=12))
     types = [data_type for data_type, _ in fields]
@@ -141,7 +141,7 @@ def test_mod_is_the_remainder_that_is_never_negative(values: list[int | None], n
     assert ids.tolist() == [(value or 0) % num_buckets for value in values]
 
 
-def test_many_blocks_get_the_buckets_of_one() -> None:
+def test_buckets_do_not_depend_on_blocks() -> None:
     texts = pa.array([str(i) for i in range(50_000)])
     for function in ("default", "hive"):
         ids = bucket_ids([texts], [STRING], 64, function)
@@ -170,7 +170,7 @@ def test_types_a_function_cannot_take_are_refused(types: list[DataType], functio
 
 
 @pytest.mark.parametrize("function", list(BucketFunction))
-def test_a_column_of_another_form_is_refused(function: str) -> None:
+def test_a_column_of_another_arrow_type_is_refused(function: str) -> None:
     with pytest.raises(BadInput, match="int64 is no INT"):
         bucket_ids([pa.array([1])], [INT], 2, function)
 
@@ -216,7 +216,7 @@ def options_of(keywords: dict[str, str]) -> dict[str, str]:
         pytest.param(schema("k", bucket="-2"), BucketMode.POSTPONE, -2, ("k",), id="postpone"),
     ],
 )
-def test_the_options_say_how_rows_find_their_bucket(
+def test_options_decide_how_rows_get_their_bucket(
     table: TableSchema, mode: BucketMode, num_buckets: int, key: tuple[str, ...]
 ) -> None:
     bucketing = Bucketing.of(table, table.options)
@@ -244,7 +244,7 @@ def test_the_options_say_how_rows_find_their_bucket(
         pytest.param(schema("s", bucket="2", function="mod"), r"the bucket key is \(STRING\)", id="mod of text"),
     ],
 )
-def test_options_that_contradict_are_refused(table: TableSchema, message: str) -> None:
+def test_contradictory_options_are_refused(table: TableSchema, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         Bucketing.of(table, table.options)
 
@@ -258,7 +258,7 @@ def test_an_append_table_with_one_bucket_and_no_key_opens_but_is_not_created() -
     check_new_table(new, new.options)
 
 
-def test_a_partition_may_have_another_number_of_buckets_than_the_option_says() -> None:
+def test_a_partition_may_have_another_bucket_count_than_the_option() -> None:
     table = schema("k", bucket="4", function="mod")
     bucketing = Bucketing.of(table, table.options)
     keys = [pa.array([5, -1, 12])]

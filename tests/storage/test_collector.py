@@ -1,4 +1,4 @@
-"""The collector rests while anybody asks for it, and is as it was afterwards."""
+"""Garbage collection is paused while any caller requests it, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from storage.collector import paused_collection
 
 
-def test_it_rests_until_the_last_one_is_done() -> None:
+def test_garbage_collection_is_paused_until_the_last_holder_ends() -> None:
     assert gc.isenabled()
     leave, inside = threading.Event(), threading.Event()
 
@@ -28,7 +28,7 @@ def test_it_rests_until_the_last_one_is_done() -> None:
     assert gc.isenabled()
 
 
-def test_one_that_was_off_stays_off() -> None:
+def test_disabled_garbage_collection_stays_disabled() -> None:
     gc.disable()
     try:
         with paused_collection():

@@ -1,4 +1,6 @@
-"""What rows of many megabytes take, written, read and compacted: a few times the largest, not a few times all."""
+"""The memory for rows of many megabytes: written, read and compacted, it is a small multiple of the largest row, not of
+all rows.
+"""
 
 from __future__ import annotations
 
@@ -112,22 +114,22 @@ def run(
 
 
 def bound_mib(buffer_mib: int, row_mib: int) -> int:
-    """The buffer and three rows: the one that its caller makes, one that is encoded, and what comes of it."""
+    """The buffer and three rows: the one that the caller creates, the one being encoded, and the encoded result."""
     return buffer_mib + 3 * row_mib
 
 
 @pytest.mark.parametrize("producer", ["none", "input"])
-def test_writing_large_rows_takes_the_buffer_and_three_rows(producer: str, tmp_path: Path) -> None:
+def test_writing_large_rows_needs_the_buffer_and_three_rows(producer: str, tmp_path: Path) -> None:
     peaks = run(tmp_path, 40, 4, 48, options={"changelog-producer": producer})
     assert peaks["written"] < bound_mib(48, 40)
 
 
-def test_a_compaction_beside_large_rows_takes_turns_with_their_flushes(tmp_path: Path) -> None:
+def test_a_compaction_of_large_rows_alternates_with_their_flushes(tmp_path: Path) -> None:
     options = {"write-only": "false", "num-sorted-run.compaction-trigger": "2"}
     assert run(tmp_path, 40, 5, 48, options=options)["written"] < bound_mib(48, 40)
 
 
-def test_reading_and_compacting_large_rows_takes_the_same_however_many_runs_there_are(tmp_path: Path) -> None:
+def test_the_memory_for_large_rows_does_not_depend_on_the_number_of_runs(tmp_path: Path) -> None:
     peaks = run(tmp_path, 24, 6, 32, is_read=True)
     assert {step: mib for step, mib in peaks.items() if mib >= bound_mib(32, 24)} == {}
 
@@ -135,7 +137,7 @@ def test_reading_and_compacting_large_rows_takes_the_same_however_many_runs_ther
 @pytest.mark.long
 @pytest.mark.parametrize("row_mib", [50, 75])
 @pytest.mark.parametrize("write_only", ["true", "false"])
-def test_twelve_rows_through_a_buffer_of_64_mib(row_mib: int, write_only: str, tmp_path: Path) -> None:
+def test_twelve_large_rows_pass_a_buffer_of_64_mib(row_mib: int, write_only: str, tmp_path: Path) -> None:
     options = {"write-only": write_only, "num-sorted-run.compaction-trigger": "2"}
     peaks = run(tmp_path, row_mib, 12, 64, is_read=True, options=options)
     assert {step: mib for step, mib in peaks.items() if mib >= bound_mib(64, row_mib)} == {}

@@ -1,4 +1,4 @@
-"""A bucket of more files than a process may have open is read, and compacted."""
+"""A bucket of more files than a process may open is read and compacted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import tidelake
 from storage.merge import multi_pass_merge
 
 warehouse, engine, threshold = sys.argv[1:]
-patch.object(multi_pass_merge, "FAN_IN", 12).start()  # fails where the name is gone
+patch.object(multi_pass_merge, "FAN_IN", 12).start()  # fails if the name no longer exists
 FILES = 40
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.string())])
 catalog = tidelake.open_catalog(warehouse)
@@ -52,6 +52,6 @@ for compacted in (False, True):
         pytest.param("aggregation", "10", id="as the table's option says, and texts are joined in order"),
     ],
 )
-def test_more_runs_than_open_files(engine: str, threshold: str, tmp_path: Path) -> None:
+def test_more_runs_than_allowed_open_files_are_merged(engine: str, threshold: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), engine, threshold]
     subprocess.run(command, check=True)

@@ -14,7 +14,7 @@ from storage.paths import DataFileNames, MetadataFileNames, TablePaths, file_ext
 TABLE = TablePaths("/w/shop.db/orders")
 BRANCH = TABLE.for_branch("dev")
 
-# ---------------------------------------------------------------- where files lie
+# ---------------------------------------------------------------- locations of files
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ BRANCH = TABLE.for_branch("dev")
     ],
     ids=lambda path: path,
 )
-def test_a_branch_has_its_own(of_main: str, of_branch: str, expected: str) -> None:
+def test_a_branch_has_its_own_metadata_paths(of_main: str, of_branch: str, expected: str) -> None:
     assert of_main == f"/w/shop.db/orders/{expected}"
     assert of_branch == f"/w/shop.db/orders/branch/branch-dev/{expected}"
 
@@ -50,7 +50,7 @@ def test_a_branch_has_its_own(of_main: str, of_branch: str, expected: str) -> No
     ],
     ids=lambda path: path,
 )
-def test_branches_share(of_main: str, of_branch: str, expected: str) -> None:
+def test_branches_share_data_paths(of_main: str, of_branch: str, expected: str) -> None:
     assert of_main == of_branch == f"/w/shop.db/orders/{expected}"
 
 
@@ -62,7 +62,7 @@ def test_a_data_directory_holds_buckets_but_no_metadata(directory: str) -> None:
     assert table.manifest("m") == "s3://b/t/manifest/m"
 
 
-def test_paths_travel_to_other_processes() -> None:
+def test_paths_pickle() -> None:
     assert pickle.loads(pickle.dumps(BRANCH)) == BRANCH
 
 
@@ -70,19 +70,19 @@ def test_paths_travel_to_other_processes() -> None:
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_numbers_come_back_from_names(number: int) -> None:
+def test_numbers_are_parsed_from_names(number: int) -> None:
     assert paths.parse_snapshot_id(last_part(TABLE.snapshot(number))) == number
     assert paths.parse_schema_id(last_part(TABLE.schema(number))) == number
     assert paths.parse_changelog_id(last_part(TABLE.changelog(number))) == number
     assert paths.parse_bucket(last_part(TABLE.bucket_directory("", number))) == number
 
 
-def test_the_postpone_bucket_comes_back_from_its_name() -> None:
+def test_the_postpone_bucket_is_parsed_from_its_name() -> None:
     assert paths.parse_bucket(last_part(TABLE.bucket_directory("", -2))) == -2
 
 
 @given(st.text(min_size=1).filter(lambda name: "/" not in name))
-def test_words_come_back_from_names(word: str) -> None:
+def test_words_are_parsed_from_names(word: str) -> None:
     assert paths.parse_tag_name(last_part(TABLE.tag(word))) == word
     assert paths.parse_consumer_name(last_part(TABLE.consumer(word))) == word
     assert paths.parse_branch_name(last_part(TABLE.branch_root(word))) == word
@@ -105,12 +105,12 @@ def last_part(path: str) -> str:
         "snapshot-5.tmp",
     ],
 )
-def test_other_files_are_no_snapshots(name: str) -> None:
+def test_other_files_are_not_snapshots(name: str) -> None:
     assert paths.parse_snapshot_id(name) is None
 
 
 @pytest.mark.parametrize("name", ["tag-", "consumer-c", "tags-v1", ""])
-def test_other_files_are_no_tags(name: str) -> None:
+def test_other_files_are_not_tags(name: str) -> None:
     assert paths.parse_tag_name(name) is None
 
 
@@ -120,7 +120,7 @@ def test_bad_branch_names_are_refused(name: str) -> None:
         paths.check_branch_name(name)
 
 
-def test_good_branch_names_pass() -> None:
+def test_good_branch_names_are_accepted() -> None:
     for name in ("dev", "2024-05", "main2"):
         paths.check_branch_name(name)
 
@@ -131,7 +131,7 @@ NAMES = st.text(min_size=1)
 
 
 @given(st.dictionaries(NAMES, NAMES.filter(lambda text: text.strip() != ""), max_size=4))
-def test_partition_texts_come_back_from_paths(values: dict[str, str]) -> None:
+def test_partition_values_are_parsed_from_paths(values: dict[str, str]) -> None:
     path = partition_path(list(values), list(values.values()), "__DEFAULT_PARTITION__")
     assert path.count("/") == max(len(values) - 1, 0)
     assert paths.parse_partition_path(path) == values
@@ -148,7 +148,7 @@ def test_partition_texts_come_back_from_paths(values: dict[str, str]) -> None:
         pytest.param("none", "none", id="the name itself: why a value can't be read from its path"),
     ],
 )
-def test_nulls_and_blanks_take_the_default_name(text: str | None, expected: str) -> None:
+def test_nulls_and_blanks_use_the_default_name(text: str | None, expected: str) -> None:
     assert partition_path(["k"], [text], "none") == f"k={expected}"
 
 
@@ -157,12 +157,12 @@ def test_names_and_the_default_name_are_escaped_too() -> None:
 
 
 @pytest.mark.parametrize("path", ["dt", "=1", "dt=1/", "/dt=1", "a=1//b=2"])
-def test_what_is_no_partition_path_is_refused(path: str) -> None:
+def test_an_invalid_partition_path_is_refused(path: str) -> None:
     with pytest.raises(BadInput, match="not a partition path"):
         paths.parse_partition_path(path)
 
 
-def test_a_percent_sign_without_two_hex_digits_stands_for_itself() -> None:
+def test_a_percent_sign_without_two_hex_digits_is_kept() -> None:
     assert paths.parse_partition_path("k=50%/l=%zz%4") == {"k": "50%", "l": "%zz%4"}
 
 
@@ -185,7 +185,7 @@ def test_a_percent_sign_without_two_hex_digits_stands_for_itself() -> None:
         ("csv", "none", False, ".csv"),
     ],
 )
-def test_extensions_name_format_and_codec(file_format: str, compression: str, include: bool, expected: str) -> None:
+def test_extensions_contain_format_and_codec(file_format: str, compression: str, include: bool, expected: str) -> None:
     assert file_extension(file_format, compression, include) == expected
     assert format_of(DataFileNames("data-").next(expected)) == file_format
 
@@ -205,7 +205,7 @@ def test_data_files_are_numbered_under_one_uuid_a_writer() -> None:
     assert paths.file_index_name("data-x-0.parquet") == "data-x-0.parquet.index"
 
 
-def test_metadata_files_are_never_named_twice() -> None:
+def test_metadata_file_names_are_unique() -> None:
     names = MetadataFileNames()
     made = [names.manifest(), names.manifest_list(), names.manifest(), MetadataFileNames().manifest()]
     assert len(set(made)) == len(made)

@@ -1,4 +1,4 @@
-"""What travels between Spark's driver and its tasks comes out as it went in, with little besides its values."""
+"""Values sent between Spark's driver and its tasks are equal after pickling, with little overhead."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FILE = DataFileMeta("a.parquet", 10, 2, b"k1", b"k2", STATS, EMPTY_STATS, 5, 6, 
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_pickled_or_copied_comes_out_equal(value: object) -> None:
+def test_pickled_or_copied_values_are_equal(value: object) -> None:
     assert pickle.loads(pickle.dumps(value)) == value
     assert copy.deepcopy(value) == value
 
 
-def test_a_value_that_differs_in_one_field_comes_out_different() -> None:
+def test_pickled_values_that_differ_in_one_field_are_different() -> None:
     @dataclass(frozen=True, slots=True)
     class Plain:
         first: int

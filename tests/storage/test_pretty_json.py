@@ -1,4 +1,6 @@
-"""The layout of Java's library, from files it wrote (test_table_schema.py compares hundreds more)."""
+"""The JSON layout of Java's library, compared with files that it wrote (test_table_schema.py compares hundreds
+more).
+"""
 
 from __future__ import annotations
 

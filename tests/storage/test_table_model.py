@@ -1,4 +1,4 @@
-"""A table and a dict go through the same life: whatever happens, a reader sees exactly the last commit."""
+"""A table and a dict go through the same history: a reader always sees exactly the last commit."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(flushed=st.booleans())
     def crash(self, flushed: bool) -> None:
-        """Nobody tidies up. flushed: it happens after the files were made, before they were committed."""
+        """The process dies without cleanup. flushed: after the files were written, before they were committed."""
         if flushed:
             self.writer.prepare_commit()
         self.memory = MemoryBudget(self.memory.limit_bytes)
@@ -279,12 +279,12 @@ _LONG: Final = settings(_PATIENT, max_examples=200, stateful_step_count=60)
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
-def test_a_table_is_what_its_last_commit_made_it(machine: type[TableMachine]) -> None:
+def test_a_table_equals_its_model_after_each_commit(machine: type[TableMachine]) -> None:
     run_state_machine_as_test(machine, settings=_SHORT)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
-def test_a_table_is_what_its_last_commit_made_it_for_thousands_of_steps(machine: type[TableMachine]) -> None:
+def test_a_table_equals_its_model_for_thousands_of_steps(machine: type[TableMachine]) -> None:
     run_state_machine_as_test(machine, settings=_LONG)

@@ -1,4 +1,4 @@
-"""Work in threads is waited for, whatever happens to the one who waits; work that makes objects takes turns."""
+"""Work in threads is awaited even if its caller is cancelled. CPU-bound work runs one piece at a time."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ASKED_BY: ContextVar[str] = ContextVar("asked_by")
 
 
 @either_way
-async def test_the_outcome_comes_through(run: Runner) -> None:
+async def test_the_result_or_error_is_passed_on(run: Runner) -> None:
     assert await run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await run(divmod, 7, 0)
 
 
 @either_way
-async def test_work_is_done_elsewhere_and_knows_who_asked(run: Runner) -> None:
+async def test_work_runs_in_another_thread_with_the_context_of_the_caller(run: Runner) -> None:
     _ASKED_BY.set("the test")
     assert await run(lambda: (_ASKED_BY.get(), threading.current_thread() is threading.main_thread())) == (
         "the test",
@@ -83,7 +83,7 @@ def test_single_items_of_several_callers_do_not_wait_for_each_other_and_leave_on
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(0, 3), (1, 3), (3, 3), (1_000, 3), (5, 1)])
-def test_items_are_taken_by_as_many_threads_as_were_asked_for(count: int, at_once: int) -> None:
+def test_items_are_processed_by_the_requested_number_of_threads(count: int, at_once: int) -> None:
     running, most, lock = 0, 0, threading.Lock()
 
     def work(item: int) -> int:
@@ -100,7 +100,7 @@ def test_items_are_taken_by_as_many_threads_as_were_asked_for(count: int, at_onc
     assert most <= at_once
 
 
-def test_after_the_error_of_one_item_no_other_begins() -> None:
+def test_after_an_error_no_other_item_starts() -> None:
     begun = list[int]()
 
     def work(item: int) -> None:
@@ -113,7 +113,7 @@ def test_after_the_error_of_one_item_no_other_begins() -> None:
 
 
 @pytest.mark.parametrize("run_all", [map_on_cores, map_to_end])
-def test_the_error_of_one_item_is_raised_when_nothing_goes_on(
+def test_the_error_of_one_item_is_raised_when_all_running_items_ended(
     run_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -133,7 +133,7 @@ def test_the_error_of_one_item_is_raised_when_nothing_goes_on(
     assert ended == ["good"]
 
 
-async def test_outcomes_come_in_the_order_of_the_items() -> None:
+async def test_results_are_in_the_order_of_the_items() -> None:
     gate = Gate()
 
     def work(item: int) -> int:
@@ -144,7 +144,7 @@ async def test_outcomes_come_in_the_order_of_the_items() -> None:
     assert await map_uncancellable(work, [], at_once=2) == []
 
 
-async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
+async def test_after_an_error_nothing_starts_and_nothing_keeps_running() -> None:
     gate, begun, ended = Gate(), list[str](), list[str]()
 
     def work(item: str) -> None:
@@ -172,7 +172,7 @@ async def test_after_an_error_nothing_more_begins_and_nothing_goes_on() -> None:
         pytest.param([], True, asyncio.CancelledError, id="a cancellation"),
     ],
 )
-async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
+async def test_pending_items_run_despite_an_error_if_requested(
     bad: list[str], is_cancelled: bool, raised: type[BaseException]
 ) -> None:
     gate, reported = Gate(), list[tuple[str, str]]()
@@ -184,10 +184,10 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
             raise OSError("disk full")
         return item.upper()
 
-    def tell(item: str, outcome: str) -> None:
+    def report(item: str, outcome: str) -> None:
         reported.append((item, outcome))
 
-    running = asyncio.create_task(map_uncancellable(work, "abcd", 1, tell, keep_going=True))
+    running = asyncio.create_task(map_uncancellable(work, "abcd", 1, report, keep_going=True))
     await gate.reached()
     if is_cancelled:
         running.cancel()
@@ -197,12 +197,14 @@ async def test_where_all_goes_on_what_had_not_begun_is_done_all_the_same(
     assert reported == [(item, item.upper()) for item in "abcd" if item not in bad]
 
 
-async def test_turns_are_taken_in_one_thread_in_the_order_of_asking() -> None:
+async def test_cpu_bound_work_runs_in_one_thread_in_request_order() -> None:
     gate, done = Gate(), list[str]()
     first = asyncio.create_task(run_cpu_bound(gate))
     await gate.reached()
     others = [asyncio.create_task(run_cpu_bound(done.append, name)) for name in "abc"]
-    await asyncio.gather(*(run_uncancellable(lambda: None) for _ in range(8)))  # whoever waits elsewhere isn't held up
+    await asyncio.gather(
+        *(run_uncancellable(lambda: None) for _ in range(8))
+    )  # callers that wait elsewhere are not delayed
     assert done == []
     gate.open()
     await asyncio.gather(first, *others)
@@ -221,16 +223,16 @@ print("done in the", "parent" if child else "child", asyncio.run(run_cpu_bound(i
 """
 
 
-def test_a_process_that_was_forked_off_has_a_thread_of_its_own() -> None:
+def test_a_forked_process_has_its_own_thread() -> None:
     command = [sys.executable, "-c", _FORKS]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said.splitlines() == ["done in the child 0", "done in the parent 0"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert result.splitlines() == ["done in the child 0", "done in the parent 0"]
 
 
 @either_way
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("outcome", ["a result", "an error"])
-async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, times: int, outcome: str) -> None:
+async def test_a_cancelled_wait_ends_with_the_work(run: Runner, times: int, outcome: str) -> None:
     gate = Gate()
 
     def work() -> None:
@@ -251,42 +253,42 @@ async def test_a_cancelled_wait_ends_when_the_work_does(run: Runner, times: int,
 
 
 @either_way
-def test_a_loop_that_ends_waits_before_others_clean_up(run: Runner) -> None:
-    gate, said = Gate(), list[str]()
+def test_a_closing_event_loop_waits_for_work_before_cleanup(run: Runner) -> None:
+    gate, events = Gate(), list[str]()
 
     def work() -> None:
         gate()
-        said.append("work has ended")
+        events.append("work has ended")
 
-    async def beside() -> None:
+    async def concurrent() -> None:
         try:
             await run(work)
         finally:
-            said.append("cleans up")
+            events.append("cleans up")
 
     async def main() -> None:
-        tasks.append(asyncio.create_task(beside()))
+        tasks.append(asyncio.create_task(concurrent()))
         await gate.reached()
         asyncio.get_running_loop().call_later(0.05, gate.open)
 
     tasks: list[asyncio.Task[None]] = []
     asyncio.run(main())
-    assert said == ["work has ended", "cleans up"]
+    assert events == ["work has ended", "cleans up"]
 
 
-async def test_work_that_can_be_hurried_is_when_the_one_who_waits_is_cancelled() -> None:
-    gate, said = Gate(), list[str]()
+async def test_a_cancelled_waiter_hurries_work_that_supports_it() -> None:
+    gate, events = Gate(), list[str]()
 
     def work() -> None:
         gate()
-        said.append("work has ended")
+        events.append("work has ended")
 
     waiting = asyncio.create_task(run_with_cancel(gate.open, work))
     await gate.reached()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert said == ["work has ended"]
+    assert events == ["work has ended"]
 
 
 def _busy(milliseconds: float) -> bool:
@@ -297,13 +299,13 @@ def _busy(milliseconds: float) -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-async def test_short_work_is_done_where_the_event_loop_runs_as_long_as_it_is_short() -> None:
-    """The first time nobody knows how long it takes. Long or short is what the last time took."""
+async def test_short_work_runs_in_the_event_loop_while_it_stays_short() -> None:
+    """The duration of the first call is unknown. Later calls are long or short by the duration of the last one."""
     short_work = ShortTaskRunner(short_ms=500)
     assert [await short_work(_busy, ms) for ms in (0, 0, 600, 0, 0)] == [False, True, True, False, True]
 
 
-async def test_each_function_is_short_or_long_by_itself_whatever_object_it_is_of() -> None:
+async def test_durations_are_measured_per_function_across_objects() -> None:
     class Batch:
         def where(self) -> bool:
             return _busy(0)
@@ -314,7 +316,7 @@ async def test_each_function_is_short_or_long_by_itself_whatever_object_it_is_of
     assert await short_work(Batch().where)
 
 
-async def test_short_work_leaves_the_loop_its_turn_and_its_errors_come_through() -> None:
+async def test_short_work_yields_to_the_loop_and_raises_its_errors() -> None:
     short_work, turns = ShortTaskRunner(short_ms=500), list[str]()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""Aggregate functions a row at a time, written from the rules: what the columnar ones are compared with.
+"""Row-by-row aggregate functions, written from the rules, to compare the columnar ones with.
 
 Values are Python's: Decimal for decimals, NumPy scalars for floats (their width counts), dicts for rows, lists of pairs
 for maps. None is null. Shares nothing with the product.

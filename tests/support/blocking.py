@@ -1,9 +1,9 @@
-"""A coroutine test that blocks the event loop fails: there, blocking calls raise BlockingError.
+"""Makes coroutine tests fail if they block the event loop: in these tests, blocking calls raise BlockingError.
 
-A synchronous test that starts a loop of its own asks for the fixture `blockbuster` to be watched too.
+A synchronous test that starts a loop itself can use the fixture `blockbuster` to be checked, too.
 
-Blockbuster knows sleep, sockets, `os`, `io`, `sqlite3` and locks. Arrow and obstore do their IO in native code, unseen;
-what reaches them goes through a FileIO, so every method of one counts as blocking too.
+Blockbuster detects sleep, sockets, `os`, `io`, `sqlite3` and locks. It cannot see the IO of Arrow and obstore, which is
+in native code. All this IO goes through a FileIO, so each method of a FileIO counts as blocking, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE_IO_METHODS = [
 
 
 def file_io_classes() -> list[type]:
-    """Every implementation of FileIO in storage.fileio."""
+    """Returns all implementations of FileIO in storage.fileio."""
     modules = [
         importlib.import_module(f"{storage.fileio.__name__}.{info.name}")
         for info in pkgutil.iter_modules(storage.fileio.__path__)
@@ -43,7 +43,7 @@ def _has_all_methods(candidate: type) -> bool:
 
 @pytest.fixture(scope="session")
 def more_blocking_calls() -> list[BlockBusterFunction]:
-    """What Blockbuster does not know of itself, found once."""
+    """Returns the blocking calls that Blockbuster does not know. They are collected once per session."""
     return [
         BlockBusterFunction(None, "os.fsync"),
         *(
@@ -57,14 +57,17 @@ def more_blocking_calls() -> list[BlockBusterFunction]:
 
 @pytest.fixture(autouse=True)
 def _watch_coroutines(request: pytest.FixtureRequest) -> None:
-    """Patching some eighty functions takes longer than most synchronous tests do, so they go without."""
+    """Checks only coroutine tests: patching some eighty functions takes longer than most synchronous tests."""
     if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         request.getfixturevalue("blockbuster")
 
 
 @pytest.fixture
 def blockbuster(more_blocking_calls: list[BlockBusterFunction]) -> Iterator[BlockBuster]:
-    """Active in every coroutine test. One that must block: `blockbuster.functions["time.sleep"].deactivate()`."""
+    """Detects blocking calls. It is active in every coroutine test.
+
+    A test that must block calls `blockbuster.functions["time.sleep"].deactivate()`.
+    """
     with blockbuster_ctx() as guard:
         guard.functions |= {call.full_name: call for call in more_blocking_calls}
         for call in more_blocking_calls:

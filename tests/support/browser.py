@@ -1,4 +1,4 @@
-"""A page in a real browser without a window, driven as a person would: Chromium's DevTools protocol."""
+"""A page in a real headless browser, controlled through Chromium's DevTools protocol."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Page:
         self._number += 1
         await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
         while True:
-            said = await self._socket.receive_json(timeout=_TIMEOUT_S)
-            if said.get("method") == "Runtime.exceptionThrown":
-                self.errors.append(said["params"]["exceptionDetails"]["exception"]["description"])
-            if said.get("id") == self._number:
-                assert "error" not in said, said
-                result: dict[str, Any] = said["result"]
+            output = await self._socket.receive_json(timeout=_TIMEOUT_S)
+            if output.get("method") == "Runtime.exceptionThrown":
+                self.errors.append(output["params"]["exceptionDetails"]["exception"]["description"])
+            if output.get("id") == self._number:
+                assert "error" not in output, output
+                result: dict[str, Any] = output["result"]
                 return result
 
     async def evaluate(self, script: str) -> Any:
@@ -79,9 +79,9 @@ async def opened(url: str, folder: Path, width: int = 1280, height: int = 1100) 
     try:
         assert process.stderr is not None
         async with asyncio.timeout(_TIMEOUT_S):
-            while b"DevTools listening on ws://" not in (said := await process.stderr.readline()):
-                assert said, "the browser ended"
-        address = said.decode().split("ws://", 1)[1].split("/", 1)[0]
+            while b"DevTools listening on ws://" not in (result := await process.stderr.readline()):
+                assert result, "the browser ended"
+        address = result.decode().split("ws://", 1)[1].split("/", 1)[0]
         reading = asyncio.create_task(_read_all(process.stderr))  # a full pipe would stop it
         async with aiohttp.ClientSession() as client:
             async with client.get(f"http://{address}/json/list") as answer:

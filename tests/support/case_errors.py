@@ -1,4 +1,4 @@
-"""`expect_error` of a vector: an error of ours that says the same in our words."""
+"""`expect_error` of a vector: a Tidelake error with the same meaning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _MEANINGS: Final = (
 
 @contextmanager
 def refused_as(reported: Any) -> Iterator[None]:
-    """The block raises what the case tells. told: its `expect_error`; True where it doesn't say which error."""
+    """Checks that the block raises the error of the case. told: its `expect_error`; True if the case does not say which
+    error.
+    """
     with pytest.raises((BadInput, UnsupportedFeature)) as caught:
         yield
     check_meaning(reported, str(caught.value))
@@ -39,9 +41,9 @@ def refused_as(reported: Any) -> Iterator[None]:
 def check_meaning(reported: Any, message: str) -> None:
     if reported is True:
         return
-    said = str(reported).lower()
-    meanings = [ours for words, ours in _MEANINGS if re.search(words, said)]
-    shared = [word for word in re.findall(r"[a-z_]{5,}", said) if word in message.lower()]
+    text = str(reported).lower()
+    meanings = [ours for words, ours in _MEANINGS if re.search(words, text)]
+    shared = [word for word in re.findall(r"[a-z_]{5,}", text) if word in message.lower()]
     if not (meanings or shared):
         raise NotUnderstood(f"expect_error {reported!r} of a case; we say: {message}")
     assert shared or any(re.search(ours, message) for ours in meanings), f"expected {reported!r}, got: {message}"

@@ -1,4 +1,4 @@
-"""What the JSON of a vector stands for: column types as a suite spells them, or leaves them to its values, and values.
+"""Column types and values from the JSON of a vector: types are written in the suite, or derived from the values.
 
 Under a hook there are cases nobody here has seen: what is not understood is an error that says what.
 """

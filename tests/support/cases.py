@@ -1,4 +1,4 @@
-"""The material tests stand on: vectors, golden tables and recordings, and where they lie.
+"""Test material: vectors, golden tables and recordings, and their folders.
 
 TIDELAKE_VECTORS    folder of <suite>.json files                          (default: tests/vectors)
 TIDELAKE_GOLDEN     folder of table folders or of <name>.tar.zst files, or of folders of these (default: tests/golden)
@@ -23,7 +23,7 @@ TESTS: Final = Path(__file__).parent.parent
 GOLDEN_DATABASE: Final = "golden"
 PACKED: Final = ".tar.zst"
 
-REMARKS: Final = frozenset(  # members of a case that tell people something, and its runner nothing
+REMARKS: Final = frozenset(  # members of a case for people only, ignored by its runner
     {
         *("id", "name", "title", "origin", "source", "provenance", "test", "issue", "tags"),
         *("description", "about", "note", "notes", "comment", "remark", "remarks", "why", "reason"),
@@ -70,7 +70,7 @@ def vectors(suite: str) -> list[Case]:
 
 
 def own_vectors(suite: str) -> list[Case]:
-    """The cases in tests/vectors, whatever the hook says: for what is held to them beside the product."""
+    """The cases in tests/vectors, independent of the hook: to check code other than the product."""
     return _cases_in(TESTS / "vectors" / f"{suite}.json")
 
 
@@ -176,7 +176,7 @@ def golden_expected(warehouse: Path, name: str) -> dict[str, Any]:
 
 
 def recorded_folder() -> Path:
-    """Where the captures lie."""
+    """The folder of the captures."""
     return _folder("TIDELAKE_RECORDED", "recorded")
 
 

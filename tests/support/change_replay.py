@@ -1,4 +1,4 @@
-"""Decoded change records folded into a table's final rows, one row at a time: the naive truth of a decoder."""
+"""Applies decoded change records to a table one row at a time: the naive model of a decoder."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def recorded_batches(path: Path, batch_lines: int = _BATCH_LINES) -> Iterator[Ra
 
 
 class FoldedTable:
-    """Rows by key (or all of them, without one), as +I, +U and -D leave them.
+    """Rows by key (or all rows, without a key), after applying +I, +U and -D.
 
-    Values that did not change are taken from the row under the key that the decoder names, also when that row is gone.
+    Unavailable values are taken from the row under the key that the decoder names, even if that row was deleted.
     """
 
     def __init__(self, target: Target) -> None:

@@ -1,5 +1,5 @@
-"""A table's changelog folded row by row: the naive copy that somebody who follows it has. Where changes are rows as
-they were written, the copy is a table of the same engine that is given them.
+"""Applies the changelog of a table row by row: the naive copy that a follower keeps. If changes are the written rows,
+the copy is a table with the same merge engine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def fold(rows: Rows, changes: Iterable[dict[str, Any]], keys: tuple[str, ...]) -
 
 
 def check_changelog(table: Table) -> int:
-    """At every snapshot that carries a changelog, what was folded up to it is the table. Returns how many do.
+    """At every snapshot with a changelog, the changes up to it add up to the table. Returns the number of such
+    snapshots.
 
     With `full-compaction`, also what is not due for a full compaction may reach the highest level, a bucket at a time:
     what was folded is then what lies on that level, of all buckets.
@@ -58,7 +59,7 @@ def check_changelog(table: Table) -> int:
     """
     options = table.context.options
     keys = table.context.schema.primary_keys
-    ignored = set(options.changelog_row_deduplicate_ignore_fields)  # may change without being told
+    ignored = set(options.changelog_row_deduplicate_ignore_fields)  # may change without a changelog
     are_all_new = options.merge_engine is MergeEngine.FIRST_ROW  # with the kinds that they came with
     rows: Rows = {}
     carrying = [s.id for s in table.snapshots() if s.changelog_manifest_list is not None]

@@ -1,4 +1,4 @@
-"""Merging a handful of records with the product's columnar engines, for tests that think in records."""
+"""Merges a few records with the product's columnar engines."""
 
 from __future__ import annotations
 

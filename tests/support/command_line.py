@@ -1,4 +1,4 @@
-"""Calls the command line inside this process, and gives back all that it said."""
+"""Calls the command line inside this process, and returns its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidelake.logs import OUR_PACKAGES
 
 @dataclass(frozen=True)
 class Said:
-    """What a command left: its exit code, standard output and standard error."""
+    """The result of a command: its exit code, standard output and standard error."""
 
     code: int
     out: str
@@ -39,7 +39,10 @@ Call: TypeAlias = Callable[..., Said]
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
-    """`call("table", "list")`. Wide as a page, no warehouse in the environment; logging is put back afterwards."""
+    """Runs a command: `call("table", "list")`.
+
+    The terminal is wide, the environment has no warehouse, and logging is restored afterwards.
+    """
     monkeypatch.delenv("TIDELAKE_WAREHOUSE", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     root = logging.getLogger()
@@ -52,8 +55,8 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         except SystemExit as end:
             code = int(end.code or 0)
         sys.stdout.flush()
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Said(code, captured.out, captured.err)
 
     yield run
     logging.captureWarnings(False)

@@ -1,4 +1,4 @@
-"""Programs on a small disk, and without the right to write: as the kernel has it, not as a stand-in would."""
+"""Programs on a small disk, and without write permission, enforced by the kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IGNORED_MODES: Final = "-dac_override,-dac_read_search,-fowner"  # capabilities
 def on_small_disk(folder: Path, size_bytes: int, module: str, *arguments: str) -> str:
     """Standard output of `python -m module FOLDER arguments…`, for which `folder` is a file system of this size.
 
-    It is mounted for that program alone, and gone with it. Needs root, or a kernel that lets users mount for
+    It is mounted only for that program, and removed with it. Needs root, or a kernel that lets users mount for
     themselves; raises AssertionError, saying so, without either.
     """
     private = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]

@@ -1,4 +1,4 @@
-"""Counts the bytes that a server sends, on the wire: a TCP forwarder between it and its client."""
+"""Counts the bytes that a server sends: a TCP forwarder between server and client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Values as a database prints them (`expected.json` of a recording) and as a table holds them, brought to one form."""
+"""Values as a database prints them (`expected.json` of a recording) and as a table stores them, converted to
+one form.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def _number(value: Any) -> Decimal:
 
 
 def _float(value: Any, width: type[np.floating[Any]] = np.float64) -> tuple[float, float]:
-    """With the sign beside it: -0.0 is another value than 0.0."""
+    """The value and its sign: -0.0 differs from 0.0."""
     with np.errstate(over="ignore"):
         number = float(width(value.replace("Infinity", "inf") if isinstance(value, str) else value))
     return (math.inf, 0) if math.isnan(number) else (number, math.copysign(1, number))

@@ -19,12 +19,12 @@ _MEMORY: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Debezium:
-    """Its `with` block leaves no process behind. Started again after a kill it goes on where it last said it was.
+    """Its `with` block leaves no process behind. Restarted after a kill it continues at its last stored offset.
 
     home: a folder of its own, for its settings, offsets and log.
     database: its address as `PostgresqlServer.new_database` gives it.
     prefix: of the topics, which it makes with one partition each, unless `settings` say more.
-    settings: of the connector, beside or instead of those here.
+    settings: additional settings of the connector, or replacements of those here.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Debezium:
                     "offset.storage.file.filename": str(home / "offsets"),
                     "offset.flush.interval.ms": "500",
                     "listeners": "HTTP://127.0.0.1:0",
-                    "value.converter.replace.null.with.default": "false",  # else a null is told as the default
+                    "value.converter.replace.null.with.default": "false",  # otherwise a null is sent as the default
                     "topic.creation.enable": "true",
                     "plugin.discovery": "ONLY_SCAN",
                 }
@@ -88,11 +88,11 @@ class Debezium:
     def kill(self) -> None:
         """kill -9. Fails when it had ended before."""
         assert self._process is not None
-        assert self._process.poll() is None, self.said()
+        assert self._process.poll() is None, self.output()
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
 
     def __enter__(self) -> Self:

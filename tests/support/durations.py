@@ -1,4 +1,4 @@
-"""How long the modules of tests took: the longest are shown at the end of a run, all are in pytest's cache
+"""The durations of test modules: the longest are shown at the end of a run, and all are stored in pytest's cache
 (`.pytest_cache/v/tidelake/seconds`).
 
 A run takes as long as the worker that ends last, and one worker runs a whole module: the summary says when each ended.

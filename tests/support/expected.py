@@ -44,7 +44,7 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Json]:
 
 
 def _plain_values(column: pa.Array) -> Sequence[Json]:
-    """As json_values, but for a null anything may stand."""
+    """Like json_values, but the entries for nulls are arbitrary."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return json_values(column.dictionary_decode())
@@ -84,7 +84,7 @@ def _ticks(column: pa.Array, integer: pa.DataType) -> list[int]:
 
 
 def _iso_timestamp(ticks: int, unit: str) -> str:
-    """By hand for the fraction: nanoseconds would bound NumPy's years to 1677..2262."""
+    """Formats the fraction itself: nanoseconds would limit NumPy's years to 1677..2262."""
     per_second = 10 ** _FRACTION_DIGITS[unit]
     seconds, fraction = divmod(ticks, per_second)
     text = str(np.datetime64(seconds, "s"))
@@ -134,7 +134,7 @@ def _meaning_of_value(kind: pa.DataType) -> Callable[[Json], Json]:
 
 
 def _variant_meaning(value: dict[str, Json]) -> dict[str, str]:
-    """The two byte strings; the oracle writes them as plain hex, beside the value as JSON text."""
+    """The two byte strings. The oracle writes them as hex, next to the value as JSON text."""
     return {
         part: value[part]["hex"] if isinstance(value[part], dict) else value[part] for part in ("value", "metadata")
     }

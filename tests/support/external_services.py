@@ -1,4 +1,5 @@
-"""Foreign parts of a test (Java Paimon, a Kafka broker, Spark, an S3 server): sharing them, and doing without.
+"""External services of tests (Java Paimon, a Kafka broker, Spark, an S3 server): how they are shared, and when tests
+are left out.
 
 A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. One
 worker of pytest-xdist runs all tests of a module (`--dist loadfile`). Each worker starts a part once, when the first of

@@ -1,4 +1,4 @@
-"""A FileIO that fails where a test wants it to: an error before or after the work, no answer, half a file, a crash."""
+"""A FileIO with injected faults: an error before or after the work, no answer, half a file, a crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fault(Enum):
     """What becomes of one call. What is no write, and what is atomic by contract, can't be TORN: then it is BEFORE."""
 
     BEFORE = auto()  # nothing happened
-    AFTER = auto()  # it happened, and nobody was told
+    AFTER = auto()  # the work was done, and the caller gets no answer
     TORN = auto()  # half of the bytes arrived
     HANG = auto()  # no answer until the caller's patience ends; nothing happened
     LATE = auto()  # no answer either; it happens later, when the test says `land`
@@ -37,7 +37,7 @@ class FaultyTimeout(FaultyIOError, TimeoutError):
 
 
 class ProcessDied(BaseException):
-    """Not an error that anybody could handle: this process is no more."""
+    """The simulated end of the process, which no code can handle."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ class FaultyFileIO:
         self.fault = for_good
 
     def crash_call(self, number: int, fault: Fault) -> None:
-        """The process dies in its number-th call, which gets as far as `fault` says: nobody cleans up after it."""
+        """The process dies in its number-th call, which does the part of its work that `fault` says. No cleanup
+        follows.
+        """
         last = len(self.calls) + number
 
         def die(_: Call) -> Fault | None:

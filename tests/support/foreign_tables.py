@@ -1,4 +1,4 @@
-"""Tables that this release does not create, as Java Paimon would have made them."""
+"""Tables that this release does not create, as Java Paimon would create them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that people read, kept in a file to be reviewed as text.
+"""Texts for users, kept in a file to be reviewed as text.
 
 A file holds named texts, each below a line `==== name`. TIDELAKE_WRITE_GOLDEN_TEXT=1 writes what is said now instead of
 comparing: read the difference before it is committed.

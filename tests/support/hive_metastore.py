@@ -1,4 +1,4 @@
-"""A real Hive metastore (tests/tools/hive-metastore) on this machine, and Java Paimon with Hive's client beside it."""
+"""A real Hive metastore (tests/tools/hive-metastore) on this machine, and Java Paimon with Hive's client."""
 
 from __future__ import annotations
 

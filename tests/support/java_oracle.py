@@ -1,4 +1,4 @@
-"""Apache Paimon Java as the judge of what we write: reads, streams, writes, compacts (tests/tools/java-oracle)."""
+"""Java Paimon as the reference for our tables: it reads, streams, writes and compacts (tests/tools/java-oracle)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,11 @@ class JavaOracle:
     ) -> list[dict[str, Json]]:
         """What a streaming reader gets for snapshots start to end, both included: rows with `_snapshot` and `_kind`."""
         return self.command("stream", warehouse, table, **{"from": start}, to=end, branch=branch, option=options)
+
+    def options(self) -> list[dict[str, Any]]:
+        """All options that Java declares. The members of each include its key, type, default and fallback keys."""
+        declared: list[dict[str, Any]] = self._server.ask(["options"])
+        return declared
 
     def system(
         self, warehouse: Path | str, table: str, system_table: str, *, options: Mapping[str, str] | None = None
@@ -162,8 +168,8 @@ class JavaOracle:
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
-            said = None if overwrite is None else json.dumps(overwrite)
-            self.command("writeFormat", warehouse, table, input=file.name, overwrite=said)
+            given = None if overwrite is None else json.dumps(overwrite)
+            self.command("writeFormat", warehouse, table, input=file.name, overwrite=given)
 
     def compact(
         self, warehouse: Path | str, table: str, *, full: bool = False, commit_user: str | None = None

@@ -1,4 +1,4 @@
-"""A real Kafka broker (tests/tools/kafka), with topics and recordings put into it."""
+"""A real Kafka broker (tests/tools/kafka), with functions to create topics and send recordings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.tools import TOOLS, build_tool
 
 KAFKA = TOOLS / "kafka"
 
-_START_S = 600  # only a test that fails waits so long: beside others a killed broker may take a minute
+_START_S = 600  # only a failing test waits this long: on a busy machine a killed broker may take a minute
 
 T = TypeVar("T")
 

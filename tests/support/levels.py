@@ -1,19 +1,22 @@
 """Three levels of tests: what `make test`, `make test-interop` and `make test-long` run.
 
-`@pytest.mark.interop` is for a test that takes a foreign part long; `@pytest.mark.long` for one that takes minutes.
-`@pytest.mark.exhaustive` is for a test of many cases, each of them slow: its first case runs in `make test` (or with
-`kept=5` five of them, spread over all), so that what it promises is always tried, and the others are marked `interop`.
-A test beside a foreign part (external_services.py) needs no mark: of many cases `make test` runs two. Of a folder that
-TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED names, all cases run.
+Marks
+    interop       A slow test with an external service.
+    long          A test that takes minutes.
+    exhaustive    A test of many slow cases. `make test` runs its first case (with `kept=5` five cases, spread over
+                  all), so that each run checks the behaviour. The others are marked `interop`.
+    sampled       A test with a loop over many cases.
+A test with an external service (external_services.py) needs no mark: `make test` runs two of its cases. All cases run
+if their folder is named by TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED.
 
-A test that draws its cases at random (with Hypothesis) takes a fifth of them in `make test`. It runs again in
-`make test-interop`, which loads the Hypothesis profile "thorough", and draws half; and in `make test-long`, profile
-"long", which draws all. Their number goes through `examples`. A test that goes through many cases in a loop (marked
-`sampled`) has the same ones in each run: a fifth in `make test`, all in `make test-interop`. Their number goes through
-`rounds`, a list of them through `sample`.
+Random cases (Hypothesis): `make test` draws a fifth of them, `make test-interop` half (Hypothesis profile "thorough"),
+`make test-long` all (profile "long"). Pass their number to `examples`.
 
-Of cases that take long and resemble each other `make test-interop` takes those of the day, and `make test-long` all:
-`is_of_the_day`. TIDELAKE_TEST_DAY names another day than today.
+Loops over cases: they have the same cases in each run, a fifth in `make test` and all in `make test-interop`. Pass
+their number to `rounds`, or a list of them to `sample`.
+
+Slow cases that resemble each other: `make test-interop` runs those of the day, and `make test-long` all. Call
+`is_of_the_day`. TIDELAKE_TEST_DAY sets another day than today.
 """
 
 from __future__ import annotations
@@ -36,16 +39,16 @@ HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
 PERCENT_IN_THOROUGH_RUNS: Final = 50
 DAY: Final = "TIDELAKE_TEST_DAY"
-CASES_BESIDE_A_PART: Final = 2
+CASES_WITH_A_PART: Final = 2
 
-# Time never decides a test: no deadline.
+# No deadline, because no test result may depend on time.
 settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)
 settings.register_profile("thorough", deadline=None, max_examples=PERCENT_IN_THOROUGH_RUNS)
 settings.register_profile("long", deadline=None, max_examples=100)
 settings.load_profile("quick")
 
 
-# Of the run, not of its workers: they must collect the same tests, also around midnight.
+# The day of the run, not of its workers: they must collect the same tests, also around midnight.
 os.environ.setdefault(DAY, str(date.today().toordinal()))
 
 
@@ -54,16 +57,15 @@ def pytest_report_header() -> str:
 
 
 def examples(count: int) -> int:
-    """How many of `count` random cases this run draws: all in a long run, else a half or a fifth, but not less than
-    three.
+    """Returns how many of `count` random cases this run draws.
+
+    These are all in a long run, otherwise a half or a fifth, but at least three.
     """
     return _share(count, settings().max_examples)
 
 
 def rounds(count: int) -> int:
-    """How many of `count` cases, the same in each run, this one goes through: all, or of a quick run a fifth, but not
-    less than three.
-    """
+    """Returns how many of `count` cases a loop of this run includes: all, or a fifth in a quick run, at least three."""
     percent = settings().max_examples
     return _share(count, percent if percent == PERCENT_IN_QUICK_RUNS else 100)
 
@@ -73,18 +75,22 @@ def _share(count: int, percent: int) -> int:
 
 
 def sample(cases: Sequence[Case]) -> list[Case]:
-    """The cases that this run takes, at even distances."""
+    """Returns the cases of this run, at even distances."""
     return [cases[number] for number in _spread(rounds(len(cases)), len(cases))]
 
 
 def is_of_the_day(number: int, days: int) -> bool:
-    """Whether case `number` is one of today. Within so many days each is. Of a folder that a hook names, all are."""
+    """Returns whether case `number` runs today. Each case runs once within `days` days.
+
+    All cases run if their folder is named by a hook.
+    """
     return any(os.environ.get(hook) for hook in HOOKS) or (int(os.environ[DAY]) + number) % days == 0
 
 
 def random_half(cases: Sequence[Case]) -> list[Case]:
-    """Every second one, beginning with the first or the second, as drawn: for loops of minutes that a long test goes
-    through in full.
+    """Returns every second case, beginning with the first or the second at random.
+
+    For loops that take minutes. A long test includes all cases.
     """
     return list(cases[randrange(2) :: 2])
 
@@ -101,7 +107,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (mark := cases[0].get_closest_marker("exhaustive")) is not None:
             kept = mark.kwargs.get("kept", 1)
         elif parts_of(cases[0]):
-            kept = CASES_BESIDE_A_PART
+            kept = CASES_WITH_A_PART
         else:
             continue
         for item in left_to_interop(cases, kept):
@@ -109,13 +115,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def left_to_interop(cases: Sequence[Case], kept: int) -> list[Case]:
-    """All but `kept` of them, the first one and others at even distances."""
+    """Returns all cases but `kept` of them: the first one and others at even distances."""
     chosen = set(_spread(kept, len(cases)))
     return [item for number, item in enumerate(cases) if number not in chosen]
 
 
 def _spread(count: int, length: int) -> list[int]:
-    """The first, and others at even distances."""
+    """Returns `count` indexes: the first, and others at even distances."""
     return [number * length // count for number in range(count)]
 
 

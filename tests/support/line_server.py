@@ -1,4 +1,4 @@
-"""A child process that answers requests line by line: how tests talk to the Java oracle and to pypaimon.
+"""A child process that answers requests line by line, used for the Java oracle and for pypaimon.
 
 A request is one line of JSON. The answer is lines of JSON, then `.ok`, or `.failed ` and {code, message}.
 """

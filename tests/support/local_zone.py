@@ -1,4 +1,4 @@
-"""Moves this process to another time zone for a while."""
+"""Changes the time zone of this process temporarily."""
 
 from __future__ import annotations
 

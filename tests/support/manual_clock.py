@@ -29,12 +29,12 @@ class ManualClock:
         await wake
 
     async def sleeper(self, below_ms: float = math.inf) -> None:
-        """Returns once somebody sleeps, for less than so long from now on."""
+        """Returns once a caller sleeps for less than this time."""
 
         await self._until(lambda at_ms: at_ms < self._now_ms + below_ms)
 
     async def sleeper_until(self, at_ms: int) -> None:
-        """Returns once somebody sleeps until this very moment."""
+        """Returns once a caller sleeps until exactly this time."""
         await self._until(lambda wakes_ms: wakes_ms == at_ms)
 
     async def _until(self, is_meant: Callable[[int], bool]) -> None:

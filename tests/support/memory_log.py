@@ -1,4 +1,4 @@
-"""A log in memory: topics, partitions, records with offsets. A source reads it as Kafka is read, up to its end."""
+"""A log in memory: topics, partitions, records with offsets. A source reads it like Kafka, up to its end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pa.array([b""])  # Arrow's first array from Python objects imports pandas, which
 
 @dataclass
 class MemoryLog:
-    """Outlives the pipelines that read it. first: offsets of records that are gone, below. timestamp_types: Kafka's
-    words, that records have by turns.
+    """A log that outlives its pipelines. first: the first offset of each partition; older records are deleted.
+    timestamp_types: Kafka's names of types, which records have in turn.
     """
 
     cluster_id: str = "memory"

@@ -1,4 +1,4 @@
-"""Cases of the suite `merge_functions` as records of one key, and what the product makes of them."""
+"""Cases of the suite `merge_functions` as records of one key, and the product's result for them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MergeCase:
 
 
 def expected(case: Case, types: Mapping[str, DataType]) -> list[dict[str, Any]]:
-    """What `expect` tells of the record that is left: kind, seq, v."""
+    """The expected remaining record of `expect`: kind, seq, v."""
     expect = case["expect"]
     if expect is None:
         return []
@@ -96,7 +96,7 @@ def expected(case: Case, types: Mapping[str, DataType]) -> list[dict[str, Any]]:
 
 
 def reported(case: Case, merged: list[Record]) -> list[dict[str, Any]]:
-    """Records in the words of `expect`: no more of them than it tells."""
+    """Records in the form of `expect`, with only its members."""
     members = (case["expect"] or {"kind": "", "seq": 0, "v": []}).keys()
     records = [{"kind": r.kind, "seq": r.sequence, "v": _comparable(case, r.row)} for r in merged]
     return [{name: record[name] for name in members} for record in records]

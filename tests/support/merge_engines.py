@@ -1,4 +1,4 @@
-"""Set-ups of every merge engine over one set of columns, and random rows for them."""
+"""Configurations of every merge engine over one set of columns, and random rows for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 KIND: Final = "_VALUE_KIND"
 
-# Protected columns lie before, between and after their sequence fields.
+# Protected columns are before, between and after their sequence fields.
 COLUMNS: Final = {
     "k": ("INT", pa.int32()),
     "a": ("INT", pa.int32()),

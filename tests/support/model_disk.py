@@ -1,4 +1,5 @@
-"""What a power cut leaves of files that `storage.fileio.local` wrote: a model of a disk with a cache before it.
+"""The files that remain after a power cut of those that `storage.fileio.local` wrote: a model of a disk with a write
+cache.
 
 Files lie in a real folder; fsync only notes what would be durable now. Every system call that changes the disk is a
 step, and the process can be made to die before any of them. Then `after_power_cut` makes a folder as the machine could
@@ -50,7 +51,7 @@ class ModelDisk:
         self._directories = {root.stat().st_ino}
         self._pins: list[int] = []  # an inode that is open is not given to another file
         monkeypatch.setattr(local, "os", _Os(self))
-        monkeypatch.setattr(local, "_keeps_names", lambda _: keeps_names)
+        monkeypatch.setattr(local, "keeps_names", lambda _: keeps_names)
 
     def close(self) -> None:
         for descriptor in self._pins:
@@ -90,7 +91,7 @@ class ModelDisk:
         self._fill(self.root.stat().st_ino, self.root, kept, target)
 
     def _fill(self, directory: int, now: Path, kept: Kept, target: Path) -> None:
-        """now: where the directory lies if it still does."""
+        """now: the current path of the directory, if it still exists."""
         target.mkdir()
         names = dict(self._names[directory])
         if kept is Kept.ALL or (kept is Kept.SNAPSHOTS and now.name == "snapshot"):

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server on this machine, in a folder of its own; gone when the session ends."""
+"""A real PostgreSQL server on this machine, in its own folder. The end of the session removes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What column a table needs for the values of a source column, by the type that `expected.json` prints for it."""
+"""The column type that a table needs for a source column, by the type in `expected.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recordings as tables: what to create, how to decode, and what the table must hold at the end.
+"""The recordings as tables: what to create, how to decode, and the expected rows at the end.
 
     @pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
         ... create recorded.schema with recorded.primary_key, ingest recorded.files, read the table ...
@@ -35,9 +35,9 @@ _LARGE_BYTES: Final = 2_000_000  # compressed
 
 @dataclass(frozen=True)
 class RecordedTable:
-    """One source table of one variant. Its members are read from the capture when they are asked for.
+    """One source table of one variant. Its members are read from the capture on demand.
 
-    folder: the capture's. variant: None where topics lie in the capture's folder itself.
+    folder: the capture's. variant: None if the topics are in the capture's folder itself.
     source_name: as in expected.json. name: of the table in the lake, one of its own in the capture.
     """
 
@@ -61,7 +61,7 @@ class RecordedTable:
 
     @property
     def variant_folder(self) -> Path:
-        """Where the variant's topics lie, those of no table among them."""
+        """The folder of the variant's topics, including those without a table."""
         return self.folder / (self.variant or "")
 
     @cached_property
@@ -135,8 +135,8 @@ class RecordedTable:
     def source_types(self) -> dict[str, str]:
         """`Target.source_types`: what the records don't say."""
         wire = wire_of(self.connector)
-        said = {name: source_type(type_, wire) for name, type_ in self.types.items() if name in self.seen.columns}
-        return {name: word for name, word in said.items() if word is not None}
+        declared = {name: source_type(type_, wire) for name, type_ in self.types.items() if name in self.seen.columns}
+        return {name: word for name, word in declared.items() if word is not None}
 
     @property
     def connector_settings(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class RecordedTable:
 
 @contextmanager
 def format_options_for(recorded: RecordedTable) -> Iterator[dict[str, str]]:
-    """`format_options` for its records, beside a schema registry where they need one."""
+    """`format_options` for its records, including a schema registry if they need one."""
     with schema_registry(recorded.schemas) as registry:
         of_registry = {} if recorded.schemas is None else {"schema_registry_url": registry.url}
         yield {**recorded.connector_settings, **of_registry}

@@ -1,4 +1,4 @@
-"""What a recording shows that `expected.json` does not say: settings, columns that are gone, truncates."""
+"""Facts of a recording that `expected.json` does not contain: settings, dropped columns, truncates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @cache
 def connector(capture: Path, variant: str | None) -> Mapping[str, str]:
-    """Settings of the connector that made a variant. None: a capture whose topics lie in its folder, plain JSON.
+    """Settings of the connector that made a variant. None: a capture with its topics directly in its folder, as plain
+    JSON.
 
     Raises NotUnderstood for a variant that neither connectors.json nor its name explains.
     """

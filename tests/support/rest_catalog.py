@@ -1,4 +1,4 @@
-"""A REST catalog's server, small and in memory: the part of Paimon's API that clients of tables use.
+"""A small REST catalog server in memory: the part of Paimon's API that table clients use.
 
 Tables lie in a folder, so that every client reads them. A commit is taken when it names the snapshot that is the
 newest, and the server itself writes the file. Java's client talks to it as well as ours.
@@ -34,7 +34,7 @@ TOKEN = "a token of the tests"
 
 
 class Answer(Exception):
-    """resource: what kind of thing there is none of; Java's client asks."""
+    """resource: the kind of the missing object, which Java's client reads."""
 
     def __init__(self, status: int, message: str, resource: str = "TABLE") -> None:
         super().__init__(message)
@@ -44,16 +44,16 @@ class Answer(Exception):
 
 @dataclass
 class RestCatalogServer:
-    """folder: where tables lie.
+    """folder: folder of the tables.
     page_size: of lists.
     ids: of tables, by name.
-    statistics: what each commit told about partitions.
-    prefix: of the catalog, as clients are told; None: they are not.
+    statistics: partition statistics of each commit.
+    prefix: of the catalog, sent to clients; None: not sent.
     headers: of the last request.
     views, format_tables: by name, as clients sent them.
-    lose_answers: of how many commits to come the answer gets lost after they are done.
-    credentials: for the files of any table, given for a day; asked_for: by name, each time.
-    client_options: more of them.
+    lose_answers: number of next commits whose response is dropped after the commit.
+    credentials: for the files of any table, valid for a day. asked_for: table names of all requests for them.
+    client_options: additional options of clients.
     """
 
     folder: Path
@@ -315,38 +315,38 @@ class RestCatalogServer:
 _AUDIT = {"owner": "tests", "createdAt": 0, "createdBy": "tests", "updatedAt": 0, "updatedBy": "tests"}
 
 
-def _change(said: Mapping[str, Any]) -> Any:
-    path = tuple(said.get("fieldNames") or ())
-    move = said.get("move") or {}
+def _change(message: Mapping[str, Any]) -> Any:
+    path = tuple(message.get("fieldNames") or ())
+    move = message.get("move") or {}
     place: dict[str, Any] = {
         "first": move.get("type") == "FIRST",
         "after": move["referenceFieldName"] if move.get("type") == "AFTER" else None,
     }
-    match said["action"]:
+    match message["action"]:
         case "addColumn":
-            return tidelake.AddColumn(path, type_from_json(said["dataType"]), said.get("comment"), **place)
+            return tidelake.AddColumn(path, type_from_json(message["dataType"]), message.get("comment"), **place)
         case "dropColumn":
             return tidelake.DropColumn(path)
         case "renameColumn":
-            return tidelake.RenameColumn(path, said["newName"])
+            return tidelake.RenameColumn(path, message["newName"])
         case "updateColumnType":
-            return tidelake.UpdateColumnType(path, type_from_json(said["newDataType"]))
+            return tidelake.UpdateColumnType(path, type_from_json(message["newDataType"]))
         case "updateColumnNullability":
-            return tidelake.UpdateColumnNullability(path, said["newNullability"])
+            return tidelake.UpdateColumnNullability(path, message["newNullability"])
         case "updateColumnComment":
-            return tidelake.UpdateColumnDescription(path, said["newComment"])
+            return tidelake.UpdateColumnDescription(path, message["newComment"])
         case "updateColumnDefaultValue":
-            return tidelake.UpdateColumnDefault(path, said["newDefaultValue"])
+            return tidelake.UpdateColumnDefault(path, message["newDefaultValue"])
         case "updateColumnPosition":
             before = move["referenceFieldName"] if move["type"] == "BEFORE" else None
             return tidelake.UpdateColumnPosition(move["fieldName"], before=before, **place)
         case "setOption":
-            return tidelake.SetOption(said["key"], said["value"])
+            return tidelake.SetOption(message["key"], message["value"])
         case "removeOption":
-            return tidelake.RemoveOption(said["key"])
+            return tidelake.RemoveOption(message["key"])
         case "updateComment":
-            return tidelake.UpdateComment(said["comment"])
-    raise Answer(400, f"no such change: {said['action']}")
+            return tidelake.UpdateComment(message["comment"])
+    raise Answer(400, f"no such change: {message['action']}")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Merge engine aggregation a row at a time, written from the rules: what the columnar one is compared with."""
+"""Merge engine aggregation row by row, written from the rules, to compare the columnar one with."""
 
 from __future__ import annotations
 

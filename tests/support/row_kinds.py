@@ -1,4 +1,4 @@
-"""Row kinds as cases of tests write them: +I, -U, +U, -D."""
+"""Row kinds in test cases: +I, -U, +U, -D."""
 
 from __future__ import annotations
 

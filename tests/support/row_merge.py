@@ -1,4 +1,4 @@
-"""Merge engines a row at a time, written from the rules: what the columnar ones are compared with.
+"""Merge engines row by row, written from the rules, to compare the columnar ones with.
 
 A record is (row kind, sequence number, values by column); records of one key come oldest first. Shares nothing with the
 product but the names of row kinds.

@@ -1,4 +1,4 @@
-"""Values of the suites binary_row and bucket_functions as Arrow columns of one row."""
+"""Converts values of the suites binary_row and bucket_functions to Arrow columns of one row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ def case_types(case: Case) -> list[DataType]:
 
 
 def case_columns(case: Case) -> list[pa.Array]:
-    """Timestamps in microseconds, whatever their type, unless their digits are finer: nanoseconds do not reach the
-    years 1 and 9999.
+    """Returns the columns of a case.
+
+    All timestamps are in microseconds unless they have more digits, because nanoseconds don't reach the years 1 and
+    9999.
     """
     columns = []
     for written, data_type in zip(case["values"], case_types(case), strict=True):

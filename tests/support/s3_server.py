@@ -1,7 +1,7 @@
-"""A real S3 server (tests/tools/s3proxy) on this machine, its objects in memory.
+"""A real S3 server (tests/tools/s3proxy) on this machine, with its objects in memory.
 
-S3Proxy and not moto: moto's server looks whether an object is there and then puts it, in two steps and in threads, so
-its `If-None-Match` proves nothing about two writers at once. S3Proxy's in-memory backend decides as it writes.
+It is S3Proxy, not moto. moto's server checks for an object and then puts it, in two steps and in threads, so its
+`If-None-Match` is wrong for concurrent writers. S3Proxy's in-memory backend does both in one step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _START_SECONDS = 60
 
 
 class S3Server:
-    """`endpoint`, `access_key`, `secret_key` and `region`; `options` says the same in Paimon's words."""
+    """The server, with `endpoint`, `access_key`, `secret_key` and `region`.
+
+    options: the same as Paimon's options.
+    """
 
     access_key = "test-access-key"
     secret_key = "test-secret-key"
@@ -46,7 +49,7 @@ class S3Server:
         }
 
     def client(self) -> Any:
-        """Another implementation's view of the server: boto3."""
+        """Returns a client of another implementation, boto3."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -56,13 +59,13 @@ class S3Server:
         )
 
     def new_bucket(self) -> str:
-        """A fresh, empty bucket; its name."""
+        """Creates an empty bucket. Returns its name."""
         name = f"bucket-{uuid4().hex[:12]}"
         self.client().create_bucket(Bucket=name)
         return name
 
     def start(self) -> None:
-        """Ready when this returns. Fails the test when the server cannot be had or does not come up."""
+        """Starts the server. It is ready when this returns. Fails the test if the server can't be started."""
         jar = build_tool(TOOLS / "s3proxy" / "fetch")
         port = _free_port()
         self.endpoint = f"http://127.0.0.1:{port}"
@@ -74,7 +77,7 @@ class S3Server:
             f"s3proxy.credential={self.secret_key}\n"
             "jclouds.provider=transient\n"
         )
-        # Few threads and little compiling: it shares the machine with what is tested.
+        # Few threads and little compilation, because it shares the machine with the tested code.
         java = ["java", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with (self._folder / "s3proxy.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -115,13 +118,13 @@ def _free_port() -> int:
 
 
 def _with_parent() -> list[str]:
-    """So that a test run that is killed leaves no server behind. (`preexec_fn` would warn about threads.)"""
+    """Returns a command prefix that ends the server with a killed test run. (`preexec_fn` would warn about threads.)"""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """One server for the session; a test makes its own buckets. Fails where none can be had."""
+    """The server of the session. Each test creates separate buckets. Fails if no server can be started."""
     server = S3Server(tmp_path_factory.mktemp("s3"))
     server.start()
     yield server

@@ -1,4 +1,4 @@
-"""A schema registry of a test's own: Confluent's HTTP interface as far as readers use it, which can be told to fail."""
+"""A schema registry for one test: the part of Confluent's HTTP interface that readers use, with injected failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An S3 server that misbehaves as told: the answers of a store that a healthy one cannot be made to give.
+"""An S3 server with scripted failures: answers that a healthy store cannot be made to give.
 
 It knows put, get, head and delete of objects, checks no signatures, and lives in threads of the test process.
 """

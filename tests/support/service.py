@@ -1,4 +1,4 @@
-"""A command of `tidelake` that runs a pipeline, in processes of its own, to be killed."""
+"""Runs a `tidelake` command with a pipeline in its own processes, so that they can be killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S: Final = 1200  # only a test that fails waits so long
 class Service:
     """A pipeline's processes, one after the other. Its `with` block leaves none behind.
 
-    command: `ingest run`, say. What each process says on standard error is kept beside the configuration.
+    command: `ingest run`, say. The standard error of each process is stored next to the configuration.
     """
 
     def __init__(self, home: Path, command: Sequence[str], configuration: Mapping[str, Any]) -> None:
@@ -36,27 +36,27 @@ class Service:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
-        """kill -9, with all that it started. Fails when it had ended before: a service goes on through what we do."""
+        """Kills the process and its children (kill -9). Fails if it had ended before: a service must keep running."""
         process = self._running()
         os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, self.said()
+        assert process.wait() == -signal.SIGKILL, self.output()
 
     def run_to_the_end(self) -> None:
         self.start("source.until=end")
         assert self._process is not None
-        assert self._process.wait(PATIENCE_S) == 0, self.said()
+        assert self._process.wait(PATIENCE_S) == 0, self.output()
 
     def wait_until(self, is_reached: Callable[[], bool]) -> None:
         """While the process runs."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_reached():
             self._running()
-            assert time.monotonic() < deadline, f"nothing came of it:\n{self.said()}"
+            assert time.monotonic() < deadline, f"nothing came of it:\n{self.output()}"
             time.sleep(0.02)
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
-        assert self._process.poll() is None, f"ended by itself, with {self._process.returncode}:\n{self.said()}"
+        assert self._process.poll() is None, f"ended by itself, with {self._process.returncode}:\n{self.output()}"
         return self._process
 
     def peak_memory_mib(self) -> float:
@@ -64,7 +64,7 @@ class Service:
         status = Path(f"/proc/{self._running().pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
 
     def __enter__(self) -> Self:

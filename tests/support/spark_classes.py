@@ -1,4 +1,4 @@
-"""Java's archive of the classes that Spark loads: with it a driver starts in half the processor time.
+"""A Java class-data archive of the classes that Spark loads. It halves the processor time of a driver start.
 
 `python -m tests.support.spark_classes` makes it where there is none yet: in the virtual environment, of its jars. A JVM
 that finds that the archive is not of its jars or its release goes on without.

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and workers, each a process of its own."""
+"""A Spark standalone cluster on this machine: a master and workers in separate processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _START_SECONDS = 90
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """url: for `--master`. page: of the master, which tells what ran."""
+    """url: for `--master`. page: of the master, which lists the applications."""
 
     url: str
     page: str

@@ -1,4 +1,4 @@
-"""A real Spark on this machine, shared by the test session; fails, saying why, where there is none."""
+"""A real Spark on this machine, shared by the test session. Without Spark it fails with the reason."""
 
 from __future__ import annotations
 

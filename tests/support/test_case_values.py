@@ -1,4 +1,4 @@
-"""Types and values of vectors are read from whatever JSON says, or refused by name."""
+"""Types and values of vectors are read from any JSON form, or refused by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.value_text import read_value
         pytest.param(None, [None], "INT", id="nulls alone"),
     ],
 )
-def test_a_column_has_the_type_that_is_told_or_that_its_values_fit(text: str, samples: list[Any], found: str) -> None:
+def test_a_column_has_the_given_type_or_one_that_fits_its_values(text: str, samples: list[Any], found: str) -> None:
     assert str(column_type(text, samples)) == found
 
 
@@ -71,18 +71,18 @@ def test_values_are_read_by_their_type(data_type: str, written: Any, value: Any)
 @pytest.mark.parametrize(
     ("data_type", "written"), [("BOOLEAN", 1), ("INT", 1.5), ("ROW<a INT>", [1, 2]), ("STRING", 5)]
 )
-def test_a_value_of_another_type_is_not_understood(data_type: str, written: Any) -> None:
+def test_a_value_of_another_type_raises(data_type: str, written: Any) -> None:
     with pytest.raises(NotUnderstood, match="as a value of type"):
         python_value(written, parse_type(data_type))
 
 
-def test_what_a_case_has_beyond_its_runner_is_named() -> None:
+def test_members_unknown_to_the_runner_are_named() -> None:
     check_members({"id": "a", "why": "because", "v": 1}, {"v", "w"})
     with pytest.raises(NotUnderstood, match="strange in a case; its runner knows v, w"):
         check_members({"v": 1, "strange": 2}, {"v", "w"})
 
 
-def test_options_are_spelled_as_tables_have_them() -> None:
+def test_options_are_written_as_in_tables() -> None:
     given = {"ignore-delete": True, "changelog.time-retained-hours": 24, "num-levels": 3, "unset": None}
     expected = {"ignore-delete": "true", "changelog.time-retained": "24 h", "num-levels": "3"}
     assert options_of({"options": given}) == expected
@@ -104,12 +104,12 @@ def test_nan_equals_nan_and_maps_have_no_order() -> None:
         (True, "whatever"),
     ],
 )
-def test_an_error_is_known_by_what_it_says(reported: Any, ours: str) -> None:
+def test_an_error_is_matched_by_its_message(reported: Any, ours: str) -> None:
     with refused_as(reported):
         raise BadInput(ours)
 
 
-def test_an_error_that_says_another_thing_is_none() -> None:
+def test_an_error_with_another_message_does_not_match() -> None:
     with (
         pytest.raises(AssertionError, match="expected 'arithmetic overflow', got: no column 'v'"),
         refused_as("arithmetic overflow"),
@@ -136,6 +136,6 @@ def test_values_written_for_people_are_read(text: str, value: Any) -> None:
     assert read_value(f"{text} with RowKind -D") == (value, "with RowKind -D")
 
 
-def test_a_value_that_breaks_off_is_not_understood() -> None:
+def test_a_truncated_value_raises() -> None:
     with pytest.raises(NotUnderstood, match="the value"):
         read_value("[1,")

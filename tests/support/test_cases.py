@@ -1,4 +1,4 @@
-"""The material is found in its folders, ours or a hook's, packed or plain."""
+"""Test material is found in our folders or those of a hook, packed or plain."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> Path:
     return root
 
 
-def test_the_same_table_packs_to_the_same_bytes_whatever_its_times_and_modes(table: Path, tmp_path: Path) -> None:
+def test_a_table_packs_to_the_same_bytes_independent_of_times_and_modes(table: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.tar.zst", tmp_path / "second.tar.zst"
     pack(table, first)
     os.utime(table / "expected.json", (1, 1))
@@ -88,7 +88,7 @@ def test_a_suite_has_its_cases_under_either_word(tmp_path: Path, monkeypatch: py
     assert vectors(three) == []
 
 
-def test_a_suite_of_ours_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_suite_of_ours_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDELAKE_VECTORS", raising=False)
     gone = "gone"
     with pytest.raises(FileNotFoundError, match="no suite 'gone'"):
@@ -107,7 +107,7 @@ def test_a_recording_s_lines_end_at_newlines_only(tmp_path: Path, monkeypatch: p
     assert [record["value"] for record in recorded_lines(topics["shop.orders"])] == lines
 
 
-def test_a_recording_that_is_not_there_is_an_error() -> None:
+def test_a_missing_recording_raises() -> None:
     with pytest.raises(FileNotFoundError, match="no recording"):
         recording("pg-shop", "json-unheard-of")
 

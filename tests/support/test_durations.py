@@ -1,4 +1,4 @@
-"""The end of a run says which tests took long."""
+"""The end of a run reports the longest tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.durations import SHOWN
 
 
-def test_the_end_of_a_run_shows_the_longest_modules_and_when_each_worker_ended(tmp_path: Path) -> None:
+def test_the_end_of_a_run_shows_the_longest_modules_and_the_end_of_each_worker(tmp_path: Path) -> None:
     for number in range(11):
         (tmp_path / f"test_{number}.py").write_text("def test_nothing(): pass\n")
     (tmp_path / "test_slow.py").write_text("import time\ndef test_slow(): time.sleep(1)\n")

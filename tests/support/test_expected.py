@@ -1,4 +1,4 @@
-"""Values compare by meaning: neither too strict about spelling nor blind to a real difference."""
+"""Values are compared by meaning: different forms of one value are equal, and real differences are found."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_arrow_values_become_the_json_of_golden_tables(array: pa.Array, expected
         ),
     ],
 )
-def test_two_spellings_of_one_value_mean_the_same(kind: pa.DataType, one: Any, other: Any) -> None:
+def test_two_forms_of_one_value_are_equal(kind: pa.DataType, one: Any, other: Any) -> None:
     assert meaning(kind)(one) == meaning(kind)(other)
     assert meaning(pa.list_(kind))([one, None]) == meaning(pa.list_(kind))([other, None])
 
@@ -104,7 +104,7 @@ def test_two_spellings_of_one_value_mean_the_same(kind: pa.DataType, one: Any, o
         pytest.param(pa.string(), "", None, id="empty text and null"),
     ],
 )
-def test_two_values_mean_different_things(kind: pa.DataType, one: Any, other: Any) -> None:
+def test_two_different_values_are_unequal(kind: pa.DataType, one: Any, other: Any) -> None:
     assert meaning(kind)(one) != meaning(kind)(other)
 
 
@@ -127,7 +127,7 @@ def test_rows_are_compared_as_a_multiset() -> None:
     )
 
 
-def test_an_expected_row_of_another_width_is_an_error() -> None:
+def test_an_expected_row_of_another_width_raises() -> None:
     with pytest.raises(ValueError, match="1 values for the 2 columns"):
         difference(pa.table({"k": [1], "v": ["a"]}), [[1]])
 

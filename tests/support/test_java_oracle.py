@@ -1,4 +1,4 @@
-"""The oracle is what other tests believe: what it writes comes back, and what it refuses says why."""
+"""Other tests rely on the oracle: rows that it writes are read back, and its refusals contain the reason."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ROWS = pa.Table.from_pylist(
 )
 
 
-def test_rows_come_back_from_java_as_they_were(java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_rows_are_read_back_from_java(java_oracle: JavaOracle, tmp_path: Path) -> None:
     java_oracle.create(tmp_path, "d.t", COLUMNS, primary_keys=["k"], options={"bucket": "2"})
     assert java_oracle.write(tmp_path, "d.t", json_rows(ROWS)) == 1
     rows = java_oracle.read(tmp_path, "d.t")

@@ -1,4 +1,4 @@
-"""The broker is a real one: records keep what a recording says, and survive a stop and a kill."""
+"""The broker is a real one: records are as recorded, and survive a stop and a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-interop`."""
+"""Checks which tests `make test` leaves to `make test-interop`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_kind_of_run_takes_its_share_of_the_cases(profile: str, drawn: list
         settings.load_profile(before)
 
 
-def test_within_so_many_days_each_case_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_case_runs_once_within_the_days_of_the_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
     for hook in HOOKS:
         monkeypatch.delenv(hook, raising=False)
     days: dict[int, list[int]] = {}
@@ -54,6 +54,6 @@ def test_within_so_many_days_each_case_has_one(monkeypatch: pytest.MonkeyPatch) 
     assert all(is_of_the_day(number, 3) for number in range(7))
 
 
-def test_a_random_half_is_every_second_case_and_both_halves_come() -> None:
+def test_a_random_half_is_every_second_case_and_both_halves_are_drawn() -> None:
     halves = {tuple(random_half(range(5))) for _ in range(200)}
     assert halves == {(0, 2, 4), (1, 3)}

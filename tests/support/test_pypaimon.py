@@ -1,4 +1,4 @@
-"""pypaimon and its Rust route answer from an environment of their own, and never take one route for the other."""
+"""pypaimon and its Rust reader run in their own environment, and never replace one another silently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = pa.table({"k": pa.array([1, 2], pa.int64()), "v": ["a", None]})
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["python", "rust"])
-def test_rows_written_come_back(pypaimon: Pypaimon, tmp_path: Path, native: bool) -> None:
+def test_written_rows_are_read_back(pypaimon: Pypaimon, tmp_path: Path, native: bool) -> None:
     schema = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string())])
     pypaimon.create(tmp_path, "d.t", schema, primary_keys=["k"], options={"bucket": "1"})
     assert pypaimon.write(tmp_path, "d.t", ROWS.cast(schema), native=native, commit_user="u", identifier=3) == 1
@@ -37,9 +37,7 @@ def test_snapshots_tags_and_branches_are_read(pypaimon: Pypaimon, tmp_path: Path
     assert difference(branch, expected["branches"]["dev"]["rows"]) is None
 
 
-def test_the_rust_route_is_refused_where_pypaimon_would_fall_back_in_silence(
-    pypaimon: Pypaimon, tmp_path: Path
-) -> None:
+def test_the_rust_reader_is_refused_where_pypaimon_would_silently_fall_back(pypaimon: Pypaimon, tmp_path: Path) -> None:
     warehouse = unpack_golden("pypaimon/pk_avro", tmp_path)
     unknown_to_rust = {"file.format": "csv"}  # what new files would be; those of the table are Avro
     with pytest.raises(Refused, match="file format is not supported") as refused:

@@ -1,4 +1,4 @@
-"""Captures are found as they lie in a folder, whatever their names; what they are is read from themselves."""
+"""Captures of any name are found in a folder, and described by their own files."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ def test_every_table_of_every_variant_is_a_case(captures: Path) -> None:
     ]
 
 
-def test_a_folder_without_the_database_s_rows_is_no_capture(captures: Path) -> None:
+def test_a_folder_without_database_rows_is_not_a_capture(captures: Path) -> None:
     (captures / "depot" / "expected.json").unlink()
     assert ids(captures) == []
 
 
-def test_tables_of_one_name_in_two_schemas_are_two(captures: Path) -> None:
+def test_tables_of_one_name_in_two_schemas_are_separate(captures: Path) -> None:
     rename_table(captures / "depot", "public.visits", "sales.products")
     assert ids(captures)[:2] == ["depot/avro/public_products", "depot/avro/sales_products"]
 
 
-def test_a_capture_under_another_name_and_without_remarks_is_known_as_ours(captures: Path) -> None:
+def test_a_renamed_capture_without_remarks_is_recognised_as_ours(captures: Path) -> None:
     (captures / "depot" / "unrecoverable.json").unlink()
     recorded = found(captures, "depot/json-plain/products")
     assert differences(recorded, final(recorded)) == []
 
 
-def test_a_capture_s_own_remarks_count(captures: Path) -> None:
+def test_the_remarks_of_a_capture_are_used(captures: Path) -> None:
     (captures / "depot" / "unrecoverable.json").write_text("[]")
     recorded = found(captures, "depot/json-plain/products")
     found_differences = differences(recorded, final(recorded))
@@ -93,20 +93,20 @@ def test_a_capture_s_own_remarks_count(captures: Path) -> None:
     assert differences(recorded, final(recorded)) == ["id=3: weight is 0.1, not '0.10000000149011612'"]
 
 
-def test_remarks_that_nobody_understands_fail(captures: Path) -> None:
+def test_unknown_remarks_raise(captures: Path) -> None:
     (captures / "depot" / "unrecoverable.json").write_text('[{"table": "products", "cloumn": "brand"}]')
     with pytest.raises(NotUnderstood, match="cloumn in a case; its runner knows column, "):
         _ = found(captures, "depot/avro/products").unrecoverable
 
 
-def test_an_unknown_variant_fails_by_its_name(captures: Path) -> None:
+def test_an_unknown_variant_raises_with_its_name(captures: Path) -> None:
     (captures / "depot" / "json-plain").rename(captures / "depot" / "protobuf")
     recorded = found(captures, "depot/protobuf/products")
     with pytest.raises(NotUnderstood, match="capture depot has a variant 'protobuf'; known are json-schema, "):
         _ = recorded.schema
 
 
-def test_a_variant_of_another_name_is_what_its_connector_says(captures: Path) -> None:
+def test_a_variant_with_another_name_follows_its_connector_configuration(captures: Path) -> None:
     capture = captures / "depot"
     (capture / "json-plain").rename(capture / "lean")
     settings = json.loads((capture / "connectors.json").read_text(encoding="utf-8"))
@@ -118,7 +118,7 @@ def test_a_variant_of_another_name_is_what_its_connector_says(captures: Path) ->
     assert differences(recorded, final(recorded)) == []
 
 
-def test_a_table_of_which_nothing_was_sent_has_no_topic(captures: Path) -> None:
+def test_a_table_without_records_has_no_topic(captures: Path) -> None:
     rename_table(captures / "depot", "public.visits", "public.guests")
     recorded = found(captures, "depot/json-plain/guests")
     assert recorded.files == []
@@ -130,7 +130,7 @@ PLAIN, TYPED = Wire(has_schema=False), Wire(has_schema=True)
 
 
 @pytest.mark.parametrize(
-    ("database_type", "wire", "column", "said"),
+    ("database_type", "wire", "column", "message"),
     [
         ("int", TYPED, pa.int32(), None),  # MySQL 8 prints no width
         ("int unsigned", TYPED, pa.int64(), None),
@@ -150,11 +150,11 @@ PLAIN, TYPED = Wire(has_schema=False), Wire(has_schema=True)
         ("longblob", TYPED, pa.binary(), None),
     ],
 )
-def test_a_column_holds_what_the_source_s_type_says(
-    database_type: str, wire: Wire, column: pa.DataType, said: str | None
+def test_a_column_follows_the_source_type(
+    database_type: str, wire: Wire, column: pa.DataType, message: str | None
 ) -> None:
     assert column_type(database_type, wire) == column
-    assert source_type(database_type, wire) == said
+    assert source_type(database_type, wire) == message
 
 
 def test_arrays_are_compared_by_their_members() -> None:

@@ -1,4 +1,4 @@
-"""The comparison finds what it is there to find."""
+"""The comparison finds every difference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 
 @pytest.mark.parametrize(("damage", "reported"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_every_damage_is_reported(damage: Callable[[pa.Table], pa.Table], reported: str) -> None:
+def test_every_difference_is_reported(damage: Callable[[pa.Table], pa.Table], reported: str) -> None:
     recorded = own_recorded("pg-shop/json-plain/orders")
     found = differences(recorded, damage(_final(recorded)))
     assert len(found) == bool(reported)
@@ -56,7 +56,7 @@ def test_rows_of_a_table_without_key_are_counted() -> None:
     assert differences(recorded, pa.concat_tables([final, final[:1]])) != []
 
 
-def test_an_excuse_counts_only_for_the_difference_it_explains() -> None:
+def test_an_accepted_difference_applies_only_to_its_own_case() -> None:
     recorded = own_recorded("mysql-shop/json-plain/carts")
     final = _final(recorded)
     row = final["channel"].to_pylist().index(None)
@@ -90,7 +90,7 @@ def test_an_excuse_counts_only_for_the_difference_it_explains() -> None:
         ("text", None, "", False),
     ],
 )
-def test_a_printed_value_is_compared_by_what_it_means(
+def test_a_printed_value_is_compared_by_its_meaning(
     database_type: str, printed: str | None, held: object, same: bool
 ) -> None:
     assert same_value(database_type, printed, held) is same

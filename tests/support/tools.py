@@ -1,4 +1,4 @@
-"""The programs beside the tests (tests/tools): where they lie, and building one before its first use."""
+"""The programs for tests (tests/tools): their location, and building one before its first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's Python workers, of which some die or fall asleep when a task has written its files.
+"""Spark's Python workers, some of which die or sleep after a task has written its files.
 
 Whoever wants that gives a lot; the next task that has written draws it. One that sleeps does so until a copy of it, on
 another host, has written the same rows: then both hand over what they wrote. Only a first attempt does: Spark copies a
@@ -55,12 +55,12 @@ class UnluckyWorkers:
 
 
 def _after_writing(folder: Path) -> None:
-    """In a task that has written its files and told nobody."""
+    """Called in a task that has written its files and not reported them."""
     from pyspark import TaskContext  # noqa: PLC0415 - of a worker
 
     task = TaskContext.get()
     assert task is not None
-    application = Path.cwd().parent.name  # an executor's directory lies in its application's
+    application = Path.cwd().parent.name  # an executor's directory is in that of its application
     name = f"{application}-{task.stageId()}-{task.partitionId()}"
     mine = f"{name}-{task.taskAttemptId()}"
     if _drawn(folder, DIES):

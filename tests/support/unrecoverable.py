@@ -1,4 +1,4 @@
-"""`unrecoverable.json` beside a capture: cells and rows whose truth is not in the records, with the reason.
+"""`unrecoverable.json` next to a capture: cells and rows whose values are not in the records, with the reason.
 
 A list (or an object with one list in it) of entries:
 
@@ -29,7 +29,9 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class Unrecoverable:
-    """column: None for whole rows. rows: key to what is held, None for all. compares: whether `held` is told."""
+    """column: None for whole rows. rows: the held values by key, None for all rows. compares: whether `held` is
+    given.
+    """
 
     column: str | None
     reason: str
@@ -38,7 +40,7 @@ class Unrecoverable:
     held: Any = None
 
     def excuses(self, column: str | None, key: Key, database_type: str = "", cell: Any = None) -> bool:
-        """Whether a difference is the one that is told. cell: what the table holds."""
+        """Whether this entry accepts a difference. cell: the value in the table."""
         if column != self.column or (self.rows is not None and key not in self.rows):
             return False
         if column is None or not self.compares:

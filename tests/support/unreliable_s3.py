@@ -1,4 +1,4 @@
-"""The way to a real S3 server, over which requests and answers get lost: `unreliable_s3`.
+"""An unreliable connection to a real S3 server that loses requests and answers: `unreliable_s3`.
 
 A reverse proxy before `s3_server`. Of all requests it drops some without handing them on, does some and drops the
 answer, answers some with "slow down", and does some only after it has hung up, when the client may be asking again

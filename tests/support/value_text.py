@@ -1,4 +1,4 @@
-"""Nested values as the suite `complex_types` writes them for people: `(1, [1,null])`, `({'a':2})`, `([ROW(1,'x')])`."""
+"""Nested values in the text form of the suite `complex_types`: `(1, [1,null])`, `({'a':2})`, `([ROW(1,'x')])`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests/tidelake/test_bad_disks.py runs on disks that refuse. Tells as JSON what came of it.
+"""Programs that tests/tidelake/test_bad_disks.py runs on full or read-only disks. They print the result as JSON.
 
 usage: python -m tests.tidelake.confined_programs FOLDER full|readonly|unreadable|expire|ingest
 """
@@ -29,7 +29,7 @@ PAGE_BYTES: Final = 4096
 
 
 def error_of(do: Callable[[], object]) -> str | None:
-    """Type and text of what it raises; None when all goes well."""
+    """Type and message of the raised error; None without an error."""
     try:
         do()
     except Exception as e:
@@ -87,7 +87,8 @@ def expire(folder: Path) -> dict[str, Any]:
             Path(table.location, "snapshot", "LATEST").unlink()
         with ballast(folder / "ballast", 0):
             full = error_of(lambda table=table: commit_row(table, 11))  # type: ignore[misc]
-            shown = said(["table", "expire", f"shop.{name}", "--retain-max", "2", "--retain-min", "1", "-w", warehouse])
+            retained = ["--retain-max", "2", "--retain-min", "1"]
+            shown = run_cli(["table", "expire", f"shop.{name}", *retained, "-w", warehouse])
             found[name] = {
                 "full": full,
                 **shown,
@@ -104,7 +105,7 @@ def expire(folder: Path) -> dict[str, Any]:
 
 
 def ingest(folder: Path) -> dict[str, Any]:
-    """What `ingest run` says on a disk that fills up, and whether it goes on with room."""
+    """The output of `ingest run` on a disk that fills up, and its result once space is available."""
     log = folder / "log"
     log.mkdir()
     line = {"topic": "log", "partition": 0, "timestamp": 0, "key": None, "headers": []}
@@ -125,8 +126,8 @@ def ingest(folder: Path) -> dict[str, Any]:
     found = {}
     for pages in (1, 4, 6, 7, 8):
         with ballast(folder / "ballast", pages * PAGE_BYTES):
-            found[str(pages)] = said(["ingest", "run", str(config)])
-    found["with room"] = said(["ingest", "run", str(config)])
+            found[str(pages)] = run_cli(["ingest", "run", str(config)])
+    found["with room"] = run_cli(["ingest", "run", str(config)])
     found["rows"] = catalog.table(NAME).scan().to_arrow().num_rows
     return found
 
@@ -149,7 +150,7 @@ def follow_two(table: tidelake.Table) -> None:
 
 
 def readonly(folder: Path) -> dict[str, Any]:
-    """What each operation says of a table that lies where nothing may be written."""
+    """The error of each operation on a table in a read-only place."""
     warehouse = str(folder / "lake")
     catalog = tidelake.open_catalog(warehouse)
     table = catalog.table(NAME)
@@ -160,7 +161,7 @@ def readonly(folder: Path) -> dict[str, Any]:
             writer.commit(2)
 
     def command(*arguments: str) -> dict[str, Any]:
-        return said([*arguments, "--warehouse", warehouse])
+        return run_cli([*arguments, "--warehouse", warehouse])
 
     return {
         "scan": table.scan().to_arrow().to_pylist(),
@@ -179,12 +180,12 @@ def readonly(folder: Path) -> dict[str, Any]:
             "scan": command("table", "scan", NAME),
             "create": command("table", "create", "shop.new", "--column", "id:INT"),
             "drop": command("table", "drop", NAME, "--yes"),
-            "ingest": said(["ingest", "run", str(folder / "pipeline.yaml")]),
+            "ingest": run_cli(["ingest", "run", str(folder / "pipeline.yaml")]),
         },
     }
 
 
-def said(arguments: list[str]) -> dict[str, Any]:
+def run_cli(arguments: list[str]) -> dict[str, Any]:
     """What the command line makes of it."""
     with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
         code = int(main(arguments))
@@ -207,7 +208,7 @@ def unreadable(folder: Path) -> dict[str, Any]:
     return {
         "table": error_of(lambda: tidelake.open_catalog(str(folder / "lake")).table(NAME).scan().to_arrow()),
         "change log": error_of(lambda: asyncio.run(read_folder())),
-        "command": said(["table", "scan", NAME, "--warehouse", str(folder / "lake")]),
+        "command": run_cli(["table", "scan", NAME, "--warehouse", str(folder / "lake")]),
     }
 
 

@@ -1,4 +1,4 @@
-"""A change log of the demo's shop, for tests, and the tables it belongs into."""
+"""A change log of the demo shop for tests, and its tables."""
 
 from __future__ import annotations
 

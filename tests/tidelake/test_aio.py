@@ -20,11 +20,11 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 
 class Held:
-    """Wraps a method: it waits behind a gate, and tells when it begins and ends."""
+    """Wraps a method, which waits behind a gate. Records when it begins and ends."""
 
-    def __init__(self, name: str, method: Callable[..., object], said: list[str]) -> None:
+    def __init__(self, name: str, method: Callable[..., object], message: list[str]) -> None:
         self.has_begun, self.gate = threading.Event(), threading.Event()
-        self._name, self._method, self._said = name, method, said
+        self._name, self._method, self._said = name, method, message
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         self.has_begun.set()
@@ -35,24 +35,34 @@ class Held:
             self._said.append(f"{self._name} has ended")
 
 
+def hold(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, message: list[str]) -> Held:
+    """Holds every call of this method of the blocking API."""
+    held = Held(name, getattr(owner, name), message)
+
+    def method(*args: object, **kwargs: object) -> object:  # a function, so that it is bound to its object
+        return held(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, method)
+    return held
+
+
 @pytest.mark.parametrize("name", ["write", "commit"])
-async def test_a_writer_is_closed_after_the_call_that_was_cancelled(
+async def test_a_writer_is_closed_after_its_cancelled_call(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
     await catalog.create_database("db")
     table = await catalog.create_table("db.t", ROWS.schema)
-    said: list[str] = []
+    events: list[str] = []
     writer = table.writer()
-    held = Held(name, getattr(writer._inner, name), said)
-    monkeypatch.setattr(writer._inner, name, held)
-    close = writer._inner.close
+    held = hold(monkeypatch, tidelake.Writer, name, events)
+    close = tidelake.Writer.close
 
-    def reported() -> None:
-        said.append("closes")
-        close()
+    def reported(writer: tidelake.Writer) -> None:
+        events.append("closes")
+        close(writer)
 
-    monkeypatch.setattr(writer._inner, "close", reported)
+    monkeypatch.setattr(tidelake.Writer, "close", reported)
 
     async def work() -> None:
         async with writer:
@@ -60,7 +70,7 @@ async def test_a_writer_is_closed_after_the_call_that_was_cancelled(
                 await writer.write(ROWS)
                 await writer.commit()
             finally:
-                said.append("the call returns")
+                events.append("the call returns")
 
     task = asyncio.create_task(work())
     await asyncio.to_thread(held.has_begun.wait, 30)
@@ -70,7 +80,7 @@ async def test_a_writer_is_closed_after_the_call_that_was_cancelled(
     held.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == [f"{name} has ended", "the call returns", "closes"]
+    assert events == [f"{name} has ended", "the call returns", "closes"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
-async def test_a_call_that_writes_is_waited_for_however_often_it_is_cancelled(
+async def test_a_writing_call_is_awaited_despite_repeated_cancellation(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
@@ -104,15 +114,14 @@ async def test_a_call_that_writes_is_waited_for_however_often_it_is_cancelled(
         await catalog.create_database(name)
     table = await catalog.create_table("db.t", ROWS.schema)
     owner = catalog if call.of == "catalog" else table
-    said: list[str] = []
-    held = Held(call.name, getattr(owner._inner, call.name), said)
-    monkeypatch.setattr(owner._inner, call.name, held)
+    events: list[str] = []
+    held = hold(monkeypatch, tidelake.Catalog if call.of == "catalog" else tidelake.Table, call.name, events)
 
     async def work() -> None:
         try:
             await getattr(owner, call.name)(**call.arguments)
         finally:
-            said.append("the call returns")
+            events.append("the call returns")
 
     task = asyncio.create_task(work())
     await asyncio.to_thread(held.has_begun.wait, 30)
@@ -123,17 +132,15 @@ async def test_a_call_that_writes_is_waited_for_however_often_it_is_cancelled(
     held.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == [f"{call.name} has ended", "the call returns"]
+    assert events == [f"{call.name} has ended", "the call returns"]
 
 
-async def test_a_consumer_that_is_cancelled_has_written_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_consumer_has_written_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
     await catalog.create_database("db")
     table = await catalog.create_table("db.t", ROWS.schema)
-    said: list[str] = []
-    held = Held("step", lambda: None, said)
+    events: list[str] = []
+    held = Held("step", lambda: None, events)
     monkeypatch.setattr(Follower, "step", held)
 
     async def work() -> None:
@@ -141,7 +148,7 @@ async def test_a_consumer_that_is_cancelled_has_written_how_far_it_is(
             async for _ in table.follow(consumer="mine"):
                 pass
         finally:
-            said.append("the call returns")
+            events.append("the call returns")
 
     task = asyncio.create_task(work())
     await asyncio.to_thread(held.has_begun.wait, 30)
@@ -151,11 +158,11 @@ async def test_a_consumer_that_is_cancelled_has_written_how_far_it_is(
     held.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert said == ["step has ended", "the call returns"]
+    assert events == ["step has ended", "the call returns"]
 
 
 @pytest.mark.parametrize("how", ["closed", "left by break", "cancelled"])
-async def test_batches_that_are_not_read_to_the_end_are_closed_in_a_thread(
+async def test_abandoned_batches_are_closed_in_a_thread(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
@@ -163,7 +170,7 @@ async def test_batches_that_are_not_read_to_the_end_are_closed_in_a_thread(
     scan = await (await catalog.create_table("db.t", ROWS.schema)).scan()
     closed_by = asyncio.get_running_loop().create_future()
 
-    def batches(_splits: object) -> Iterator[pa.RecordBatch]:
+    def batches(_scan: tidelake.Scan, _splits: object) -> Iterator[pa.RecordBatch]:
         try:
             while True:
                 yield ROWS.to_batches()[0]
@@ -171,7 +178,7 @@ async def test_batches_that_are_not_read_to_the_end_are_closed_in_a_thread(
             loop.call_soon_threadsafe(closed_by.set_result, threading.current_thread())
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(scan._inner, "to_batches", batches)
+    monkeypatch.setattr(tidelake.Scan, "to_batches", batches)
     if how == "closed":
         async with aclosing(scan.to_batches()) as read:  # type: ignore[type-var]
             assert (await anext(read)).num_rows == 3

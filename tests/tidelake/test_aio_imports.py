@@ -1,4 +1,4 @@
-"""What reading tables with async loads."""
+"""The modules that an async read of tables imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_tables_are_read_with_async_without_loading_the_pipeline() -> None:
+def test_the_async_reader_does_not_import_the_pipeline() -> None:
     code = "import sys, tidelake.aio; print(sorted(m for m in sys.modules if m.split('.')[0] == 'ingest'))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""A disk that is full, or that nobody may write to: the error says so, and the table is what it was."""
+"""A full or read-only disk: the error names the reason, and the table is unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tidelake.confined_programs import NAME, SCHEMA
 PROGRAMS: Final = "tests.tidelake.confined_programs"
 
 
-def test_a_full_disk_stops_a_commit_at_any_of_its_files_and_room_lets_it_go_on(tmp_path: Path) -> None:
+def test_a_commit_stopped_by_a_full_disk_at_any_file_can_be_repeated(tmp_path: Path) -> None:
     attempts = json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "full"))
     for committed, attempt in enumerate(attempts):
         error = attempt["error"]
@@ -35,7 +35,7 @@ def test_a_full_disk_stops_a_commit_at_any_of_its_files_and_room_lets_it_go_on(t
         assert any(place in error for error in errors if error), place
 
 
-def test_a_table_that_may_not_be_changed_is_read_and_says_why_it_is_not_written(tmp_path: Path) -> None:
+def test_a_read_only_table_is_readable_and_writing_raises_with_the_reason(tmp_path: Path) -> None:
     warehouse = tmp_path / "lake"
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("shop")
@@ -58,13 +58,18 @@ def test_a_table_that_may_not_be_changed_is_read_and_says_why_it_is_not_written(
         assert "Permission denied, trying to write. Let user id" in error, what
         assert ("`write.spill_directory`" in error) == (what == "spill")
     commands = reported["commands"]
-    assert {what: said["code"] for what, said in commands.items()} == {"scan": 0, "create": 1, "drop": 1, "ingest": 1}
+    assert {what: report["code"] for what, report in commands.items()} == {
+        "scan": 0,
+        "create": 1,
+        "drop": 1,
+        "ingest": 1,
+    }
     for what in ("create", "drop", "ingest"):
         assert "Permission denied" in commands[what]["err"]
         assert "Traceback" not in commands[what]["err"]
 
 
-def test_files_that_may_not_be_read_are_named_with_who_may_not(tmp_path: Path) -> None:
+def test_unreadable_files_are_named_with_the_user(tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
     with catalog.create_table(NAME, SCHEMA, primary_key=["id"]).writer() as writer:
@@ -82,27 +87,27 @@ def test_files_that_may_not_be_read_are_named_with_who_may_not(tmp_path: Path) -
     assert "Traceback" not in reported["command"]["err"]
 
 
-def test_a_full_disk_is_freed_by_expiry_which_needs_no_room_itself(tmp_path: Path) -> None:
-    for hint, said in json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "expire")).items():
-        assert "No space left on device" in said["full"], hint
-        assert (said["code"], said["err"]) == (0, ""), hint
-        assert said["snapshots"] == [9, 10]
-        assert said["rows"] == 10
-        assert said["hints"] == {"EARLIEST": "9", "LATEST": "10"}
-        assert said["problems"] == []
+def test_expiry_frees_a_full_disk_without_needing_space(tmp_path: Path) -> None:
+    for hint, report in json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "expire")).items():
+        assert "No space left on device" in report["full"], hint
+        assert (report["code"], report["err"]) == (0, ""), hint
+        assert report["snapshots"] == [9, 10]
+        assert report["rows"] == 10
+        assert report["hints"] == {"EARLIEST": "9", "LATEST": "10"}
+        assert report["problems"] == []
 
 
-def test_a_pipeline_on_a_full_disk_tells_its_operator_which_disk_what_comes_next_and_what_helps(tmp_path: Path) -> None:
+def test_a_pipeline_on_a_full_disk_reports_the_disk_the_state_and_the_remedy(tmp_path: Path) -> None:
     reported = json.loads(on_small_disk(tmp_path, 1 << 20, PROGRAMS, "ingest"))
     rows, with_room = reported.pop("rows"), reported.pop("with room")
-    stopped = [said["err"] for said in reported.values() if said["code"]]
+    stopped = [report["err"] for report in reported.values() if report["code"]]
     assert stopped
-    for said in stopped:
-        assert f"No space left on device: the file system at {tmp_path}, for {tmp_path}/lake/" in said
-        assert " of 1.0 MiB and " in said
-        assert "The pipeline has stopped." in said
-        assert "no record is lost or written twice" in said
-        assert f"  tidelake ingest run {tmp_path}/shop.yaml" in said
-        assert f"  tidelake table expire shop.orders -w {tmp_path}/lake" in said
-        assert "Commit it again" not in said, "that is for programs"
+    for report in stopped:
+        assert f"No space left on device: the file system at {tmp_path}, for {tmp_path}/lake/" in report
+        assert " of 1.0 MiB and " in report
+        assert "The pipeline has stopped." in report
+        assert "no record is lost or written twice" in report
+        assert f"  tidelake ingest run {tmp_path}/shop.yaml" in report
+        assert f"  tidelake table expire shop.orders -w {tmp_path}/lake" in report
+        assert "Commit it again" not in report, "that is for programs"
     assert (with_room["code"], rows) == (0, 20)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with what comes in, or with the table's files, an error says so, and the table stays as it was."""
+"""For any bad input or damaged table file an error names the reason, and the table is unchanged."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ BAD_ROWS: Final = (
 
 
 @pytest.mark.parametrize("case", BAD_ROWS, ids=lambda case: case.id)
-def test_rows_that_do_not_fit_are_refused_whole(case: BadRows, warehouse: Path, untouched: None) -> None:
+def test_a_batch_with_invalid_rows_is_refused_completely(case: BadRows, warehouse: Path, untouched: None) -> None:
     with opened(warehouse).writer(commit_user="etl") as writer:
         with pytest.raises(tidelake.BadInput) as error:
             writer.write(case.rows)
@@ -135,8 +135,8 @@ def test_rows_that_do_not_fit_are_refused_whole(case: BadRows, warehouse: Path, 
 
 
 @pytest.mark.parametrize("case", BAD_ROWS, ids=lambda case: case.id)
-def test_a_writer_goes_on_after_rows_that_do_not_fit(case: BadRows, warehouse: Path) -> None:
-    """What came before and comes after is committed, of the bad rows none: not even the good ones beside them."""
+def test_a_writer_continues_after_refused_rows(case: BadRows, warehouse: Path) -> None:
+    """Rows before and after the bad batch are committed. No row of the bad batch is, not even its good rows."""
     with opened(warehouse).writer(commit_user="etl") as writer:
         writer.write(good(10))
         with pytest.raises(tidelake.BadInput):
@@ -146,7 +146,7 @@ def test_a_writer_goes_on_after_rows_that_do_not_fit(case: BadRows, warehouse: P
     assert sorted(opened(warehouse).scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 10, 11]
 
 
-def test_of_several_batches_in_one_call_all_are_taken_or_none(warehouse: Path) -> None:
+def test_all_or_none_of_several_batches_in_one_call_are_accepted(warehouse: Path) -> None:
     loose = pa.schema([field.with_nullable(True) for field in SCHEMA])
     bad = good(21).set_column(0, "id", pa.array([None], pa.int64()))
     good_then_bad = pa.concat_tables([good(20).cast(loose), bad.cast(loose)])
@@ -158,7 +158,7 @@ def test_of_several_batches_in_one_call_all_are_taken_or_none(warehouse: Path) -
     assert sorted(opened(warehouse).scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 22]
 
 
-def test_an_append_table_takes_no_deletes(warehouse: Path) -> None:
+def test_an_append_table_refuses_deletes(warehouse: Path) -> None:
     table = tidelake.open_catalog(str(warehouse)).create_table("shop.log", pa.schema([("line", pa.string())]))
     before = files_of(warehouse)
     with table.writer() as writer, pytest.raises(tidelake.BadInput, match="row kind -D in an append table"):
@@ -250,7 +250,7 @@ def write_one(table: tidelake.Table) -> None:
 
 
 @pytest.mark.parametrize("case", BAD_CALLS, ids=lambda case: case.id)
-def test_a_call_that_makes_no_sense_changes_nothing(case: BadCall, warehouse: Path, untouched: None) -> None:
+def test_an_invalid_call_changes_nothing(case: BadCall, warehouse: Path, untouched: None) -> None:
     with pytest.raises(case.error, match=case.says):
         case.do(tidelake.open_catalog(str(warehouse)))
 
@@ -308,13 +308,13 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
     if (ends := damage.ends(whole)) is not None:
         assert error.value.offset is not None
         assert ends // 2 < error.value.offset <= ends
-    if not pattern.startswith("bucket-0"):  # the rows of older files are none of a writer's business
+    if not pattern.startswith("bucket-0"):  # a writer does not check rows of older files
         with pytest.raises(tidelake.CorruptFile, match=path.name):
             write_one(opened(warehouse))
-    said = call("table", "scan", NAME, "--warehouse", warehouse)
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith(f"error: {path}")
-    assert "Traceback" not in said.err
+    result = call("table", "scan", NAME, "--warehouse", warehouse)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(f"error: {path}")
+    assert "Traceback" not in result.err
     assert without_data(files_of(warehouse)) == without_data(before)
 
 
@@ -340,14 +340,14 @@ def without_data(files: dict[str, bytes | None]) -> dict[str, bytes | None]:
     return {name: content for name, content in files.items() if "/data-" not in name}
 
 
-def test_hints_that_are_nonsense_are_no_error(warehouse: Path) -> None:
+def test_invalid_hints_are_ignored(warehouse: Path) -> None:
     for hint in ("LATEST", "EARLIEST"):
         (warehouse / "shop.db" / "orders" / "snapshot" / hint).write_bytes(b"\xff 7?")
     write_one(opened(warehouse))
     assert [snapshot.id for snapshot in opened(warehouse).snapshots()] == [1, 2, 3]
 
 
-def test_a_data_file_of_another_table_is_not_read_as_this_ones(warehouse: Path) -> None:
+def test_a_data_file_of_another_table_is_refused(warehouse: Path) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     other = catalog.create_table("shop.other", pa.schema([("text", pa.string())]), options={"bucket": "-1"})
     with other.writer() as writer:
@@ -360,7 +360,7 @@ def test_a_data_file_of_another_table_is_not_read_as_this_ones(warehouse: Path) 
         opened(warehouse).scan().to_arrow()
 
 
-def test_a_directory_that_is_no_table_is_said_to_be_none(warehouse: Path, call: Call) -> None:
+def test_a_directory_without_a_table_is_reported_as_no_table(warehouse: Path, call: Call) -> None:
     stray = warehouse / "shop.db" / "stray"
     stray.mkdir()
     (stray / "notes.txt").write_text("mine")
@@ -372,10 +372,10 @@ def test_a_directory_that_is_no_table_is_said_to_be_none(warehouse: Path, call: 
         catalog.create_table("shop.stray", SCHEMA)
     with pytest.raises(tidelake.BadInput, match=r"no table shop\.stray|is not a table"):
         catalog.drop_table("shop.stray")
-    said = call("table", "show", "shop.stray", "--warehouse", warehouse)
-    assert said.code == 1
-    assert said.err.startswith("error: ")
-    assert "is not a table" in said.err
+    result = call("table", "show", "shop.stray", "--warehouse", warehouse)
+    assert result.code == 1
+    assert result.err.startswith("error: ")
+    assert "is not a table" in result.err
     assert catalog.list_tables("shop") == ["orders"]
     assert files_of(warehouse) == before
 
@@ -383,7 +383,7 @@ def test_a_directory_that_is_no_table_is_said_to_be_none(warehouse: Path, call: 
 def test_a_file_where_a_warehouse_should_be_is_named(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "lake"
     path.write_text("not a directory")
-    said = call("table", "create", NAME, "--column", "id:INT", "--warehouse", path)
-    assert said.code == 1
-    assert str(path) in said.err
-    assert "Traceback" not in said.err
+    result = call("table", "create", NAME, "--column", "id:INT", "--warehouse", path)
+    assert result.code == 1
+    assert str(path) in result.err
+    assert "Traceback" not in result.err

@@ -1,4 +1,4 @@
-"""`Catalog.clone_table` and `tidelake table clone`: another table with the rows that a table has at a snapshot."""
+"""`Catalog.clone_table` and `tidelake table clone`: another table with the rows of a snapshot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_clone_has_the_rows_the_schemas_and_one_snapshot(lake: tidelake.Catalo
     assert verify(clone.context, deep=True) == []
 
 
-def test_the_clone_and_the_original_go_their_own_ways(lake: tidelake.Catalog) -> None:
+def test_the_clone_and_the_original_are_independent(lake: tidelake.Catalog) -> None:
     clone = lake.clone_table(lake.table("db.t"), "db.clone")
     before = rows(lake.table("db.t"))
     write(clone, {7: "clone"})
@@ -67,12 +67,12 @@ def test_the_clone_and_the_original_go_their_own_ways(lake: tidelake.Catalog) ->
 
 
 @pytest.mark.parametrize(("asked", "found"), [({"tag": "before"}, 100), ({"snapshot": 1}, 100), ({}, 95)])
-def test_a_clone_may_be_of_an_older_state(asked: dict[str, object], found: int, lake: tidelake.Catalog) -> None:
+def test_a_clone_may_use_an_older_snapshot(asked: dict[str, object], found: int, lake: tidelake.Catalog) -> None:
     clone = lake.clone_table(lake.table("db.t"), "db.clone", **asked)  # type: ignore[arg-type]
     assert len(rows(clone)) == found
 
 
-def test_a_clone_lies_in_another_store_too(lake: tidelake.Catalog) -> None:
+def test_a_clone_may_be_in_another_store(lake: tidelake.Catalog) -> None:
     other = tidelake.open_catalog("memory://clones/lake")
     other.create_database("db", if_not_exists=True)
     clone = other.clone_table(lake.table("db.t"), "db.t")
@@ -106,7 +106,7 @@ def test_a_table_without_rows_has_a_clone_without_rows(lake: tidelake.Catalog) -
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "said"),
+    ("name", "asked", "message"),
     [
         ("db.t", {}, "db.t exists already"),
         ("nowhere.t", {}, "no database 'nowhere'"),
@@ -115,15 +115,15 @@ def test_a_table_without_rows_has_a_clone_without_rows(lake: tidelake.Catalog) -
         ("db.clone", {"tag": "before", "snapshot": 1}, "at most one of snapshot and tag"),
     ],
 )
-def test_what_can_not_be_cloned_leaves_nothing(
-    name: str, asked: dict[str, object], said: str, lake: tidelake.Catalog
+def test_a_refused_clone_leaves_no_files(
+    name: str, asked: dict[str, object], message: str, lake: tidelake.Catalog
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         lake.clone_table(lake.table("db.t"), name, **asked)  # type: ignore[arg-type]
     assert lake.list_tables("db") == ["t"]
 
 
-def test_ids_of_rows_have_no_clone(tmp_path: Path) -> None:
+def test_tables_with_row_ids_cannot_be_cloned(tmp_path: Path) -> None:
     golden = golden_table("java/row_tracking")
     catalog = tidelake.open_catalog(str(golden.unpack(tmp_path)))
     with pytest.raises(UnsupportedFeature, match=r"row-tracking\.enabled"):
@@ -132,7 +132,7 @@ def test_ids_of_rows_have_no_clone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_clone_that_fails_is_dropped(damage: str, lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_a_failed_clone_is_dropped(damage: str, lake: tidelake.Catalog, tmp_path: Path) -> None:
     newest = max((tmp_path / "lake/db.db/t").rglob("data-*"), key=lambda path: path.stat().st_mtime_ns)
     newest.unlink() if damage == "gone" else newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.raises(CorruptFile, match=newest.name):
@@ -148,10 +148,10 @@ async def test_a_clone_is_made_without_blocking_the_loop(lake: tidelake.Catalog,
     assert len(await (await clone.scan()).to_arrow()) == 95
 
 
-def test_the_command_says_what_it_made(lake: tidelake.Catalog, tmp_path: Path, call: Call) -> None:
+def test_the_command_reports_the_clone(lake: tidelake.Catalog, tmp_path: Path, call: Call) -> None:
     where = ("-w", tmp_path / "lake")
-    said = call("table", "clone", "db.t", "db.clone", *where)
-    assert "db.clone is a clone of db.t, with 105 rows in its files" in said.err
+    result = call("table", "clone", "db.t", "db.clone", *where)
+    assert "db.clone is a clone of db.t, with 105 rows in its files" in result.err
     other = tidelake.open_catalog(str(tmp_path / "other"))
     other.create_database("db")
     reported = call(

@@ -1,4 +1,4 @@
-"""Columns of rows that are there, written again by row id."""
+"""Columns of existing rows, rewritten by row id."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tidelake
 from storage.row_level import column_update
 from storage.types import DataField, parse_type
+from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import BadInput, CommitConflict, UnsupportedFeature, col
 
@@ -49,7 +50,7 @@ def update(ids: list[int], **columns: Any) -> pa.Table:
     return pa.table({"_ROW_ID": pa.array(ids, pa.int64()), **{name: pa.array(v) for name, v in columns.items()}})
 
 
-def test_named_columns_change_and_the_others_stay_in_their_files() -> None:
+def test_named_columns_change_and_the_others_are_not_rewritten() -> None:
     table = new_table()
     append(table, 0, 3)
     append(table, 3, 2, "y")
@@ -64,7 +65,7 @@ def test_named_columns_change_and_the_others_stay_in_their_files() -> None:
     assert by_id(table, snapshot=2)[4]["v"] == 4, "older snapshots keep what they had"
 
 
-def test_conditions_see_the_new_values_alone() -> None:
+def test_conditions_are_evaluated_on_new_values_only() -> None:
     table = new_table(**{"file-index.bitmap.columns": "v"})
     append(table, 0, 10)
     table.update_columns(update([3], v=[1000]))
@@ -73,7 +74,7 @@ def test_conditions_see_the_new_values_alone() -> None:
     assert list(by_id(table, filter=col("v") < 2)) == [0, 1]
 
 
-def test_a_blob_that_is_not_written_again_stays_where_it_is() -> None:
+def test_an_unchanged_blob_is_not_rewritten() -> None:
     table = new_table()
     append(table, 0, 3)
     table.update_columns(update([1], b=[b"new"]))
@@ -85,7 +86,7 @@ def test_a_blob_that_is_not_written_again_stays_where_it_is() -> None:
 
 @settings(max_examples=examples(60))
 @given(st.data())
-def test_rows_are_what_was_written_last_of_each_column(data: st.DataObject) -> None:
+def test_rows_have_the_last_written_value_of_each_column(data: st.DataObject) -> None:
     """Against a model of rows by their ids."""
     table = new_table(**{"target-file-row-num": str(data.draw(st.integers(1, 4)))})
     model: dict[int, dict[str, Any]] = {}
@@ -114,25 +115,15 @@ def test_rows_are_what_was_written_last_of_each_column(data: st.DataObject) -> N
         }
 
 
-def test_an_update_that_another_overtook_is_done_on_top_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_that_lost_a_race_is_applied_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table()
     append(table, 0, 3)
-    groups = column_update._groups
-    overtaken: list[bool] = []
-
-    def late(context: Any, snapshot: Any) -> Any:
-        found = list(groups(context, snapshot))
-        if not overtaken:
-            overtaken.append(True)
-            table.update_columns(update([0], v=[7]))
-        return iter(found)
-
-    monkeypatch.setattr(column_update, "_groups", late)
+    before_publishing(monkeypatch, lambda: table.update_columns(update([0], v=[7])))
     table.update_columns(update([1], v=[8]))
     assert [row["v"] for row in by_id(table).values()] == [7, 8, 2]
 
 
-def test_columns_of_the_same_rows_may_be_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_the_same_rows_may_be_written_concurrently(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table()
     append(table, 0, 3)
     groups = column_update._groups
@@ -151,17 +142,10 @@ def test_columns_of_the_same_rows_may_be_written_at_once(monkeypatch: pytest.Mon
     assert seen == [1, 1], "neither began again"
 
 
-def test_rows_that_an_overwrite_removed_meanwhile_are_not_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_removed_by_a_concurrent_overwrite_are_not_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table()
     append(table, 0, 3)
-    groups = column_update._groups
-
-    def late(context: Any, snapshot: Any) -> Any:
-        found = list(groups(context, snapshot))
-        table.truncate()
-        return iter(found)
-
-    monkeypatch.setattr(column_update, "_groups", late)
+    before_publishing(monkeypatch, table.truncate)
     with pytest.raises((BadInput, CommitConflict), match=r"no row 0|changed rows"):
         table.update_columns(update([0], v=[8]))
     assert by_id(table) == {}
@@ -181,7 +165,7 @@ def test_rows_that_an_overwrite_removed_meanwhile_are_not_brought_back(monkeypat
         pytest.param(pa.table({"v": [1]}), "_ROW_ID", id="no row ids"),
     ],
 )
-def test_rows_that_do_not_fit_change_nothing(rows: pa.Table, message: str) -> None:
+def test_invalid_rows_change_nothing(rows: pa.Table, message: str) -> None:
     table = new_table()
     append(table, 0, 3)
     table.delete(col("k") == 2)
@@ -199,7 +183,7 @@ def test_no_rows_make_no_snapshot() -> None:
     assert len(table.snapshots()) == 1
 
 
-def test_other_tables_refuse_it() -> None:
+def test_other_tables_refuse_a_column_update() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
     catalog.create_database("db")
     tracked = catalog.create_table(

@@ -1,4 +1,4 @@
-"""Several writers of one bucket at a time, none of which knows of the others."""
+"""Several independent concurrent writers of one bucket."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rows_of(table: tidelake.Table) -> dict[int, int]:
         for name, options in ENGINES.items()
     ],
 )
-def test_all_commits_of_four_processes_land_in_the_order_of_their_snapshots(
+def test_all_commits_of_four_processes_are_published_in_snapshot_order(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
     table = make_table(tmp_path, options)
@@ -83,8 +83,8 @@ def test_all_commits_of_four_processes_land_in_the_order_of_their_snapshots(
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in processes:
-        said = process.communicate()[1]
-        assert process.returncode == 0, said
+        output = process.communicate()[1]
+        assert process.returncode == 0, output
     own = {100 * p + n for p in range(1, PROCESSES + 1) for n in range(1, COMMITS + 1)}
     appended = [s for s in table.snapshots() if s.commit_kind is CommitKind.APPEND]
     assert len(appended) == PROCESSES * COMMITS
@@ -100,8 +100,8 @@ def write(writer: tidelake.Writer, identifier: int, value: int) -> int | None:
     return writer.commit(identifier)
 
 
-def test_a_writer_that_was_overtaken_again_and_again_leaves_no_file_and_loses_no_row(tmp_path: Path) -> None:
-    """Also where it compacts: what it compacted beside rows that got new numbers is thrown away."""
+def test_a_writer_that_repeatedly_loses_races_leaves_no_file_and_loses_no_row(tmp_path: Path) -> None:
+    """Also if it compacts: compactions of rows that got new sequence numbers are discarded."""
     table = make_table(tmp_path, {"full-compaction.delta-commits": "1"})
     with table.writer(commit_user="slow") as slow, table.writer(commit_user="quick") as quick:
         for n in range(1, 5):

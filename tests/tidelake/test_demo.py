@@ -1,4 +1,4 @@
-"""The demo: its shop, its proof, and the whole of it on both engines."""
+"""The demo: its shop, its comparison, and complete runs on both engines."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def some_changes(seed: int, count: int = 3_000) -> Iterator[ShopChange]:
     yield from itertools.islice(shop.changes(), count)
 
 
-def test_the_same_seed_is_the_same_shop() -> None:
+def test_the_same_seed_gives_the_same_shop() -> None:
     assert list(some_changes(1)) == list(some_changes(1))
     assert list(some_changes(1)) != list(some_changes(2))
 
 
-def test_changes_lead_from_nothing_to_the_truth() -> None:
+def test_applying_all_changes_gives_the_expected_tables() -> None:
     shop = Shop(1)
     rows: dict[str, dict[tuple[object, ...], object]] = {table.name: {} for table in TABLES}
     for change in itertools.chain(shop.initial_rows(customers=30, articles=8), itertools.islice(shop.changes(), 3_000)):
@@ -52,7 +52,7 @@ def test_changes_lead_from_nothing_to_the_truth() -> None:
     assert rows == shop.rows
 
 
-def test_a_shop_has_every_kind_of_change() -> None:
+def test_the_demo_shop_has_every_kind_of_change() -> None:
     kinds = {
         "moved" if c.before and c.after and c.table.key_of(c.before) != c.table.key_of(c.after)
         else ("insert" if c.before is None else "delete" if c.after is None else "update")
@@ -62,7 +62,7 @@ def test_a_shop_has_every_kind_of_change() -> None:
     assert {change.table.name for change in some_changes(1)} == {CUSTOMERS.name, ORDERS.name, STOCK.name}
 
 
-def test_a_file_of_the_log_appears_whole(tmp_path: Path) -> None:
+def test_a_file_of_the_log_appears_atomically(tmp_path: Path) -> None:
     write_shop_log(tmp_path, files=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"changes-0000{n}.jsonl" for n in (1, 2, 3)]
     offsets: dict[tuple[str, int], int] = {}
@@ -84,7 +84,7 @@ def stock(*rows: dict[str, object]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=STOCK.schema)
 
 
-def test_the_proof_takes_rows_in_any_order() -> None:
+def test_the_comparison_ignores_row_order() -> None:
     comparison = compare_table(STOCK, stock(B, A), stock(A, B))
     assert comparison.is_right
     assert comparison.checksum == comparison.checksum_expected
@@ -99,7 +99,7 @@ def test_the_proof_takes_rows_in_any_order() -> None:
         pytest.param([A, {**B, "quantity": 0}], "'quantity': None, 'price': None} in the shop", id="a value"),
     ],
 )
-def test_the_proof_tells_what_is_wrong(found: list[dict[str, object]], reported: str) -> None:
+def test_the_comparison_reports_the_difference(found: list[dict[str, object]], reported: str) -> None:
     comparison = compare_table(STOCK, stock(*found), stock(A, B))
     assert not comparison.is_right
     assert comparison.checksum != comparison.checksum_expected
@@ -112,9 +112,9 @@ SMALL = ("--records", "1500", "--pace", "0.01", "--json")
 
 
 def test_the_demo_proves_its_tables_on_asyncio(call: Call, tmp_path: Path) -> None:
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
-    assert said.code == 0, said.err
-    report = said.document
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert result.code == 0, result.err
+    report = result.document
     assert report["is_right"]
     assert report["records"] >= 1500
     assert report["warehouse"] == str(tmp_path / "demo" / "warehouse")
@@ -159,7 +159,7 @@ def release_of_pypaimon() -> str:
     return next(line for line in requirements.splitlines() if line.startswith("pypaimon=="))
 
 
-def test_a_warning_in_the_demo_s_picture_is_a_line_for_people(
+def test_a_warning_in_the_demo_is_printed_as_plain_text(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def proven(*arguments: Any) -> Any:
@@ -167,18 +167,20 @@ def test_a_warning_in_the_demo_s_picture_is_a_line_for_people(
         return compare_table(*arguments)
 
     monkeypatch.setattr(demo_run, "compare_table", proven)
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
-    assert said.code == 0
-    lines = [line for line in said.err.splitlines() if "something to know" in line]
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
+    assert result.code == 0
+    lines = [line for line in result.err.splitlines() if "something to know" in line]
     assert len(lines) == 3
     assert all("[warning" in line and "{" not in line for line in lines)
 
 
-def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_demo_prints_a_note_and_continues(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "there is no Java: install one")
-    said = call("demo", "--directory", tmp_path / "demo", *SMALL)
-    assert said.code == 0
-    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in said.err
+    result = call("demo", "--directory", tmp_path / "demo", *SMALL)
+    assert result.code == 0
+    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in result.err
     forced = call("demo", "--engine", "spark", "--directory", tmp_path / "other", *SMALL)
     assert (forced.code, forced.out) == (1, "")
     assert "there is no Java" in forced.err
@@ -186,18 +188,18 @@ def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, m
 
 def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shop, "expected_rows", lambda _, table: table.schema.empty_table())
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
-    assert said.code == 1
-    assert not said.document["is_right"]
-    assert said.document["tables"][0]["differences"][0].startswith("too much: ")
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
+    assert result.code == 1
+    assert not result.document["is_right"]
+    assert result.document["tables"][0]["differences"][0].startswith("too much: ")
 
 
-def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, tmp_path: Path) -> None:
-    said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
-    assert said.code == 0
-    assert said.out.count("✓") == 4
-    assert f"The tables: {tmp_path}/demo/warehouse" in said.out
-    commands = [line.strip() for line in said.out.partition("Query a table")[2].splitlines() if line.startswith("  ")]
+def test_the_demo_prints_the_location_of_the_tables_and_commands_to_try(call: Call, tmp_path: Path) -> None:
+    result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
+    assert result.code == 0
+    assert result.out.count("✓") == 4
+    assert f"The tables: {tmp_path}/demo/warehouse" in result.out
+    commands = [line.strip() for line in result.out.partition("Query a table")[2].splitlines() if line.startswith("  ")]
     assert len(commands) == 5
     python = build_tool(TOOLS / "pypaimon" / "build")
     venv = f"{tmp_path}/demo/pypaimon"

@@ -1,4 +1,4 @@
-"""Writers expire what their commits make superfluous; `Table.expire` does it at once."""
+"""Writers expire old snapshots after their commits; `Table.expire` does it at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def commit(table: tidelake.Table, count: int) -> None:
             writer.commit()
 
 
-def test_a_writer_that_is_closed_has_left_no_more_than_the_options_say(tmp_path: Path) -> None:
+def test_a_closed_writer_has_expired_snapshots_by_the_options(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     commit(table, 8)
     assert len(table.snapshots()) == 3
@@ -36,7 +36,7 @@ def test_a_writer_that_is_closed_has_left_no_more_than_the_options_say(tmp_path:
     assert (report.findings, report.orphans and report.orphans.paths) == ((), ())
 
 
-def test_a_reader_that_lags_keeps_what_it_has_still_to_read(tmp_path: Path) -> None:
+def test_a_lagging_consumer_protects_unread_snapshots(tmp_path: Path) -> None:
     table = new_table(tmp_path, **{"write-only": "true"})
     commit(table, 2)
     follower = table.follower(start=2, consumer="slow")

@@ -1,4 +1,4 @@
-"""Tags, branches, rollbacks and orphans as users make and remove them."""
+"""Tags, branches, rollbacks and orphans, as users create and delete them."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_a_tag_keeps_its_snapshot_until_it_is_deleted(table: tidelake.Table) -> 
         table.delete_tag("first")
 
 
-def test_a_tag_of_a_snapshot_that_is_there_takes_no_file_with_it(table: tidelake.Table) -> None:
+def test_deleting_a_tag_of_an_existing_snapshot_deletes_no_file(table: tidelake.Table) -> None:
     table.create_tag("a", snapshot=2)
     assert table.delete_tag("a") == 0
     assert value_of(table, snapshot=2) == 2
 
 
-def test_two_tags_of_a_snapshot_keep_it_each(table: tidelake.Table) -> None:
+def test_each_of_two_tags_keeps_its_snapshot(table: tidelake.Table) -> None:
     table.create_tag("a", snapshot=1)
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     table.create_tag("b", snapshot=1)
@@ -84,7 +84,7 @@ def test_a_tag_is_renamed_and_replaced(table: tidelake.Table) -> None:
             table.create_tag(name, snapshot=snapshot)
 
 
-def test_tags_whose_time_is_over_are_expired(table: tidelake.Table) -> None:
+def test_tags_expire_after_their_retention(table: tidelake.Table) -> None:
     table.create_tag("short", retain=timedelta(0))
     table.create_tag("long", retain=timedelta(days=1))
     table.create_tag("for ever")
@@ -94,7 +94,7 @@ def test_tags_whose_time_is_over_are_expired(table: tidelake.Table) -> None:
     assert list(table.tags()) == ["long"]
 
 
-def test_a_branch_begins_where_it_is_told_to(table: tidelake.Table) -> None:
+def test_a_branch_starts_at_its_tag_or_snapshot(table: tidelake.Table) -> None:
     table.create_tag("first", snapshot=1)
     table.create_branch("of_tag", tag="first")
     table.create_branch("of_snapshot", snapshot=2)
@@ -109,14 +109,14 @@ def test_a_branch_begins_where_it_is_told_to(table: tidelake.Table) -> None:
         table.create_branch("123")
 
 
-def test_what_a_branch_needs_stays_when_the_table_expires(table: tidelake.Table) -> None:
+def test_files_of_a_branch_are_kept_when_the_table_expires(table: tidelake.Table) -> None:
     table.create_branch("b", snapshot=1)
     table.compact(full=True)
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert value_of(branch_of(table, "b")) == 1
 
 
-def test_a_table_becomes_what_a_branch_is(table: tidelake.Table) -> None:
+def test_fast_forward_makes_the_table_equal_to_the_branch(table: tidelake.Table) -> None:
     table.create_tag("second", snapshot=2)
     table.create_branch("b", tag="second")
     commit(branch_of(table, "b"), 7)
@@ -136,7 +136,7 @@ def test_a_table_becomes_what_a_branch_is(table: tidelake.Table) -> None:
     ("to", "value", "gone"),
     [({"snapshot": 2}, 2, [3]), ({"tag": "first"}, 1, [2, 3]), ({"watermark": 25}, 2, [3]), ({"as_of": 2**42}, 3, [])],
 )
-def test_a_table_goes_back(table: tidelake.Table, to: dict[str, object], value: int, gone: Sequence[int]) -> None:
+def test_a_table_is_rolled_back(table: tidelake.Table, to: dict[str, object], value: int, gone: Sequence[int]) -> None:
     table.create_tag("first", snapshot=1)
     table.create_tag("last", snapshot=3)
     assert list(table.rollback(**to, dry_run=True).snapshots) == gone  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_a_table_goes_back(table: tidelake.Table, to: dict[str, object], value: 
     assert value_of(table) == 9
 
 
-def test_a_table_goes_back_to_a_snapshot_that_only_a_tag_keeps(table: tidelake.Table) -> None:
+def test_a_table_is_rolled_back_to_a_snapshot_kept_only_by_a_tag(table: tidelake.Table) -> None:
     table.create_tag("first", snapshot=1)
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     table.rollback(tag="first")
@@ -159,7 +159,7 @@ def test_a_table_goes_back_to_a_snapshot_that_only_a_tag_keeps(table: tidelake.T
         table.rollback()
 
 
-def test_orphans_go_when_they_are_old_enough(table: tidelake.Table) -> None:
+def test_orphans_are_deleted_when_old_enough(table: tidelake.Table) -> None:
     live = files_of(table)
     orphan = Path(table.location) / "bucket-0" / "data-0-orphan.parquet"
     orphan.write_bytes(b"1234")
@@ -174,7 +174,7 @@ def test_orphans_go_when_they_are_old_enough(table: tidelake.Table) -> None:
     assert value_of(table) == 2
 
 
-def test_no_orphan_goes_while_metadata_cannot_be_read(table: tidelake.Table) -> None:
+def test_no_orphan_is_deleted_while_metadata_is_unreadable(table: tidelake.Table) -> None:
     orphan = Path(table.location) / "bucket-0" / "data-0-orphan.parquet"
     orphan.write_bytes(b"1234")
     Path(table.context.paths.manifest(table.snapshots()[0].delta_manifest_list)).write_bytes(b"broken")
@@ -183,7 +183,7 @@ def test_no_orphan_goes_while_metadata_cannot_be_read(table: tidelake.Table) -> 
     assert orphan.exists()
 
 
-def test_a_system_table_is_not_tagged(table: tidelake.Table) -> None:
+def test_a_system_table_cannot_be_tagged(table: tidelake.Table) -> None:
     files = tidelake.open_catalog(str(Path(table.location).parent.parent)).table("db.t$files")
     with pytest.raises(tidelake.BadInput, match="is a system table: it can't be tagged"):
         files.create_tag("a")
@@ -201,12 +201,14 @@ def test_a_system_table_is_not_tagged(table: tidelake.Table) -> None:
         (["tag", "expire", "db.t"], {"expired": []}),
     ],
 )
-def test_commands(call: Call, table: tidelake.Table, arguments: list[str], member: dict[str, object]) -> None:
+def test_history_commands_work(
+    call: Call, table: tidelake.Table, arguments: list[str], member: dict[str, object]
+) -> None:
     answer = call("table", *arguments, "--warehouse", str(Path(table.location).parent.parent), "--json")
     assert json.loads(answer.out) == member
 
 
-def test_a_branch_gets_another_name(table: tidelake.Table) -> None:
+def test_a_branch_is_renamed(table: tidelake.Table) -> None:
     commit(table, 1)
     table.create_branch("dev", snapshot=1)
     table.create_branch("other")

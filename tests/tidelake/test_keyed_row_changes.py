@@ -53,7 +53,7 @@ def last_changes(table: tidelake.Table) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
-def test_rows_that_match_are_gone(options: Mapping[str, str]) -> None:
+def test_matching_rows_are_deleted(options: Mapping[str, str]) -> None:
     table = new_table(options)
     table.delete((col("v") >= 3) & (col("k") < 5))
     assert rows_of(table) == [(k, k, "a") for k in (0, 1, 2, 5, 6, 7, 8, 9)]
@@ -66,7 +66,7 @@ def test_rows_that_match_are_gone(options: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
-def test_rows_that_match_become_what_the_values_say(options: Mapping[str, str]) -> None:
+def test_matching_rows_get_the_given_values(options: Mapping[str, str]) -> None:
     table = new_table(options)
     values: dict[str, Any] = {"t": "b"} if "sequence.field" in options else {"t": None, "v": pc.field("v") * 10}
     table.update(col("k") >= 8, values)
@@ -78,7 +78,7 @@ def test_rows_that_match_become_what_the_values_say(options: Mapping[str, str]) 
 
 
 @pytest.mark.parametrize("options", [{}, VECTORS, {"sequence.field": "v"}], ids=str)
-def test_rows_that_others_write_meanwhile_are_looked_at_again(
+def test_concurrently_written_rows_are_checked_again(
     options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = new_table(options)
@@ -108,7 +108,7 @@ def test_a_change_under_an_identifier_happens_once() -> None:
 REMOVES: Final = {"merge-engine": "aggregation", "aggregation.remove-record-on-delete": "true"}
 
 
-def test_a_row_is_deleted_where_the_engine_removes_it() -> None:
+def test_a_row_is_deleted_if_the_engine_supports_it() -> None:
     table = new_table({**REMOVES, "fields.v.aggregate-function": "sum"})
     table.delete(col("v") == 3)
     assert [k for k, _, _ in rows_of(table)] == [k for k in range(10) if k != 4]
@@ -129,7 +129,7 @@ def test_a_row_is_deleted_where_the_engine_removes_it() -> None:
         ({}, {}, "names the columns to change"),
     ],
 )
-def test_what_would_become_something_else_is_refused(
+def test_changes_that_the_merge_engine_would_alter_are_refused(
     options: Mapping[str, str], values: Mapping[str, Any] | None, message: str
 ) -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")

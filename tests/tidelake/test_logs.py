@@ -1,4 +1,4 @@
-"""A library is quiet; a program says where it talks."""
+"""The library logs nothing by default; a program chooses where it logs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
 
-def test_whoever_sets_nothing_up_gets_warnings_on_standard_error_and_nothing_on_standard_output() -> None:
-    said = run(USE)
-    assert said.stdout == ""
-    assert said.stderr == "option unknown: 100% option='bukket' effect=None\n"
+def test_without_logging_setup_warnings_go_to_standard_error_only() -> None:
+    result = run(USE)
+    assert result.stdout == ""
+    assert result.stderr == "option unknown: 100% option='bukket' effect=None\n"
 
 
-def test_a_program_s_own_logging_gets_event_and_fields(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_logging_of_a_program_receives_event_and_fields(caplog: pytest.LogCaptureFixture) -> None:
     get_logger("storage.there").bind(table="a.b").warning("odd", count=3)
     (record,) = caplog.records
     assert record.name == "storage.there"
@@ -54,19 +54,19 @@ def test_a_program_s_own_logging_gets_event_and_fields(caplog: pytest.LogCapture
 
 
 def test_json_lines_hold_fields_and_no_local_variables() -> None:
-    said = run(USE + SPEAK.format(level="info", form="json"))
-    events = [json.loads(line) for line in said.stderr.splitlines()[1:]]
-    assert said.stdout == ""
+    result = run(USE + SPEAK.format(level="info", form="json"))
+    events = [json.loads(line) for line in result.stderr.splitlines()[1:]]
+    assert result.stdout == ""
     assert [event["event"].split("\n")[0] for event in events][:2] == ["checkpoint", "group g"]
     assert {key: events[0][key] for key in ("identifier", "level", "logger")} == {
         "identifier": 7, "level": "info", "logger": "storage.here",
     }  # fmt: skip
     assert "old" in events[2]["event"]
     assert "ValueError: no" in events[3]["exception"]
-    assert "hush" not in said.stderr
+    assert "hush" not in result.stderr
 
 
-def test_text_is_for_people_and_auto_is_json_without_a_terminal() -> None:
+def test_auto_is_text_on_a_terminal_and_json_otherwise() -> None:
     text = run(USE + SPEAK.format(level="debug", form="text")).stderr
     assert "checkpoint" in text
     assert "identifier=7" in text

@@ -1,4 +1,4 @@
-"""Whatever is handed to a public function, it works or is refused with an error of ours, which names the argument."""
+"""Any argument of a public function works, or raises our error, which names the argument."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_an_odd_argument_is_refused_by_name(call: Call, catalog: Catalog) -> Non
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("kind", ["ARRAY<{}>", "MAP<STRING, {}>", "ROW<a {}>"])
-def test_types_as_deep_as_a_table_takes_them_are_read_back(kind: str, file_format: str, catalog: Catalog) -> None:
+def test_the_deepest_allowed_types_are_read_back(kind: str, file_format: str, catalog: Catalog) -> None:
     spelled, value = "INT", 1
     for _ in range(98 if kind.startswith("ROW") else 49):
         spelled = kind.format(spelled)
@@ -228,7 +228,7 @@ ODD_CALLS: Final[tuple[Callable[[Catalog, Any], object], ...]] = (
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
-def test_anything_at_all_works_or_is_refused_in_our_words(seed: int, catalog: Catalog) -> None:
+def test_any_value_works_or_raises_our_error(seed: int, catalog: Catalog) -> None:
     dice = Random(seed)
     for do in ODD_CALLS:
         try:

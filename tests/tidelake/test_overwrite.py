@@ -1,4 +1,4 @@
-"""Rows that replace rows: all of them, of the partitions written to, or of the partitions named."""
+"""Overwrites: of all rows, of the written partitions, or of named partitions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import tidelake
 from storage.verify import verify
+from storage.write.memory_budget import MemoryBudget
 from tests.compaction.lakes import orphans
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
@@ -66,7 +67,7 @@ CASES: Final = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_an_overwrite_replaces(case: Case, tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_an_overwrite_replaces_rows(case: Case, tmp_path: Path, java_oracle: JavaOracle) -> None:
     table = new_table(tmp_path, **case.options)
     write(table, case.written, 2, overwrite=case.overwrite)
     assert rows_of(table) == case.after
@@ -76,36 +77,34 @@ def test_an_overwrite_replaces(case: Case, tmp_path: Path, java_oracle: JavaOrac
 
 
 @pytest.mark.parametrize("nothing", [None, False])
-def test_a_writer_told_to_overwrite_nothing_adds_rows(nothing: bool | None, tmp_path: Path) -> None:
+def test_a_writer_without_an_overwrite_adds_rows(nothing: bool | None, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, [NEW], 2, overwrite=nothing)
     assert rows_of(table) == [*BEFORE, NEW]
 
 
 @pytest.mark.parametrize("unclear", [{}, "tue", 1, ["day"], (), float("nan")], ids=repr)
-def test_an_overwrite_that_does_not_say_what_to_replace_is_refused_with_the_words_for_it(
-    unclear: Any, tmp_path: Path
-) -> None:
+def test_an_ambiguous_overwrite_is_refused_with_the_explicit_form(unclear: Any, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(tidelake.BadInput, match=r"overwrite=True for everything.*None for nothing"):
         table.writer(overwrite=unclear)
     assert rows_of(table) == BEFORE
 
 
-def test_an_overwrite_of_what_is_no_partition_is_refused_before_a_row_is_written(tmp_path: Path) -> None:
+def test_an_invalid_overwrite_partition_is_refused_before_writing(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(tidelake.BadInput, match="'id' can't choose partitions"):
         table.writer(overwrite={"id": 1})
 
 
-def test_truncating_the_partitions_that_agree_with_nothing_is_refused(tmp_path: Path) -> None:
+def test_truncating_with_an_empty_partition_filter_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(tidelake.BadInput, match=r"truncate\(\) without any removes all rows"):
         table.truncate(partition={})
     assert rows_of(table) == BEFORE
 
 
-def test_a_writer_that_overwrites_replaces_what_it_wrote_before(tmp_path: Path) -> None:
+def test_an_overwriting_writer_replaces_its_earlier_rows(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with table.writer(commit_user="etl", overwrite=True) as writer:
         for number in (2, 3):
@@ -114,7 +113,7 @@ def test_a_writer_that_overwrites_replaces_what_it_wrote_before(tmp_path: Path) 
     assert rows_of(table) == [("mon", 3, 3), BEFORE[2]]
 
 
-def test_a_repeated_overwrite_does_not_happen_again(tmp_path: Path) -> None:
+def test_a_replayed_overwrite_is_not_applied_again(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     assert write(table, [NEW], 2, overwrite=True) is not None
     write(table, [("tue", 5, 5)], 3)
@@ -151,7 +150,7 @@ def test_rows_outside_of_the_partition_named_are_refused(tmp_path: Path) -> None
         pytest.param({"day": "sun"}, BEFORE, id="of a partition that is not there"),
     ],
 )
-def test_truncating_removes(partition: Mapping[str, Any] | None, left: Rows, tmp_path: Path) -> None:
+def test_truncating_removes_rows(partition: Mapping[str, Any] | None, left: Rows, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     snapshot_id = table.truncate(partition=partition, commit_user="etl", identifier=2)
     assert rows_of(table) == left
@@ -159,14 +158,14 @@ def test_truncating_removes(partition: Mapping[str, Any] | None, left: Rows, tmp
     assert table.truncate(partition=partition, commit_user="etl", identifier=2) is None
 
 
-def test_a_column_that_parts_nothing_chooses_no_partition(tmp_path: Path) -> None:
+def test_a_column_that_is_no_partition_column_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(tidelake.BadInput, match="is partitioned by day; 'id' can't choose partitions"):
         table.truncate(partition={"id": 1})
     assert rows_of(table) == BEFORE
 
 
-async def test_the_same_with_async(tmp_path: Path) -> None:
+async def test_the_async_api_does_the_same(tmp_path: Path) -> None:
     await asyncio.to_thread(new_table, tmp_path)
     table = await (await tidelake.aio.open_catalog(str(tmp_path))).table(NAME)
     async with table.writer(commit_user="etl", overwrite={"day": "tue"}) as writer:
@@ -191,19 +190,16 @@ HIDING: Final = [
 
 
 @pytest.mark.parametrize("options", HIDING)
-def test_all_rows_of_an_overwrite_are_seen_at_once_however_many_files_they_came_in(
-    options: Mapping[str, str], tmp_path: Path
-) -> None:
-    table = new_table(tmp_path, **options)
+def test_all_rows_of_an_overwrite_become_visible_at_once(options: Mapping[str, str], tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"write-buffer-spillable": "false", **options})
     if "write-only" in options:
         table.compact(full=True)
     first_row = options.get("merge-engine") == "first-row"
-    with table.writer(commit_user="etl", overwrite={"day": "tue"}) as writer:
-        for n in (2, 3):  # the second replaces the first
+    memory = MemoryBudget(1)  # each write becomes a file
+    with table.writer(commit_user="etl", overwrite={"day": "tue"}, memory=memory) as writer:
+        for n in (2, 3):  # the second commit replaces the first
             for number in (n, n + 1):
                 writer.write(pa.table([["tue", "tue"], [1, number], [number, 7]], names=SCHEMA.names))
-                for bucket in writer._writer._buckets.values():
-                    bucket.prepare_commit()  # it makes a file
             writer.commit(n)
             new = [("tue", 1, n if first_row else n + 1), ("tue", n, 7), ("tue", n + 1, 7)]
             assert rows_of(table) == [*BEFORE[:2], *new]
@@ -213,4 +209,4 @@ def test_all_rows_of_an_overwrite_are_seen_at_once_however_many_files_they_came_
     reported = len(list(table.changes(start=1)))
     table.compact(full=True)
     assert rows_of(table) == [*BEFORE[:2], *new]
-    assert len(list(table.changes(start=1))) == reported, "an overwrite tells no changes, nor does what compacts it"
+    assert len(list(table.changes(start=1))) == reported, "neither an overwrite nor its compaction makes changes"

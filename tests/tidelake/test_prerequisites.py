@@ -1,4 +1,4 @@
-"""Whether Spark can run here, told without starting it."""
+"""Checks whether Spark can run here, without starting it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidelake.prerequisites import missing_for_spark
         pytest.param("exit 1", "doesn't run", id="broken"),
     ],
 )
-def test_java_is_asked_for_its_version(
+def test_the_java_version_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str | None
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -31,7 +31,7 @@ def test_java_is_asked_for_its_version(
     assert missing is None if message is None else message in (missing or "")
 
 
-def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_prerequisites_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "there is no Java" in (missing_for_spark() or "")

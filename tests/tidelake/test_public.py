@@ -1,4 +1,4 @@
-"""What `import tidelake` gives, and when."""
+"""The names of `import tidelake`, and when they are loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_public_name_is_there() -> None:
     assert tidelake.aio is aio
 
 
-def test_a_name_that_is_none_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'open_lake'"):
         tidelake.open_lake  # type: ignore[attr-defined]  # noqa: B018
 
@@ -39,7 +39,7 @@ _ONLY_BLOCKING_PARAMETERS: Final = {"stop", "cancellation"}
 
 
 @pytest.mark.parametrize("name", ["Catalog", "Table", "Scan", "Writer"])
-def test_aio_offers_what_the_blocking_api_does(name: str) -> None:
+def test_aio_offers_the_same_calls_as_the_blocking_api(name: str) -> None:
     blocking, waiting = members(getattr(tidelake, name)), members(getattr(aio, name))
     assert waiting.keys() == blocking.keys() - _ONLY_BLOCKING.get(name, set())
     for member, offered in waiting.items():

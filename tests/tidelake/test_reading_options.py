@@ -1,4 +1,4 @@
-"""Where reading begins when its caller names no place: the options of the table say."""
+"""The start of a read without an argument: the options of the table decide."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ SCANS = [
 
 
 @pytest.mark.parametrize(("options", "rows"), SCANS)
-def test_a_scan_reads_where_its_options_say(
+def test_scan_options_select_the_snapshot(
     catalog: tidelake.Catalog, options: Mapping[str, str], rows: list[int]
 ) -> None:
     assert scanned(catalog.table("shop.t", options)) == rows
 
 
-def test_a_scan_reads_as_of_the_time_that_its_options_say(catalog: tidelake.Catalog) -> None:
+def test_scan_options_select_the_time(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     at_2 = time_of(table, 2)
     rows = scanned(table, as_of=at_2)
@@ -95,7 +95,7 @@ def test_a_scan_reads_as_of_the_time_that_its_options_say(catalog: tidelake.Cata
     assert scanned(catalog.table("shop.t", {"scan.timestamp": local})) == rows
 
 
-def test_a_stored_option_places_scans_until_an_argument_names_another_place(catalog: tidelake.Catalog) -> None:
+def test_an_argument_overrides_a_stored_scan_option(catalog: tidelake.Catalog) -> None:
     table = catalog.alter_table("shop.t", [tidelake.SetOption("scan.snapshot-id", "1")])
     assert scanned(table) == [1]
     assert scanned(table, snapshot=2) == [1, 2]
@@ -129,9 +129,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)
-def test_a_scan_that_cannot_begin_there_is_refused(
-    catalog: tidelake.Catalog, options: Mapping[str, str], message: str
-) -> None:
+def test_an_invalid_scan_start_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str], message: str) -> None:
     with pytest.raises(tidelake.TidelakeError, match=message):
         scanned(catalog.table("shop.t", options))
 
@@ -139,7 +137,7 @@ def test_a_scan_that_cannot_begin_there_is_refused(
 # ---------------------------------------------------------------- changes
 
 
-def test_changes_are_those_between_the_snapshots_that_the_options_name(catalog: tidelake.Catalog) -> None:
+def test_options_select_the_range_of_changes(catalog: tidelake.Catalog) -> None:
     by_ids = catalog.table("shop.t", {"incremental-between": "1,3"})
     assert [change.snapshot_id for change in by_ids.changes()] == [2, 3]
     same = catalog.table("shop.t", {"incremental-between": "3,3"})
@@ -160,7 +158,7 @@ AS_ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("arguments", "rows"), AS_ARGUMENTS)
-def test_what_came_between_is_read_as_arguments_say(
+def test_arguments_select_the_range_of_changes(
     catalog: tidelake.Catalog, arguments: Mapping[str, Any], rows: list[int]
 ) -> None:
     table = catalog.table("shop.t")
@@ -168,7 +166,7 @@ def test_what_came_between_is_read_as_arguments_say(
     assert sorted(row for change in table.changes(**arguments) for row in change.rows["id"].to_pylist()) == rows
 
 
-def test_what_came_between_is_filtered_and_projected_too(catalog: tidelake.Catalog) -> None:
+def test_a_range_of_changes_is_filtered_and_projected(catalog: tidelake.Catalog) -> None:
     scan = catalog.table("shop.t").scan(between=(0, 5), filter=tidelake.col("id") > 2, columns=["id"])
     assert sorted(scan.to_arrow()["id"].to_pylist()) == [3, 5]
     with pytest.raises(tidelake.UnsupportedFeature, match="without splits"):
@@ -185,7 +183,7 @@ def test_what_came_between_is_filtered_and_projected_too(catalog: tidelake.Catal
         pytest.param({"between": (3, 1)}, "swap them", id="backwards"),
     ],
 )
-def test_a_range_of_arguments_that_means_nothing_is_refused(
+def test_an_invalid_range_of_arguments_is_refused(
     catalog: tidelake.Catalog, arguments: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(tidelake.BadInput, match=message):
@@ -204,9 +202,7 @@ def test_a_range_of_arguments_that_means_nothing_is_refused(
         pytest.param({}, r"changes\(\) needs start=", id="no range at all"),
     ],
 )
-def test_a_range_that_means_nothing_here_is_refused(
-    catalog: tidelake.Catalog, options: Mapping[str, str], message: str
-) -> None:
+def test_an_unsupported_range_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str], message: str) -> None:
     with pytest.raises(tidelake.TidelakeError, match=message):
         list(catalog.table("shop.t", options).changes())
 
@@ -229,7 +225,7 @@ FOLLOWS = [
 
 
 @pytest.mark.parametrize(("options", "first"), FOLLOWS)
-def test_following_begins_where_its_options_say(
+def test_options_select_the_start_of_a_follow(
     catalog: tidelake.Catalog, options: Mapping[str, str], first: int
 ) -> None:
     table = catalog.table("shop.t", options)
@@ -237,7 +233,7 @@ def test_following_begins_where_its_options_say(
     assert table.follower(start="earliest").next_snapshot_id == 1
 
 
-def test_following_from_a_time_begins_with_the_first_snapshot_since(catalog: tidelake.Catalog) -> None:
+def test_following_from_a_time_starts_with_the_first_snapshot_since(catalog: tidelake.Catalog) -> None:
     times = [snapshot.time_ms for snapshot in catalog.table("shop.t").snapshots()]
     table = catalog.table("shop.t", {"scan.timestamp-millis": str(times[2])})
     assert table.follower().next_snapshot_id == 1 + sum(time_ms < times[2] for time_ms in times)
@@ -254,7 +250,7 @@ FULL = [
 
 
 @pytest.mark.parametrize(("options", "snapshot_id", "rows"), FULL)
-def test_following_begins_with_the_rows_that_its_options_say(
+def test_options_select_the_first_rows_of_a_follow(
     catalog: tidelake.Catalog, options: Mapping[str, str], snapshot_id: int, rows: list[int]
 ) -> None:
     follower = catalog.table("shop.t", options).follower()
@@ -264,7 +260,7 @@ def test_following_begins_with_the_rows_that_its_options_say(
     assert follower.next_snapshot_id == snapshot_id + 1
 
 
-def test_following_from_a_time_between_snapshots_that_are_known_begins_with_changes(catalog: tidelake.Catalog) -> None:
+def test_following_from_a_time_between_snapshots_starts_with_changes(catalog: tidelake.Catalog) -> None:
     times = [snapshot.time_ms for snapshot in catalog.table("shop.t").snapshots()]
     follower = catalog.table("shop.t", {"scan.creation-time-millis": str(times[-1])}).follower()
     first = 1 + sum(time_ms < times[-1] for time_ms in times)
@@ -280,7 +276,7 @@ def test_following_from_a_time_between_snapshots_that_are_known_begins_with_chan
         pytest.param({"incremental-between": "1,2"}, id="a range"),
     ],
 )
-def test_a_place_where_no_stream_can_begin_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str]) -> None:
+def test_an_invalid_stream_start_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str]) -> None:
     table = catalog.table("shop.t", options)
     with pytest.raises(tidelake.BadInput, match="no stream of changes can begin so"):
         table.follower()
@@ -294,12 +290,12 @@ def test_a_follow_ends_before_the_first_snapshot_beyond_the_watermark(catalog: t
     assert {change.snapshot_id for change in whole.follow()} == {5}  # beyond already: its rows, and no more
 
 
-def test_a_scan_reads_only_files_that_were_made_since(catalog: tidelake.Catalog) -> None:
+def test_a_scan_can_be_limited_to_files_created_since_a_time(catalog: tidelake.Catalog) -> None:
     assert scanned(catalog.table("shop.t", {"scan.file-creation-time-millis": "1"})) == [1, 2, 3, 5]
     assert scanned(catalog.table("shop.t", {"scan.file-creation-time-millis": "9999999999999"})) == []
 
 
-def test_a_consumer_named_by_the_options_goes_on_where_it_was(catalog: tidelake.Catalog) -> None:
+def test_a_consumer_named_by_options_continues_at_its_position(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t", {"consumer-id": "c", "scan.snapshot-id": "1"})
     Consumer(table.context.io, table.context.paths, "c").write(3)
     assert table.follower().next_snapshot_id == 3
@@ -309,7 +305,7 @@ def test_a_consumer_named_by_the_options_goes_on_where_it_was(catalog: tidelake.
     assert table.follower().next_snapshot_id == 5  # it wrote down how far it came
 
 
-def test_a_snapshot_is_followed_once_it_is_as_old_as_the_delay(catalog: tidelake.Catalog) -> None:
+def test_a_snapshot_is_returned_after_the_delay(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t", {"streaming.read.snapshot.delay": "1 min"})
     assert table.follower(start=1).step() is None
     now_ms = time_of(table, 1) + 59_999
@@ -319,7 +315,7 @@ def test_a_snapshot_is_followed_once_it_is_as_old_as_the_delay(catalog: tidelake
     assert [change.snapshot_id for change in follower.step() or ()] == [1]
 
 
-def test_a_follower_waits_no_longer_than_the_table_says(catalog: tidelake.Catalog) -> None:
+def test_a_follower_waits_at_most_the_discovery_interval(catalog: tidelake.Catalog) -> None:
     follower = catalog.table("shop.t", {"continuous.discovery-interval": "50 ms"}).follower()
     for _ in range(10):
         assert follower.step() is None
@@ -365,7 +361,7 @@ READS_OF_BUCKETS: Mapping[str, Callable[[tidelake.Catalog, Mapping[str, str]], I
 
 
 @pytest.mark.parametrize("read", [pytest.param(read, id=name) for name, read in READS_OF_BUCKETS.items()])
-def test_each_read_is_of_the_bucket_that_the_options_name(
+def test_options_limit_each_read_to_one_bucket(
     catalog: tidelake.Catalog,
     buckets: tidelake.Table,
     read: Callable[[tidelake.Catalog, Mapping[str, str]], Iterator[pa.RecordBatch]],
@@ -381,9 +377,7 @@ def test_each_read_is_of_the_bucket_that_the_options_name(
     assert rows({"scan.bucket": "3"}) == []  # as in Java: it may be there again after a rescale
 
 
-def test_what_changes_a_table_does_not_mind_the_bucket_that_readers_are_shown(
-    catalog: tidelake.Catalog, buckets: tidelake.Table
-) -> None:
+def test_writes_ignore_the_bucket_option_of_readers(catalog: tidelake.Catalog, buckets: tidelake.Table) -> None:
     catalog.alter_table("shop.b", [tidelake.SetOption("scan.bucket", "1")])
     table = catalog.table("shop.b")
     assert 0 < len(scanned(table)) < 30
@@ -393,7 +387,7 @@ def test_what_changes_a_table_does_not_mind_the_bucket_that_readers_are_shown(
     assert check_changelog(table.context).is_sound
 
 
-def test_a_bucket_that_is_none_is_refused(catalog: tidelake.Catalog, buckets: tidelake.Table) -> None:
+def test_an_invalid_bucket_is_refused(catalog: tidelake.Catalog, buckets: tidelake.Table) -> None:
     with pytest.raises(tidelake.BadInput, match=r"option scan\.bucket = -1: buckets count from 0"):
         catalog.table("shop.b", {"scan.bucket": "-1"}).scan().to_arrow()
 
@@ -415,6 +409,6 @@ def test_a_dynamic_option_opens_a_branch(catalog: tidelake.Catalog) -> None:
         catalog.table("shop.t$branch_dev", {"branch": "test"})
 
 
-def test_a_stored_branch_is_refused_where_it_would_not_be_read(catalog: tidelake.Catalog) -> None:
+def test_a_stored_branch_option_is_refused_where_it_would_be_ignored(catalog: tidelake.Catalog) -> None:
     with pytest.raises(tidelake.UnsupportedFeature, match=r"option branch = dev: cannot alter: .*branch_dev"):
         catalog.alter_table("shop.t", [tidelake.SetOption("branch", "dev")])

@@ -1,4 +1,4 @@
-"""The README says what can be done: it is done here, line by line."""
+"""The examples of the README work, line by line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def block(heading: str) -> str:
     return found[1]
 
 
-def test_the_ten_lines_write_a_table_and_read_it(
+def test_the_ten_lines_of_the_readme_write_and_read_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -37,12 +37,12 @@ def test_the_ten_lines_write_a_table_and_read_it(
     assert len([line for line in block("Ten lines").splitlines() if line.strip()]) <= 12
 
 
-def test_the_kafka_configuration_is_one() -> None:
+def test_the_kafka_configuration_of_the_readme_is_valid() -> None:
     config = parse_config(block("Kafka"), "shop.yaml", pipeline="shop")
     assert config.source.topics == ["shop.public.orders"]  # type: ignore[union-attr]
 
 
-def test_the_spark_lines_keep_a_table_up_to_date(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_spark_lines_of_the_readme_keep_a_table_up_to_date(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     tables = create_shop_tables(tmp_path / "lake")
     names: dict[str, Any] = {"spark": spark}
@@ -55,7 +55,7 @@ def test_the_spark_lines_keep_a_table_up_to_date(spark: SparkSession, tmp_path: 
     assert rows_in_key_order(ORDERS, tables["orders"].scan().to_arrow()) == shop.expected_rows(ORDERS).to_pylist()
 
 
-def test_every_page_that_is_linked_is_there() -> None:
+def test_every_linked_page_exists() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []

@@ -1,4 +1,4 @@
-"""Partitions that are given another number of buckets."""
+"""Partitions that are rescaled to another number of buckets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def one(day: int) -> bytes:
 
 
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "first-row"])
-def test_rows_stay_as_they_are_in_another_number_of_buckets(engine: str, tmp_path: Path) -> None:
+def test_rescaling_changes_no_rows(engine: str, tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path, **{"merge-engine": engine})
     write(catalog, 1, range(50))
     if engine == "deduplicate":
@@ -68,7 +68,7 @@ def test_rows_stay_as_they_are_in_another_number_of_buckets(engine: str, tmp_pat
     assert len(rows(catalog)) == len(before) + 10
 
 
-def test_one_partition_alone_and_the_others_refuse_writers_until_their_turn(tmp_path: Path) -> None:
+def test_one_partition_is_rescaled_and_the_others_refuse_writers_until_rescaled(tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path)
     write(catalog, 1, range(10))
     write(catalog, 2, range(10))
@@ -82,7 +82,7 @@ def test_one_partition_alone_and_the_others_refuse_writers_until_their_turn(tmp_
     assert len(rows(catalog)) == 40
 
 
-def test_rows_that_come_meanwhile_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_written_during_a_rescale_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = new_catalog(tmp_path)
     write(catalog, 1, range(10))
     write(catalog, 2, range(10))
@@ -116,7 +116,7 @@ def test_a_table_with_an_old_history_that_expired_is_rescaled(tmp_path: Path) ->
     assert len(rows(catalog)) == 7
 
 
-def test_postponed_rows_keep_waiting_while_those_with_buckets_are_rescaled(tmp_path: Path) -> None:
+def test_postponed_rows_stay_postponed_while_buckets_are_rescaled(tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path, bucket="-2", **{"postpone.batch-write-fixed-bucket": "false"})
     write(catalog, 1, range(10))
     catalog.table(NAME).compact()
@@ -128,7 +128,7 @@ def test_postponed_rows_keep_waiting_while_those_with_buckets_are_rescaled(tmp_p
     assert len(rows(catalog)) == 20
 
 
-def test_rows_that_are_not_visible_yet_stop_it(tmp_path: Path) -> None:
+def test_invisible_rows_stop_a_rescale(tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path, **{"deletion-vectors.enabled": "true", "write-only": "true"})
     write(catalog, 1, range(10))
     with pytest.raises(tidelake.BadInput, match="Call compact of the table first"):
@@ -143,7 +143,7 @@ def test_what_cannot_be_rescaled_is_refused(tmp_path: Path) -> None:
         catalog.rescale_table(NAME, 0)
 
 
-def test_the_commands_of_names_and_buckets(call: Call, tmp_path: Path) -> None:
+def test_the_commands_rename_and_rescale(call: Call, tmp_path: Path) -> None:
     where = ("-w", tmp_path)
     assert call("database", "create", "db", *where).code == 0
     assert call("database", "create", "db", *where).code == 1
@@ -154,8 +154,8 @@ def test_the_commands_of_names_and_buckets(call: Call, tmp_path: Path) -> None:
     with tidelake.open_catalog(str(tmp_path)).table("db.u").writer() as writer:
         writer.write(pa.table({"id": [1, 2, 3]}))
         writer.commit()
-    said = call("table", "rescale", "db.u", "--bucket", "2", "--json", *where)
-    assert said.document == {"table": "db.u", "bucket": 2, "partitions": [""]}
+    result = call("table", "rescale", "db.u", "--bucket", "2", "--json", *where)
+    assert result.document == {"table": "db.u", "bucket": 2, "partitions": [""]}
     assert call("database", "list", "--json", *where).document == ["db"]
     assert call("database", "drop", "db", *where).code == 1
     assert call("database", "drop", "db", "--cascade", *where).code == 3

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tidelake
 import tidelake.aio
 from storage.format import CommitKind
-from storage.row_level import row_changes
 from storage.verify import inspect
+from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import col
 
@@ -68,7 +68,7 @@ def check_sound(table: tidelake.Table) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rows_that_match_are_gone_and_older_snapshots_keep_them(layout: str) -> None:
+def test_matching_rows_are_deleted_and_older_snapshots_keep_them(layout: str) -> None:
     table = filled(layout)
     before = rows_of(table)
     latest = len(table.snapshots())
@@ -83,7 +83,7 @@ def test_rows_that_match_are_gone_and_older_snapshots_keep_them(layout: str) -> 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rows_that_match_are_replaced_by_what_the_values_say(layout: str) -> None:
+def test_matching_rows_are_replaced_by_the_given_values(layout: str) -> None:
     table = filled(layout)
     table.update(col("k") >= 8, {"v": pc.field("v") * 10 + pc.field("k").cast(pa.int64()), "p": "z"})
     updated = [(k, 10 * v + k, "z") for k in (8, 9) for v in range(3)]
@@ -95,7 +95,7 @@ def test_rows_that_match_are_replaced_by_what_the_values_say(layout: str) -> Non
     check_sound(table)
 
 
-def test_a_change_without_an_identifier_is_tagged_as_a_batch_write_is() -> None:
+def test_a_change_without_an_identifier_is_tagged_like_a_batch_write() -> None:
     table = new_table(**{"tag.automatic-creation": "batch", "tag.batch.customized-name": "newest"})
     append(table, (1, 1, "p"), (2, 2, "p"))
     changed = table.update(col("k") == 1, {"v": 7})
@@ -106,14 +106,14 @@ def test_a_change_without_an_identifier_is_tagged_as_a_batch_write_is() -> None:
     assert table.tags()["newest"].id == deleted, "a numbered commit is none"
 
 
-def test_all_values_see_the_row_as_it_was() -> None:
+def test_all_expressions_use_the_old_row() -> None:
     table = new_table()
     append(table, (1, 5, "a"))
     table.update(col("k") == 1, {"v": pc.field("k").cast(pa.int64()), "k": pc.field("v")})
     assert rows_of(table) == [(5, 1, "a")]
 
 
-def test_a_null_that_was_there_stays_null_whatever_the_default_of_its_column() -> None:
+def test_an_existing_null_stays_null_despite_a_column_default() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
     catalog.create_database("db")
     table = catalog.create_table("db.t", SCHEMA, options={"bucket": "-1", **VECTORS})
@@ -138,7 +138,7 @@ def test_a_full_compaction_leaves_no_deleted_row_in_any_file(layout: str) -> Non
     check_sound(table)
 
 
-def test_files_that_lost_all_their_rows_go_with_the_next_compaction() -> None:
+def test_files_without_rows_are_removed_by_the_next_compaction() -> None:
     table = filled()
     table.delete(col("v") == 1)
     table.compact()
@@ -160,7 +160,7 @@ def test_a_large_file_is_rewritten_once_too_many_of_its_rows_are_deleted(ratio: 
     assert len(rows_of(table)) == 70
 
 
-def test_rows_that_are_added_meanwhile_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrently_added_rows_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled()
     meanwhile(monkeypatch, lambda: append(table, (1, 99, "new")))
     table.delete(col("k") == 1)
@@ -168,7 +168,7 @@ def test_rows_that_are_added_meanwhile_stay(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_files_that_are_compacted_meanwhile_are_looked_at_again(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrently_compacted_files_are_checked_again(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(layout)
     meanwhile(monkeypatch, lambda: table.compact(full=True))
     table.update(col("k") == 1, {"v": 50})
@@ -178,7 +178,7 @@ def test_files_that_are_compacted_meanwhile_are_looked_at_again(layout: str, mon
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_others_delete_meanwhile_stays_deleted(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrently_deleted_rows_stay_deleted(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(layout)
     meanwhile(monkeypatch, lambda: table.delete(col("k") == 2))
     table.delete((col("k") == 1) | (col("v") == 0))
@@ -188,9 +188,7 @@ def test_what_others_delete_meanwhile_stays_deleted(layout: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_compaction_during_which_rows_are_deleted_does_not_bring_them_back(
-    layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_compaction_does_not_restore_deleted_rows(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from compaction.append.rewriter import AppendRewriter  # noqa: PLC0415
 
     table = filled(layout)
@@ -213,18 +211,10 @@ def test_a_compaction_during_which_rows_are_deleted_does_not_bring_them_back(
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Once, after the first row change has read the table and before it commits."""
-    marked = row_changes._marked
-
-    def then_act(*given: Any) -> Any:
-        monkeypatch.setattr(row_changes, "_marked", marked)
-        messages = marked(*given)
-        action()
-        return messages
-
-    monkeypatch.setattr(row_changes, "_marked", then_act)
+    before_publishing(monkeypatch, action)
 
 
-def test_nothing_happens_where_no_row_matches() -> None:
+def test_without_matching_rows_nothing_is_committed() -> None:
     table = filled()
     latest = len(table.snapshots())
     assert table.delete(col("k") == 77) is None
@@ -267,7 +257,7 @@ def test_a_table_without_vectors_is_refused_with_the_options_to_set() -> None:
         ({"v": pc.field("p")}, "does not fit"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_and_nothing_is_left_behind(values: Mapping[str, Any], message: str) -> None:
+def test_invalid_values_are_refused_and_leave_no_files(values: Mapping[str, Any], message: str) -> None:
     table = filled()
     before = rows_of(table)
     with pytest.raises(tidelake.BadInput, match=message):
@@ -276,7 +266,7 @@ def test_values_that_do_not_fit_are_refused_and_nothing_is_left_behind(values: M
     check_sound(table)
 
 
-def test_a_condition_on_a_column_that_is_not_there_is_refused() -> None:
+def test_a_condition_on_a_missing_column_is_refused() -> None:
     with pytest.raises(tidelake.BadInput, match="nope"):
         filled().delete(col("nope") == 1)
 
@@ -303,7 +293,7 @@ CHANGE = st.one_of(
 
 @settings(max_examples=examples(40))
 @given(st.sampled_from(sorted(LAYOUTS)), st.lists(CHANGE, max_size=12))
-def test_a_table_holds_what_is_left_of_any_history(layout: str, history: list[tuple[str, Any]]) -> None:
+def test_a_table_matches_its_model_after_any_history(layout: str, history: list[tuple[str, Any]]) -> None:
     table = new_table(layout, **{"compaction.min.file-num": "2"})
     expected: list[Row] = []
     for number, (kind, what) in enumerate(history):

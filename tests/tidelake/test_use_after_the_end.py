@@ -1,4 +1,4 @@
-"""Objects that outlive what they were opened for: a closed writer, a fork, a table dropped or created again."""
+"""Objects that outlive their resource: a closed writer, a fork, a dropped or recreated table."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def make_table(place: Path, columns: pa.Schema = COLUMNS) -> tidelake.Table:
     return catalog.create_table("db.t", columns, primary_key=columns.names)
 
 
-def make_anew(place: Path, columns: pa.Schema = COLUMNS) -> tidelake.Table:
+def recreate(place: Path, columns: pa.Schema = COLUMNS) -> tidelake.Table:
     made_ms = tidelake.open_catalog(str(place)).table("db.t").context.schema.time_ms
     tidelake.open_catalog(str(place)).drop_table("db.t")
-    while time.time_ns() // 1_000_000 == made_ms:  # tables are told apart by the millisecond
+    while time.time_ns() // 1_000_000 == made_ms:  # tables are distinguished by the millisecond of their creation
         time.sleep(0.001)
     return make_table(place, columns)
 
@@ -58,7 +58,7 @@ def files_of(place: Path) -> list[str]:
 # ---------------------------------------------------------------- closed
 
 
-def test_a_closed_writer_takes_no_row_and_no_identifier(tmp_path: Path) -> None:
+def test_a_closed_writer_refuses_rows_and_commits(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     with table.writer(commit_user="etl") as writer:
         writer.write(rows(1, 2))
@@ -101,7 +101,7 @@ writer.close()
 """
 
 
-def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path: Path) -> None:
+def test_a_writer_is_refused_in_a_forked_process_and_continues_in_its_own(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORK, str(tmp_path)],
@@ -122,12 +122,12 @@ def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path
 # ---------------------------------------------------------------- dropped, or created again
 
 DROPPED: Final = r"db\.t was dropped or renamed since it was opened"
-MADE_ANEW: Final = r"db\.t was dropped since it was opened, and another one was made under its name"
+RECREATED: Final = r"db\.t was dropped since it was opened, and another one was made under its name"
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["an empty table", "a table that the writer committed to"])
 @pytest.mark.parametrize("others", [0, 1, 2], ids=["no commit", "one commit", "two commits"])
-def test_a_writer_does_not_commit_to_another_table_of_the_name(tmp_path: Path, first: int, others: int) -> None:
+def test_a_writer_does_not_commit_to_a_recreated_table(tmp_path: Path, first: int, others: int) -> None:
     """However many snapshots the new one has: as many as the old one had, fewer or more."""
     table = make_table(tmp_path)
     with table.writer(commit_user="etl") as writer:
@@ -135,11 +135,11 @@ def test_a_writer_does_not_commit_to_another_table_of_the_name(tmp_path: Path, f
             writer.write(rows(number))
             writer.commit(number)
         writer.write(rows(10))
-        new = make_anew(tmp_path)
+        new = recreate(tmp_path)
         for number in range(1, others + 1):
             commit(new, number, 20 + number)
         for _ in range(2):  # asking again changes nothing
-            with pytest.raises(tidelake.CommitConflict, match=f"{MADE_ANEW}|was replaced|is gone"):
+            with pytest.raises(tidelake.CommitConflict, match=f"{RECREATED}|was replaced|is gone"):
                 writer.commit(9)
     assert values_of(new) == [20 + number for number in range(1, others + 1)]
     assert len(files_of(tmp_path)) == others, "what it had written is gone"
@@ -157,20 +157,20 @@ def test_a_writer_does_not_commit_to_a_table_that_was_dropped(tmp_path: Path) ->
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_table_made_anew_at_the_moment_of_the_first_commit_loses_nothing_and_gains_nothing(
+def test_a_table_recreated_during_the_first_commit_is_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the last look and the publication: snapshot-1 is free in the new one too."""
     table = make_table(tmp_path)
     publish = SnapshotStore.publish
 
-    def anew_first(store: SnapshotStore, snapshot: Snapshot) -> bool:
+    def recreate_first(store: SnapshotStore, snapshot: Snapshot) -> bool:
         if snapshot.id == FIRST_SNAPSHOT_ID:
-            make_anew(tmp_path)
+            recreate(tmp_path)
         return publish(store, snapshot)
 
-    monkeypatch.setattr(SnapshotStore, "publish", anew_first)
-    with pytest.raises(tidelake.CommitConflict, match=MADE_ANEW):
+    monkeypatch.setattr(SnapshotStore, "publish", recreate_first)
+    with pytest.raises(tidelake.CommitConflict, match=RECREATED):
         commit(table, 1, 1)
     assert tidelake.open_catalog(str(tmp_path)).table("db.t").snapshots() == []
 
@@ -184,27 +184,25 @@ def _expire(table: tidelake.Table) -> object:
 
 
 @pytest.mark.parametrize("act", [_truncate, _expire], ids=["truncate", "expire"])
-def test_maintenance_does_not_touch_another_table_of_the_name(
-    tmp_path: Path, act: Callable[[tidelake.Table], Any]
-) -> None:
+def test_maintenance_does_not_touch_a_recreated_table(tmp_path: Path, act: Callable[[tidelake.Table], Any]) -> None:
     table = make_table(tmp_path)
     commit(table, 1, 1)
-    new = make_anew(tmp_path)
+    new = recreate(tmp_path)
     for number in (1, 2, 3):
         commit(new, number, 20 + number)
-    with pytest.raises(tidelake.CommitConflict, match=MADE_ANEW):
+    with pytest.raises(tidelake.CommitConflict, match=RECREATED):
         act(table)
     assert values_of(new) == [21, 22, 23]
     assert len(new.snapshots()) == 3
 
 
-def test_a_reader_does_not_take_the_rows_of_another_table_for_those_of_its_own(tmp_path: Path) -> None:
+def test_a_reader_does_not_read_rows_of_a_recreated_table(tmp_path: Path) -> None:
     """Under the old schema they would be read as other columns, or as nulls."""
     table = make_table(tmp_path)
     commit(table, 1, 1)
     follower = table.follower(start=2)
     assert follower.step() is None
-    new = make_anew(tmp_path, OTHER_COLUMNS)
+    new = recreate(tmp_path, OTHER_COLUMNS)
     for number in (1, 2):
         commit(new, number, 20 + number)
     for read in (
@@ -213,7 +211,7 @@ def test_a_reader_does_not_take_the_rows_of_another_table_for_those_of_its_own(t
         lambda: list(table.changes(start=1)),
         lambda: list(follower.step() or ()),
     ):
-        with pytest.raises(tidelake.BadInput, match=rf"{MADE_ANEW}\. Open the table again"):
+        with pytest.raises(tidelake.BadInput, match=rf"{RECREATED}\. Open the table again"):
             read()
     assert values_of(new) == [21, 22]
 

@@ -1,4 +1,4 @@
-"""The chain of a pipeline's positions, as an inspection tells of it."""
+"""The chain of a pipeline's positions in an inspection."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ HISTORIES = [
 
 
 @pytest.mark.parametrize("history", [pytest.param(history, id=history.id) for history in HISTORIES])
-def test_breaks_of_the_chain_are_findings(history: History) -> None:
+def test_gaps_in_the_position_chain_are_findings(history: History) -> None:
     found = list(chain_findings(history.snapshots))
     assert [finding.severity for finding in found] == [severity for severity, _ in history.says]
     for finding, (_, says) in zip(found, history.says, strict=True):
         assert says in str(finding)
 
 
-def test_a_position_that_cannot_be_read_is_a_finding() -> None:
+def test_an_unreadable_position_is_a_finding() -> None:
     (finding,) = chain_findings([stamped(1, position="{")])
     assert finding.check == "position"

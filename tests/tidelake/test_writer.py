@@ -1,4 +1,4 @@
-"""`Table.writer`: what a failed commit leaves to the next one, and to the table when the writer is closed."""
+"""`Table.writer`: the state after a failed commit, for the next commit and for the table after closing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from storage.maintenance.maintenance_worker import MaintenanceWorker
 from storage.verify import verify
+from storage.write.table_writer import TableWriter
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -62,7 +64,7 @@ def nothing(_: Call) -> Fault | None:
 
 
 @pytest.mark.parametrize("identifiers", [(None, None), (2, 2), (2, 3)], ids=["one-off", "again", "the next number"])
-def test_rows_of_a_commit_that_found_no_room_belong_to_the_next_one(
+def test_rows_of_a_commit_that_failed_on_a_full_disk_are_in_the_next_one(
     tmp_path: Path, identifiers: tuple[int | None, int | None]
 ) -> None:
     """Also what was compacted for both: the second compaction reads what the first one wrote."""
@@ -86,7 +88,7 @@ def test_rows_of_a_commit_that_found_no_room_belong_to_the_next_one(
     assert not verify(table.context, deep=True)
 
 
-def test_a_writer_closed_after_a_commit_that_found_no_room_leaves_no_files(tmp_path: Path) -> None:
+def test_a_writer_closed_after_a_full_disk_leaves_no_files(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     io, same = faulty(table)
     with same.writer(commit_user="etl") as writer:
@@ -118,7 +120,7 @@ def test_a_commit_that_may_have_landed_keeps_its_files_and_can_only_be_repeated(
     error: type[BaseException],
     landed: bool,
 ) -> None:
-    """publishing, afterwards: what goes wrong when the rows' snapshot is created, and from then on."""
+    """publishing, afterwards: the fault when the rows' snapshot is created, and the fault after it."""
     table = make_table(tmp_path)
     io, same = faulty(table)
     with same.writer(commit_user="etl") as writer:
@@ -146,7 +148,7 @@ def test_a_commit_that_may_have_landed_keeps_its_files_and_can_only_be_repeated(
     assert len(before) > len(live_files_of(table)), "what was compacted stays too"
 
 
-def test_an_unknown_commit_stays_unknown_when_repeating_it_fails_before_publishing(tmp_path: Path) -> None:
+def test_an_unknown_commit_stays_unknown_when_its_repetition_fails_before_publishing(tmp_path: Path) -> None:
     """The second attempt published nothing; the first may have."""
     table = make_table(tmp_path)
     io, same = faulty(table)
@@ -167,7 +169,7 @@ def test_an_unknown_commit_stays_unknown_when_repeating_it_fails_before_publishi
     assert ids_of(table) == [1, 2]
 
 
-def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_all_the_same(
+def test_a_writer_whose_abort_fails_still_deletes_the_files_of_a_failed_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(tmp_path)
@@ -179,14 +181,21 @@ def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_a
         slow.commit()
     io.fault = nothing
 
-    def fail() -> None:
+    def fail(_: TableWriter) -> None:
         raise PermissionError(13, "not allowed")
 
-    monkeypatch.setattr(slow._writer, "abort", fail)
+    closings, close = list[bool](), MaintenanceWorker.close
+
+    def observed(worker: MaintenanceWorker, *, finish: bool) -> None:
+        closings.append(finish)
+        close(worker, finish=finish)
+
+    monkeypatch.setattr(TableWriter, "abort", fail)
+    monkeypatch.setattr(MaintenanceWorker, "close", observed)
     with pytest.raises(PermissionError):
         slow.close()
     assert files_of(tmp_path) == live_files_of(table)
-    assert slow._maintenance.is_closing
+    assert closings == [True]
 
 
 # ---------------------------------------------------------------- replays
@@ -194,8 +203,8 @@ def test_a_writer_that_cannot_drop_its_rows_drops_the_files_of_a_failed_commit_a
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("overwrite", [False, True], ids=["commit", "overwrite"])
-def test_a_replayed_identifier_leaves_no_file_of_its_rows(tmp_path: Path, producer: str, overwrite: bool) -> None:
-    """Neither data, changelog nor what was compacted; and the writer goes on."""
+def test_a_replayed_identifier_leaves_no_files(tmp_path: Path, producer: str, overwrite: bool) -> None:
+    """Neither data nor changelog nor compacted files; and the writer continues."""
     table = make_table(tmp_path, {"changelog-producer": producer})
     with table.writer(commit_user="etl") as writer:
         write(writer, 1)
@@ -215,7 +224,7 @@ def test_a_replayed_identifier_leaves_no_file_of_its_rows(tmp_path: Path, produc
     ("unanswered", "left"),
     [pytest.param(1, 1, id="rows landed, compaction not"), pytest.param(2, 0, id="both landed")],
 )
-def test_a_replay_of_what_landed_unheard_keeps_its_files(tmp_path: Path, unanswered: int, left: int) -> None:
+def test_a_replay_of_a_landed_commit_keeps_its_files(tmp_path: Path, unanswered: int, left: int) -> None:
     """unanswered: after the publication of so many snapshots nothing answers. left: uncompacted files."""
     table = make_table(tmp_path)
     io, same = faulty(table)

@@ -1,4 +1,4 @@
-"""`docs/writing-tables.md` says what `write` and `commit` do: they do it."""
+"""`write` and `commit` behave as `docs/writing-tables.md` says."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ VALUES: Final = [
 
 
 @pytest.mark.parametrize(("kind", "text", "is_taken"), VALUES)
-def test_values_are_taken_and_refused_as_the_page_says(kind: str, text: str, is_taken: bool, catalog: Catalog) -> None:
+def test_values_are_accepted_and_refused_as_documented(kind: str, text: str, is_taken: bool, catalog: Catalog) -> None:
     """Alone, and inside an ARRAY."""
     value = eval(text, NAMES)
     for name, spelled, column in (
@@ -92,11 +92,11 @@ def is_same(found: Any, value: Any) -> bool:
     return bool(found == value or str(found).rstrip("0") == str(value))
 
 
-def test_there_are_values_to_try() -> None:
+def test_the_page_lists_values_to_try() -> None:
     assert len(VALUES) > 50
 
 
-def test_the_refusal_on_the_page_is_the_one_that_comes(catalog: Catalog) -> None:
+def test_the_documented_error_is_the_raised_one(catalog: Catalog) -> None:
     spelled = "ARRAY<ROW<name STRING NOT NULL>>"
     table = catalog.create_table("shop.orders", [DataField(0, "tags", parse_type(spelled))])
     items = [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": None}]
@@ -105,7 +105,7 @@ def test_the_refusal_on_the_page_is_the_one_that_comes(catalog: Catalog) -> None
     assert f"\n    {error.value}\n" in PAGE
 
 
-def test_longer_texts_than_a_column_says_are_kept_whole(catalog: Catalog) -> None:
+def test_strings_longer_than_their_column_length_are_kept(catalog: Catalog) -> None:
     types = ("CHAR(3)", "VARCHAR(3)", "BINARY(3)")
     fields = [DataField(at, f"c{at}", parse_type(kind)) for at, kind in enumerate(types)]
     table = catalog.create_table("shop.texts", fields)
@@ -116,7 +116,7 @@ def test_longer_texts_than_a_column_says_are_kept_whole(catalog: Catalog) -> Non
     assert table.scan().to_arrow().to_pylist() == [row]
 
 
-def test_an_append_table_takes_inserts_and_updates_and_no_other_kind(catalog: Catalog) -> None:
+def test_an_append_table_accepts_only_inserts_and_updates(catalog: Catalog) -> None:
     table = catalog.create_table("shop.log", SCHEMA)
     with table.writer() as writer:
         for kind in range(4):
@@ -133,7 +133,7 @@ def test_an_append_table_takes_inserts_and_updates_and_no_other_kind(catalog: Ca
 # ---------------------------------------------------------------- identifiers
 
 
-def test_identifiers_go_upwards_and_only_the_newest_is_recognised(orders: Table) -> None:
+def test_identifiers_must_rise_and_only_the_newest_is_a_replay(orders: Table) -> None:
     def commit(number: int | None, *written: int) -> int | None:
         with orders.writer(commit_user="etl") as writer:
             if written:
@@ -163,7 +163,7 @@ def test_a_truncation_is_recognised_by_its_identifier(orders: Table) -> None:
     assert ids(orders) == [2]
 
 
-def test_an_overwrite_is_a_break_for_who_reads_changes(orders: Table) -> None:
+def test_an_overwrite_is_a_break_in_the_changes(orders: Table) -> None:
     for number, overwrite in ((1, None), (2, True)):
         with orders.writer(commit_user="etl", overwrite=overwrite) as writer:
             writer.write(rows(number))
@@ -174,7 +174,7 @@ def test_an_overwrite_is_a_break_for_who_reads_changes(orders: Table) -> None:
 # ---------------------------------------------------------------- ends
 
 
-def test_a_writer_goes_on_under_the_schema_that_it_was_opened_with(catalog: Catalog, orders: Table) -> None:
+def test_a_writer_continues_with_the_schema_it_was_opened_with(catalog: Catalog, orders: Table) -> None:
     with orders.writer() as writer:
         writer.write(rows(1))
         catalog.alter_table("shop.orders", [tidelake.AddColumn("note", "STRING")])
@@ -190,7 +190,7 @@ CLOSED: Final[tuple[Callable[[Any], object], ...]] = (lambda w: w.write(rows(1))
 
 
 @pytest.mark.parametrize("call", CLOSED, ids=["write", "commit"])
-def test_a_closed_writer_refuses_and_closes_again(call: Callable[[Any], object], orders: Table) -> None:
+def test_a_closed_writer_refuses_rows_and_can_be_closed_again(call: Callable[[Any], object], orders: Table) -> None:
     writer = orders.writer(commit_user="etl")
     writer.close()
     with pytest.raises(BadInput, match="closed"):
@@ -199,7 +199,7 @@ def test_a_closed_writer_refuses_and_closes_again(call: Callable[[Any], object],
     assert orders.snapshots() == []
 
 
-def test_every_error_of_the_page_is_public_and_one_of_ours() -> None:
+def test_every_documented_error_is_a_public_tidelake_error() -> None:
     named = [code(row[0])[0] for row in cells("Errors")]
     assert {"BadInput", "CommitConflict", "CommitOutcomeUnknown", "AccessDenied", "SnapshotExpired"} < set(named)
     for name in named:

@@ -92,11 +92,11 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
             "Run it with --master or `tidelake spark submit`, or write a job around tidelake.spark.sink",
         )
     config = lower_case_for_catalog(config)
-    _refuse(config)
+    check_settings(config)
     check_differences(configuration_differences(config))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
-    feed = _ForeachBatch(tuple(_sinks(config)), TableCreation(config), SchemaFollowing(config), monitor)
-    writer: DataStreamWriter = _source(spark, config).writeStream.queryName(config.pipeline)
+    feed = _ForeachBatch(tuple(sinks_of(config)), TableCreation(config), SchemaFollowing(config), monitor)
+    writer: DataStreamWriter = read_source(spark, config).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
         writer = writer.trigger(availableNow=True)
@@ -192,7 +192,8 @@ class _SourceEnds:
         return {partition: end for ends in latest if ends for partition, end in of_members(ends).items()}
 
 
-def _sinks(config: Config) -> list[SparkSink]:
+def sinks_of(config: Config) -> list[SparkSink]:
+    """Return one sink per configured table."""
     dead_letters = config.dead_letters_table
     into_table = None if dead_letters is None else SparkDeadLetterTable(dead_letters, config.pipeline)
     format_ = format_of(config)
@@ -223,7 +224,8 @@ def _with_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
 # ---------------------------------------------------------------- sources
 
 
-def _source(spark: SparkSession, config: Config) -> DataFrame:
+def read_source(spark: SparkSession, config: Config) -> DataFrame:
+    """Return the records of the configured source as a streaming DataFrame."""
     source = config.source
     if isinstance(source, FolderSettings):
         if not source.path.is_dir():
@@ -239,10 +241,11 @@ def _source(spark: SparkSession, config: Config) -> DataFrame:
     schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if kept else "")
     named = {"headers": ",".join(kept)} if kept else {}
     reader = spark.readStream.format(KafkaDataSource.name()).schema(schema)
-    return reader.options(**_kafka_options(source), **named).load()
+    return reader.options(**kafka_options(source), **named).load()
 
 
-def _kafka_options(source: KafkaSettings) -> dict[str, str]:
+def kafka_options(source: KafkaSettings) -> dict[str, str]:
+    """Return the connector's options for these settings."""
     options = options_of(source)
     if not isinstance(source.start, StartSettings):
         options["startingOffsets"] = source.start
@@ -273,7 +276,7 @@ _EFFECTIVE_OPTIONS: Final[Mapping[str, frozenset[str]]] = {  # have an effect, o
 }
 
 
-def _refuse(config: Config) -> None:
+def check_settings(config: Config) -> None:
     """Refuse settings that would change which rows arrive, and warn about those that only change the speed."""
     refused: list[tuple[bool, str, str]] = [
         (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),

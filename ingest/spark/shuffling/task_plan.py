@@ -23,7 +23,7 @@ from storage.write.bucket_router import BucketKey
 from storage.write.restored_table import RestoredState, restore_files
 
 _BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as writing this many bytes of rows
-_TASK_COST_BYTES: Final = 2_000_000  # a task costs as much as writing this many bytes of rows
+TASK_COST_BYTES: Final = 2_000_000  # a task costs as much as writing this many bytes of rows
 _ZSTD_LEVEL: Final = 1
 _BYTES_A_TASK_MAX: Final = 256_000_000
 
@@ -103,7 +103,7 @@ def plan_shuffle(facts: BatchFacts, shuffle_partitions: int, cores: int) -> Shuf
             costs[partition] += nbytes + _BUCKET_COST_BYTES * of.bucket_count * nbytes / max(1, total)
     cores = max(cores, int(sum(costs) // _BYTES_A_TASK_MAX))  # Spark may add executors for more work
     groups = _connected([pair for of in facts.tables.values() for pair in of.linked_partitions], shuffle_partitions)
-    tasks = int(max(1, min(cores, sum(cost > 0 for cost in costs), -(-sum(costs) // _TASK_COST_BYTES))))
+    tasks = int(max(1, min(cores, sum(cost > 0 for cost in costs), -(-sum(costs) // TASK_COST_BYTES))))
     loads = [0.0] * tasks
     task_of_partition = [0] * shuffle_partitions
     for group in sorted(groups, key=lambda group: -sum(costs[partition] for partition in group)):

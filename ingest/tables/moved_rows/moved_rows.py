@@ -36,7 +36,7 @@ DROPPED_BY_SIZE: Final = f"more bytes than `moved_rows.bytes_max` were on their 
 
 _ARRIVED_MAX: Final = 100_000  # ids of one table
 _DROPPED_MAX: Final = 100_000  # rows of one table
-_EARLY_MAX: Final = 10_000  # ids of one table, of rows that arrived before they were deleted under the old key
+EARLY_MAX: Final = 10_000  # ids of one table, of rows that arrived before they were deleted under the old key
 _DROPPED_ROWS_TTL_MS: Final = 7 * 86_400_000  # how long dropped rows are remembered
 
 _log = get_logger(__name__)
@@ -156,7 +156,7 @@ class MovedRows:
                 self.is_changed = True
         # The other half of these may never arrive. If it does, a row is kept needlessly.
         early = [id_ for id_ in self.pairs.early if id_[0]]
-        for id_ in early[: max(0, len(early) - _EARLY_MAX)]:
+        for id_ in early[: max(0, len(early) - EARLY_MAX)]:
             del self.pairs.early[id_]
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> None:

@@ -48,7 +48,7 @@ from storage.types.arrow_buffers import to_single_array
 _FIELD_ID_KEY: Final = "PARQUET:field_id"
 
 # Rows are kept in memory until a row group is complete: Arrow writes a whole row group, column by column.
-_ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
+ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: their column chunks are still large
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
@@ -122,7 +122,7 @@ class ParquetWriter:
         return min(limits, default=None)
 
     def _is_row_group(self) -> bool:
-        held_bytes_max = _ROW_GROUP_HELD_BYTES // (2 if self._holds_wide_rows else 1)
+        held_bytes_max = ROW_GROUP_HELD_BYTES // (2 if self._holds_wide_rows else 1)
         if self._held_bytes >= held_bytes_max or self._held_rows >= self._options.row_group_rows:
             return True
         if self._holds_large_rows:

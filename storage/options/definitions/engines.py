@@ -165,7 +165,10 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
         TEXT,
         None,
         Refusal(
-            WRITE, is_set("/data/pictures"), "Java's readers since 2.0 look at option path", "Name the folder as path"
+            WRITE,
+            is_set("/data/pictures"),
+            "Java's readers since 2.0 look at option path",
+            "Set option path to the folder",
         ),
         release="before 2.0.0",
     ),

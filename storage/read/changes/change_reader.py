@@ -41,7 +41,7 @@ from storage.table import TableContext
 from storage.types import DataField, arrow_schema
 from storage.types.row_kinds import with_kind
 
-_BATCH_ROWS: Final = 65_536
+BATCH_ROWS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class ChangeReader:
             return
         entries = self.entries(snapshot)
         rows: Iterator[pa.RecordBatch] = self.rows(entries, skip_rows)
-        if sum(entry.file.row_count for entry in entries) - skip_rows > _BATCH_ROWS:
+        if sum(entry.file.row_count for entry in entries) - skip_rows > BATCH_ROWS:
             rows = read_ahead(rows)
         yield from change_batches(rows, begin, end)
 
@@ -206,7 +206,7 @@ class ChangeReader:
                     continue
                 path = data_file_path(directory, entry.file)
                 batches = read_data_file(
-                    self._context, entry.file, path, self._fields, partition=partition, batch_rows=_BATCH_ROWS
+                    self._context, entry.file, path, self._fields, partition=partition, batch_rows=BATCH_ROWS
                 )
                 whole = whole_updates(batches) if self._has_kinds else batches
                 for batch in without_first(whole, skip_rows):

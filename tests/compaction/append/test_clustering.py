@@ -1,4 +1,4 @@
-"""Positions along curves: ranks, interleaving, Hilbert's curve."""
+"""Positions along curves: ranks, interleaving, and the Hilbert curve."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def grid(bits: int, dimensions: int) -> list[np.ndarray[Any, np.dtype[np.uint64]
 
 
 @pytest.mark.parametrize(("bits", "dimensions"), [(1, 2), (3, 2), (5, 2), (2, 3), (3, 3), (2, 4)])
-def test_hilberts_curve_visits_every_point_and_goes_only_to_neighbours(bits: int, dimensions: int) -> None:
+def test_the_hilbert_curve_visits_every_point_and_steps_only_to_neighbours(bits: int, dimensions: int) -> None:
     axes = grid(bits, dimensions)
     positions = interleaved(hilbert_transposed(axes, bits), bits)
     assert sorted(positions.tolist()) == list(range(1 << (bits * dimensions)))
@@ -76,7 +76,7 @@ def test_ranks_rise_with_the_values_and_nulls_come_first(ordered: pa.Array) -> N
     assert all(0 < rank < 2**16 for rank, value in zip(ranks.tolist(), ordered, strict=True) if value.is_valid)
 
 
-def test_one_huge_text_costs_the_other_rows_nothing() -> None:
+def test_one_huge_string_does_not_enlarge_the_other_rows() -> None:
     """Only the beginning of a text counts; all words of this one, for every row, would be half a gigabyte."""
     texts = pa.array([f"text {i:05}" for i in range(9_999)] + ["x" * 40_000])
     tracemalloc.start()
@@ -89,13 +89,13 @@ def test_one_huge_text_costs_the_other_rows_nothing() -> None:
     assert peak_bytes < 400 * len(texts)
 
 
-def test_two_values_count_as_much_as_a_million() -> None:
+def test_a_column_of_two_values_has_the_same_weight_as_one_of_a_million() -> None:
     """Their ranks differ in the highest bit, where a curve looks first."""
     ranks = RankScale.of([pa.array([3, 4])], 16).ranks(pa.array([3, 4]))
     assert (ranks >> np.uint64(14)).tolist() == [2, 3]
 
 
-def test_many_values_fill_the_ranks_evenly_however_skewed_they_are() -> None:
+def test_many_values_fill_the_ranks_evenly_for_any_skew() -> None:
     values = np.exp(np.random.default_rng(0).normal(0, 8, 100_000))
     ranks = RankScale.of([pa.array(values)], 8).ranks(pa.array(values))
     counts = np.bincount(ranks.astype(np.int64), minlength=256)
@@ -144,7 +144,7 @@ def test_the_strategy_follows_the_number_of_columns(
     assert ClusteringStrategy.choose([f"c{i}" for i in range(columns)], given_) is chosen
 
 
-def test_a_curve_needs_a_plane() -> None:
+def test_a_curve_needs_at_least_two_columns() -> None:
     with pytest.raises(BadInput, match=r"hilbert takes 2 to 16 columns, not 1; sort by order instead"):
         ClusteringStrategy.choose(["a"], ClusteringStrategy.HILBERT)
     with pytest.raises(BadInput, match=r"no clustering strategy is called 'spiral'; there are order, zorder, hilbert"):

@@ -1,4 +1,4 @@
-"""Sorting in bounded memory: what comes out, and what stays on the disk."""
+"""Sorting in bounded memory: the result, and the files left on disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sort_key(row: Row) -> tuple[bool, int, bool, bytes]:
 
 
 @given(st.lists(ROWS, max_size=200), st.integers(1, 40), st.sampled_from([1, 500, 4_000, 1 << 20]))
-def test_rows_come_out_in_order_and_all_of_them(rows: list[Row], batch_rows: int, piece_bytes: int) -> None:
+def test_all_rows_are_returned_in_order(rows: list[Row], batch_rows: int, piece_bytes: int) -> None:
     """piece_bytes = 1: every batch is a piece of its own; they are merged in passes of two."""
     sort = ExternalSort(("a", "b"), piece_bytes, fan_in=2)
     out = pa.Table.from_batches(sort.sorted(batches(rows, batch_rows)), SCHEMA)
@@ -45,7 +45,7 @@ def many_rows() -> list[Row]:
     return [(chance.randrange(1000), "x" * chance.randrange(20), i) for i in range(5_000)]
 
 
-def test_what_was_spilled_is_gone_afterwards(tmp_path: Path) -> None:
+def test_spilled_files_are_deleted_afterwards(tmp_path: Path) -> None:
     sort = ExternalSort(("a",), 10_000, str(tmp_path), fan_in=3)
     stream = sort.sorted(batches(many_rows(), 100))
     next(stream)
@@ -55,14 +55,14 @@ def test_what_was_spilled_is_gone_afterwards(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_giving_up_half_way_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+def test_an_abandoned_sort_leaves_no_files(tmp_path: Path) -> None:
     stream = ExternalSort(("a",), 10_000, str(tmp_path)).sorted(batches(many_rows(), 100))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_input_that_fails_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+def test_a_failing_input_leaves_no_files(tmp_path: Path) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield from batches(many_rows(), 100)
         raise OSError("the file is gone")
@@ -72,7 +72,7 @@ def test_an_input_that_fails_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_fits_is_not_written_to_disk(tmp_path: Path) -> None:
+def test_rows_that_fit_into_memory_are_not_spilled(tmp_path: Path) -> None:
     sort = ExternalSort(("a",), directory=str(tmp_path / "nowhere"))
     assert sum(batch.num_rows for batch in sort.sorted(batches(many_rows(), 100))) == 5_000
 

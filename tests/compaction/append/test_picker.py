@@ -49,7 +49,7 @@ UNORDERED = [
 
 
 @pytest.mark.parametrize("case", UNORDERED, ids=lambda c: c.id)
-def test_without_buckets_any_small_files_go_together(case: Case) -> None:
+def test_without_buckets_any_small_files_are_joined(case: Case) -> None:
     settings = AppendCompactionOptions(100, 70, 4, 5, case.files_limit, case.rewrites_all)
     given = files(*case.sizes)
     assert names(pick_unordered(reversed(given), settings)) == case.picks
@@ -76,7 +76,7 @@ BUCKETED = [
 
 
 @pytest.mark.parametrize("case", BUCKETED, ids=lambda c: c.id)
-def test_in_a_bucket_only_neighbours_go_together(case: Case) -> None:
+def test_in_a_bucket_only_neighbouring_files_are_joined(case: Case) -> None:
     settings = AppendCompactionOptions(100, 70, 4, 5, 100_000, case.rewrites_all)
     given = files(*case.sizes)
     assert names(pick_consecutive(reversed(given), settings)) == case.picks
@@ -85,7 +85,7 @@ def test_in_a_bucket_only_neighbours_go_together(case: Case) -> None:
 
 @dataclass(frozen=True)
 class DeletedCase:
-    """sizes: of files of ten rows. deleted: rows of some of them; None where nobody counted."""
+    """sizes: of files of ten rows. deleted: number of deleted rows of some files; None if unknown."""
 
     id: str
     sizes: tuple[int, ...]

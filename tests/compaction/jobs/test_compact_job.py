@@ -1,4 +1,4 @@
-"""A compaction job on tables that others write to: what it does, and what it leaves alone."""
+"""A compaction job on tables that other writers use: what it compacts, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_files_become_fewer_and_rows_stay(case: Case, tmp_path: Path) -> None:
+def test_compaction_reduces_files_and_keeps_rows(case: Case, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=case.keyed, partitioned=case.partitioned, options=case.options)
     write(table, *commits(6, partitions="ab" if case.partitioned else "a"))
     rows = content(table)
@@ -106,7 +106,7 @@ def test_files_become_fewer_and_rows_stay(case: Case, tmp_path: Path) -> None:
     assert orphans(table.context) == set()
 
 
-def test_reasons_are_told_and_kept_in_the_snapshot(tmp_path: Path) -> None:
+def test_reasons_are_reported_and_stored_in_the_snapshot(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="ab"))
     (one, other) = compact_table(table.context).buckets
@@ -118,7 +118,7 @@ def test_reasons_are_told_and_kept_in_the_snapshot(tmp_path: Path) -> None:
     assert newest.properties == {COMPACTION_REASON_PROPERTY: "size amplification (2)"}
 
 
-def test_the_job_is_a_commit_user_of_its_own(tmp_path: Path) -> None:
+def test_the_job_commits_under_its_own_user(tmp_path: Path) -> None:
     table = new_table(tmp_path, options={"commit.user-prefix": "jobs"})
     with table.writer(commit_user="etl") as writer:
         for identifier in range(1, 6):
@@ -146,7 +146,7 @@ def test_an_empty_commit_is_nothing_to_compact(tmp_path: Path) -> None:
     assert len(table.snapshots()) == 1
 
 
-def test_only_the_partitions_asked_for(tmp_path: Path) -> None:
+def test_only_the_selected_partitions_are_compacted(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="abc"))
     condition = tidelake.col("p").is_in(["a", "c"])
@@ -174,7 +174,7 @@ def test_only_the_partitions_asked_for(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked_is_refused(make: Callable[[], CompactionRequest], message: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(make: Callable[[], CompactionRequest], message: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, partitioned=True)
     write(table, *commits(6))
     with pytest.raises(BadInput, match=message):
@@ -186,7 +186,7 @@ def test_what_cannot_be_asked_is_refused(make: Callable[[], CompactionRequest], 
     ("keyed", "options"),
     [pytest.param(True, {}, id="primary key"), pytest.param(False, {"bucket": "2", "bucket-key": "k"}, id="buckets")],
 )
-def test_what_has_an_order_is_not_sorted(keyed: bool, options: dict[str, str], tmp_path: Path) -> None:
+def test_a_table_with_an_order_is_not_sorted(keyed: bool, options: dict[str, str], tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=keyed, options=options)
     with pytest.raises(BadInput, match=r"rows can't be sorted, .* bucket = -1; compact this one without"):
         compact_table(table.context, CompactionRequest(order_by=("v",)))
@@ -199,7 +199,7 @@ def test_a_table_whose_callbacks_would_not_be_called_is_refused(tmp_path: Path) 
         compact_table(table.context.with_options({"commit.callbacks": "org.example.Callback"}))
 
 
-def test_a_table_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_dropped_table_is_named_in_the_error(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     tidelake.open_catalog(str(tmp_path)).drop_table("db.t")
     with pytest.raises(BadInput, match=r"db.t is no table any more: it was dropped"):
@@ -262,11 +262,11 @@ def test_all_types_and_nulls_pass_through(tmp_path: Path) -> None:
     assert repr(table.scan().to_arrow().to_pylist()) == repr(before.to_pylist())
 
 
-# ---------------------------------------------------------------- beside others
+# ---------------------------------------------------------------- with other writers
 
 
 def before_commits(io: FaultyFileIO, action: Callable[[], object], times: int = 1) -> None:
-    """Somebody else acts whenever a snapshot is about to be created."""
+    """Another process acts whenever a snapshot is about to be created."""
     left = [times]
 
     def act(call: Call) -> Fault | None:
@@ -279,7 +279,7 @@ def before_commits(io: FaultyFileIO, action: Callable[[], object], times: int = 
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "primary key"])
-def test_rows_written_meanwhile_stay(keyed: bool, tmp_path: Path) -> None:
+def test_rows_written_during_the_job_are_kept(keyed: bool, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=keyed)
     write(table, *commits(6))
     io = FaultyFileIO(local_io(tmp_path))
@@ -291,7 +291,9 @@ def test_rows_written_meanwhile_stay(keyed: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "primary key"])
-def test_what_another_compaction_took_is_thrown_away_and_the_rest_kept(keyed: bool, tmp_path: Path) -> None:
+def test_results_that_conflict_with_another_compaction_are_discarded_and_the_rest_kept(
+    keyed: bool, tmp_path: Path
+) -> None:
     table = new_table(tmp_path, keyed=keyed, partitioned=True)
     write(table, *commits(6, partitions="abc"))
     rows = content(table)
@@ -306,7 +308,7 @@ def test_what_another_compaction_took_is_thrown_away_and_the_rest_kept(keyed: bo
     assert [s.commit_kind.value for s in table.snapshots()[6:]] == ["COMPACT", "COMPACT"]
 
 
-def test_what_was_lost_is_planned_again(tmp_path: Path) -> None:
+def test_discarded_work_is_planned_again(tmp_path: Path) -> None:
     """Another job takes three of the files, then more rows come: there is something left to do for us."""
     table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
     write(table, *commits(6))
@@ -323,7 +325,7 @@ def test_what_was_lost_is_planned_again(tmp_path: Path) -> None:
     assert orphans(table.context) == set()
 
 
-def test_files_that_were_replaced_and_expired_meanwhile_are_no_corruption(tmp_path: Path) -> None:
+def test_files_replaced_and_expired_during_the_job_are_not_reported_as_corrupt(tmp_path: Path) -> None:
     """Another job was done, and its old files are deleted already, when ours begins to read."""
     table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
     write(table, *commits(3))
@@ -348,11 +350,11 @@ def orphans_at_latest(table: tidelake.Table, name: str) -> bool:
     return name not in {file.file_name for split in table.scan().splits() for file in split.files}
 
 
-def test_what_is_done_and_published_is_not_done_again_when_a_later_part_fails(
+def test_published_work_is_not_repeated_when_a_later_part_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another job replaces the second partition's files while the first is being sorted."""
-    monkeypatch.setattr("compaction.jobs.compact_job._COMMIT_BYTES_MAX", 1)  # each partition is committed by itself
+    monkeypatch.setattr("compaction.jobs.compact_job.COMMIT_BYTES_MAX", 1)  # each partition is committed by itself
     table = new_table(tmp_path, partitioned=True)
     write(table, *commits(6, partitions="ab"))
     rows = content(table)
@@ -391,7 +393,7 @@ class Expiring:
     ],
     ids=lambda case: case.id,
 )
-def test_snapshots_that_expire_while_it_looks_are_no_corruption(case: Expiring, tmp_path: Path) -> None:
+def test_snapshots_that_expire_during_planning_are_not_reported_as_corrupt(case: Expiring, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
     acted = [0]
@@ -410,7 +412,7 @@ def test_snapshots_that_expire_while_it_looks_are_no_corruption(case: Expiring, 
     assert sum(file_counts(table.context).values()) == 1
 
 
-def test_a_manifest_that_is_lost_is_told_though_snapshots_follow(tmp_path: Path) -> None:
+def test_a_lost_manifest_is_reported_although_newer_snapshots_exist(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
     manifests = Path(table.location, "manifest")
@@ -437,7 +439,7 @@ def test_each_manifest_is_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "primary key"])
-def test_a_job_ends_beside_a_writer_that_never_pauses(keyed: bool, tmp_path: Path) -> None:
+def test_a_job_ends_while_a_writer_commits_without_pause(keyed: bool, tmp_path: Path) -> None:
     """While it writes a file, more comes than it takes: to the same bucket, and to a new partition."""
     options = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
     table = new_table(tmp_path, keyed=keyed, partitioned=True, options=options)
@@ -461,7 +463,7 @@ def test_a_job_ends_beside_a_writer_that_never_pauses(keyed: bool, tmp_path: Pat
     assert {row[2] for row in content(table)} == {"a", "b", *(f"n{n + 1}" for n in range(written[0]))}
 
 
-def test_others_that_are_only_quicker_cost_no_work(tmp_path: Path) -> None:
+def test_faster_commits_of_other_writers_cause_no_repeated_work(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, options={"commit.max-retries": "1"})
     write(table, *commits(6))
     io = FaultyFileIO(local_io(tmp_path))
@@ -494,7 +496,7 @@ def test_an_expiry_that_fails_does_not_fail_the_compaction(tmp_path: Path) -> No
     assert len(table.snapshots()) == 7
 
 
-def test_a_lost_file_holds_up_no_other_bucket(tmp_path: Path) -> None:
+def test_a_lost_file_blocks_no_other_bucket(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="abc"))
     lost = next(Path(table.location, "p=b", "bucket-0").iterdir())
@@ -516,7 +518,7 @@ def test_a_file_that_is_missing_stops_the_job(tmp_path: Path) -> None:
     assert orphans(table.context) == set()
 
 
-def test_levels_that_overlap_stop_the_job(tmp_path: Path) -> None:
+def test_overlapping_levels_stop_the_job(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(2))
     broken = replace(live_files(table.context)[BucketKey(EMPTY_ROW, 0)][0], level=5)
@@ -527,7 +529,7 @@ def test_levels_that_overlap_stop_the_job(tmp_path: Path) -> None:
         compact_table(table.context)
 
 
-def test_levels_that_overlap_hold_up_no_other_bucket(tmp_path: Path) -> None:
+def test_overlapping_levels_block_no_other_bucket(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="abc"))
     key, (file, *_) = next(item for item in sorted(live_files(table.context).items(), key=lambda item: str(item[0])))
@@ -543,7 +545,7 @@ def test_levels_that_overlap_hold_up_no_other_bucket(tmp_path: Path) -> None:
     assert not damaged
 
 
-def test_losing_again_and_again_ends_with_the_reason(tmp_path: Path) -> None:
+def test_repeated_conflicts_end_the_job_with_the_reason(tmp_path: Path) -> None:
     table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
     write(table, *commits(2))
     io = FaultyFileIO(local_io(tmp_path))
@@ -559,7 +561,7 @@ def test_losing_again_and_again_ends_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_writers_and_two_jobs_at_once_lose_no_row(tmp_path: Path) -> None:
-    """Threads against each other: whoever loses plans again, and in the end every row is there once."""
+    """Concurrent threads: a loser of a race plans again, and in the end every row exists once."""
     table = new_table(tmp_path, keyed=True, options={"bucket": "2", "num-sorted-run.compaction-trigger": "2"})
     has_ended = threading.Event()
     failures: list[BaseException] = []
@@ -595,7 +597,7 @@ def test_writers_and_two_jobs_at_once_lose_no_row(tmp_path: Path) -> None:
 # ------------------------------------------------------------ cancellation
 
 
-def test_a_job_that_is_asked_to_stop_commits_what_it_has_begun(tmp_path: Path) -> None:
+def test_a_cancelled_job_commits_the_work_in_progress(tmp_path: Path) -> None:
     table = new_table(tmp_path, partitioned=True)
     write(table, *commits(6, partitions="abc"))
     cancellation = CancellationToken()
@@ -610,7 +612,7 @@ def test_a_job_that_is_asked_to_stop_commits_what_it_has_begun(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "primary key"])
-def test_a_job_that_must_stop_at_once_leaves_the_table_as_it_was(keyed: bool, tmp_path: Path) -> None:
+def test_a_job_cancelled_immediately_leaves_the_table_unchanged(keyed: bool, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=keyed)
     write(table, *commits(6))
     cancellation = CancellationToken()
@@ -623,7 +625,7 @@ def test_a_job_that_must_stop_at_once_leaves_the_table_as_it_was(keyed: bool, tm
     assert orphans(table.context) == set()
 
 
-def test_one_bucket_that_fails_takes_the_others_files_with_it(tmp_path: Path) -> None:
+def test_a_failed_bucket_deletes_the_uncommitted_files_of_all_buckets(tmp_path: Path) -> None:
     """A full disk in one: nothing is published, nothing is left behind."""
     table = new_table(tmp_path, partitioned=True)
     write(table, *commits(6, partitions="abc"))
@@ -684,7 +686,7 @@ def files(table: tidelake.Table, condition: object) -> int:
     return sum(len(split.files) for split in table.scan(filter=condition).splits())
 
 
-def test_sorting_goes_over_the_disk_when_memory_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorting_spills_to_disk_when_memory_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compaction.jobs.compact_job.PIECE_BYTES", 20_000)
     table = new_table(tmp_path)
     write(table, *commits(8, rows=500))
@@ -694,7 +696,7 @@ def test_sorting_goes_over_the_disk_when_memory_is_small(tmp_path: Path, monkeyp
     assert [row["v"] for row in table.scan().to_arrow().to_pylist()] == sorted(row[1] for row in rows)
 
 
-def test_table_compact_names_what_it_cannot_do(tmp_path: Path) -> None:
+def test_table_compact_names_the_unsupported_feature(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(BadInput, match=r"order_by.*no list of str; give \["):
         table.compact(order_by="k")
@@ -711,7 +713,7 @@ def test_an_expression_of_pyarrow_chooses_partitions_too(tmp_path: Path) -> None
     assert file_counts(table.context) == {("p=a", 0, 0): 6, ("p=b", 0, 0): 1}
 
 
-async def test_a_cancelled_compaction_has_ended_when_the_cancellation_arrives(tmp_path: Path) -> None:
+async def test_cancelling_waits_until_the_compaction_has_ended(tmp_path: Path) -> None:
     await asyncio.to_thread(new_table, tmp_path)
     catalog = await tidelake.aio.open_catalog(str(tmp_path))
     table = await catalog.table("db.t")
@@ -728,8 +730,8 @@ async def test_a_cancelled_compaction_has_ended_when_the_cancellation_arrives(tm
     assert not [t for t in threading.enumerate() if t.name.startswith("compaction")]
 
 
-def test_a_job_beside_busy_writers_waits_little_between_its_attempts(tmp_path: Path) -> None:
-    """Writers go on meanwhile: waits that double came to 13 s beside 20 commits a second."""
+def test_a_job_next_to_busy_writers_waits_only_briefly_between_attempts(tmp_path: Path) -> None:
+    """Writers continue: doubling waits added up to 13 s next to 20 commits a second."""
     table = new_table(tmp_path, keyed=True)
     waits: list[float] = []
     write(table, *commits(3))

@@ -1,5 +1,5 @@
-"""A compaction leaves the rows of a table as they are, also where writers that know nothing of each other write, delete
-and compact in one bucket, and `sequence.field` lets a row that is committed later be the older one.
+"""A compaction does not change the rows of a table. This includes independent writers that write, delete and compact in
+one bucket, where `sequence.field` makes a row that is committed later the older one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from storage.format import CommitKind, FileKind, RowKind
 from storage.manifests.snapshot_files import delta_entries
 from storage.verify import verify
 from tests.compaction.lakes import orphans
+from tests.support.commit_races import before_publishing
 from tests.support.faulty_file_io import Call, FaultyFileIO
 from tests.support.levels import examples
 
@@ -86,18 +87,17 @@ OUT_OF_ORDER: Final = {
 
 
 @pytest.mark.parametrize("options", OUT_OF_ORDER.values(), ids=OUT_OF_ORDER.keys())
-def test_a_row_older_than_its_delete_stays_deleted_when_a_writer_compacts_that_does_not_know_it(
-    tmp_path: Path, options: Mapping[str, str]
+def test_a_late_row_stays_deleted_after_a_compaction_by_a_writer_unaware_of_it(
+    tmp_path: Path, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(tmp_path, {**options, **EACH_COMMIT})
     sign = -1 if "sequence.field.sort-order" in options else 1
-    beside = tidelake.open_catalog(str(tmp_path)).table("db.t", {"write-only": "true"})
-    with table.writer(commit_user="one") as one, beside.writer(commit_user="other") as other:
+    write_only_table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"write-only": "true"})
+    with table.writer(commit_user="one") as one, write_only_table.writer(commit_user="other") as other:
         put(one, (2, 1, ADD))
         put(other, (3, 1, ADD))
         write(one, (1, sign * 10, DELETE))
-        one._unpublished += one._writer.prepare_commit()  # what it compacted leaves the delete out
-        put(other, (1, sign * 5, ADD))
+        before_publishing(monkeypatch, lambda: put(other, (1, sign * 5, ADD)))  # the compaction has dropped the delete
         one.commit()
         check_compactions_change_no_row(table)
         put(one, (4, 1, ADD))
@@ -107,7 +107,7 @@ def test_a_row_older_than_its_delete_stays_deleted_when_a_writer_compacts_that_d
     assert orphans(table.context) == set()
 
 
-def test_deletes_of_a_single_writer_are_forgotten_and_leave_no_file(tmp_path: Path) -> None:
+def test_deletes_of_a_single_writer_are_dropped_and_leave_no_file(tmp_path: Path) -> None:
     table = make_table(tmp_path, {**ORDERED, **EACH_COMMIT})
     with table.writer() as writer:
         put(writer, (1, 1, ADD), (2, 1, ADD))
@@ -124,12 +124,12 @@ def test_sequence_numbers_alone_need_no_delete_kept(tmp_path: Path) -> None:
     with table.writer() as writer:
         put(writer, (1, 1, ADD), (2, 1, ADD))
         put(writer, (1, 2, DELETE))
-        compact_beside(table, lambda: put(writer, (1, 3, ADD)))
+        compact_during(table, lambda: put(writer, (1, 3, ADD)))
     assert deletes_added(table) == 0
     assert rows_at(table) == {1: 3, 2: 1}
 
 
-def compact_beside(table: tidelake.Table, happens: Callable[[], object]) -> None:
+def compact_during(table: tidelake.Table, happens: Callable[[], object]) -> None:
     """A job's work is done, and not published, when that happens."""
     todo = [happens]
 
@@ -141,17 +141,17 @@ def compact_beside(table: tidelake.Table, happens: Callable[[], object]) -> None
     compact_table(context, CompactionRequest(full=True), threads=1)
 
 
-def test_a_job_beside_write_only_writers_keeps_the_deletes_that_are_needed_and_its_work(tmp_path: Path) -> None:
+def test_a_job_next_to_write_only_writers_keeps_needed_deletes_and_its_work(tmp_path: Path) -> None:
     table = make_table(tmp_path, {**ORDERED, "write-only": "true"})
     with table.writer() as writer:
         put(writer, (1, 9, DELETE), (2, 1, ADD))
         put(writer, (3, 9, DELETE), (4, 1, ADD))
-        compact_beside(table, lambda: put(writer, (1, 5, ADD)))
+        compact_during(table, lambda: put(writer, (1, 5, ADD)))
         assert rows_at(table) == {2: 1, 4: 1}
         assert [snapshot.commit_kind for snapshot in table.snapshots()][-1] is CommitKind.COMPACT
         assert deletes_added(table) == 2
         check_compactions_change_no_row(table)
-        table.compact(full=True)  # nobody interferes now
+        table.compact(full=True)  # no other writer commits now
     assert rows_at(table) == {2: 1, 4: 1}
     (live,) = table.scan().splits()[0].files
     assert (live.level, live.delete_row_count) == (5, 0)
@@ -198,7 +198,7 @@ def check_history(options: Mapping[str, str], history: Sequence[Step], times: Se
             if who < WRITERS:
                 put_numbered(who, rows)
             else:
-                compact_beside(table, partial(put_numbered, 0, rows))
+                compact_during(table, partial(put_numbered, 0, rows))
         check_compactions_change_no_row(table)
         found = rows_at(table)
         for row_id, versions in done.items():
@@ -220,7 +220,7 @@ def histories(count: int) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 @histories(examples(15))
-def test_no_compaction_brings_a_row_back(
+def test_no_compaction_restores_a_deleted_row(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
 ) -> None:
     check_history(options, history, times)
@@ -229,7 +229,7 @@ def test_no_compaction_brings_a_row_back(
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @histories(1_000)
-def test_no_compaction_brings_a_row_back_in_a_thousand_histories(
+def test_no_compaction_restores_a_deleted_row_in_a_thousand_histories(
     options: Mapping[str, str], history: Sequence[Step], times: Sequence[int]
 ) -> None:
     check_history(options, history, times)

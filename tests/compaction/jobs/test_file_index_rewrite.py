@@ -1,4 +1,4 @@
-"""Files that are there get the indexes that the options name now, and old indexes go when nobody needs them."""
+"""Existing files get the indexes of the current options, and unused indexes are deleted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def bitmap_of(column: str) -> dict[str, str | None]:
     return {"bitmap.columns": column}
 
 
-def test_files_get_indexes_and_lose_them_again(catalog: Catalog) -> None:
+def test_file_indexes_are_added_and_removed(catalog: Catalog) -> None:
     commit(new_table(catalog), 0)
     table = alter(catalog, **bitmap_of("v"))
     before = files(table)
@@ -110,7 +110,7 @@ def test_files_get_indexes_and_lose_them_again(catalog: Catalog) -> None:
     assert verify(table.context) == []
 
 
-def test_an_old_index_goes_with_the_last_snapshot_tag_or_branch_that_names_it(catalog: Catalog) -> None:
+def test_an_old_index_is_deleted_with_the_last_snapshot_tag_or_branch_that_references_it(catalog: Catalog) -> None:
     commit(new_table(catalog, {"file-index.bitmap.columns": "v"}), 0)
     (name,) = (file.file_name for file in files(catalog.table("db.t")))
     table = alter(catalog, **{"range-bitmap.columns": "v"})
@@ -125,7 +125,7 @@ def test_an_old_index_goes_with_the_last_snapshot_tag_or_branch_that_names_it(ca
     assert verify(table.context) == []
 
 
-def test_an_old_index_stays_while_a_tag_names_it(tmp_path: Path) -> None:
+def test_an_old_index_is_kept_while_a_tag_references_it(tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     commit(new_table(catalog, {"file-index.bitmap.columns": "v"}), 0)
@@ -141,7 +141,7 @@ def test_an_old_index_stays_while_a_tag_names_it(tmp_path: Path) -> None:
     assert verify(table.context) == []
 
 
-def test_only_the_partitions_that_are_asked_for_are_read(catalog: Catalog) -> None:
+def test_only_the_selected_partitions_are_read(catalog: Catalog) -> None:
     plain = new_table(catalog, key=False)
     commit(plain, 0, 1)
     commit(plain, 10, 2)
@@ -154,7 +154,7 @@ def test_only_the_partitions_that_are_asked_for_are_read(catalog: Catalog) -> No
         table.rewrite_file_index(where=col("v") == "v3")
 
 
-def test_a_column_that_was_renamed_or_has_another_type_since(catalog: Catalog) -> None:
+def test_columns_renamed_or_changed_in_type_are_indexed(catalog: Catalog) -> None:
     commit(new_table(catalog), 0)
     catalog.alter_table("db.t", [tidelake.RenameColumn("v", "w"), tidelake.AddColumn("n", "INT")])
     table = alter(catalog, **bitmap_of("w,n"))
@@ -164,7 +164,7 @@ def test_a_column_that_was_renamed_or_has_another_type_since(catalog: Catalog) -
     assert [file.left_out for file in table.scan(filter=col("w") == "nowhere").explain()] == ["index"]
 
 
-def test_others_that_were_first_are_no_error_and_a_commit_that_fails_leaves_nothing(
+def test_a_lost_race_is_no_error_and_a_failed_commit_leaves_no_files(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(new_table(catalog), 0)
@@ -187,7 +187,7 @@ def test_others_that_were_first_are_no_error_and_a_commit_that_fails_leaves_noth
     assert verify(table.context) == []
 
 
-def test_the_command_says_what_changed(tmp_path: Path, call: Call) -> None:
+def test_the_command_reports_the_changes(tmp_path: Path, call: Call) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     commit(new_table(catalog), 0)

@@ -1,4 +1,4 @@
-"""What a job that is to end sees of a bucket that others write to, or compact."""
+"""What a one-off job sees of a bucket that others write to or compact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def narrowed(table: tidelake.Table) -> tuple[JobScope, list[ManifestEntry]]:
     return scope, first
 
 
-def test_rows_that_come_later_are_as_if_not_there(tmp_path: Path) -> None:
+def test_rows_committed_after_the_start_are_ignored(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(3))
     scope, first = narrowed(table)
@@ -41,7 +41,7 @@ def test_rows_that_come_later_are_as_if_not_there(tmp_path: Path) -> None:
     assert scope.filter(live(table)) == live(table), "what was lost is planned again, with all there is"
 
 
-def test_what_the_job_made_is_seen(tmp_path: Path) -> None:
+def test_files_of_the_job_itself_are_seen(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(3))
     scope, _ = narrowed(table)
@@ -52,7 +52,7 @@ def test_what_the_job_made_is_seen(tmp_path: Path) -> None:
     assert scope.filter(live(table)) == made
 
 
-def test_a_bucket_that_somebody_else_compacts_is_left_to_them(tmp_path: Path) -> None:
+def test_a_bucket_compacted_by_another_process_is_left_alone(tmp_path: Path) -> None:
     """Else older files could go below those of the other: what they deleted would come back."""
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(3))

@@ -1,4 +1,4 @@
-"""Compaction as a service beside writers that leave it to others."""
+"""Compaction as a service for write-only writers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MINOR = CompactionRequest()
 
 
 class Watching:
-    """A watch in a thread, and what it tells."""
+    """A watch in a thread, and its reports."""
 
     def __init__(self) -> None:
         self.cancellation = CancellationToken()
@@ -86,7 +86,7 @@ def watching(
         assert not thread.is_alive()
 
 
-def test_beside_a_write_only_writer_levels_stay_few(tmp_path: Path) -> None:
+def test_the_watch_keeps_levels_few_next_to_a_write_only_writer(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, options=OFTEN)
     with watching(tmp_path) as state, table.writer(commit_user="etl") as writer:
         for n in range(1, 21):
@@ -100,8 +100,8 @@ def test_beside_a_write_only_writer_levels_stay_few(tmp_path: Path) -> None:
     assert orphans(table.context) == set()
 
 
-def test_its_own_snapshots_are_no_news(tmp_path: Path) -> None:
-    """With full compactions of the same file, or with files that stay small, it would else go on for ever."""
+def test_the_watch_ignores_its_own_snapshots(tmp_path: Path) -> None:
+    """Otherwise it would never end: full compactions of the same file, or files that stay small."""
     table = new_table(tmp_path, options={**OFTEN, "compaction.min.file-num": "2"})
     write(table, *commits(2))
     has_looked_again = threading.Event()
@@ -141,7 +141,7 @@ def test_a_table_that_is_dropped_ends_its_watch(tmp_path: Path) -> None:
             state.wait_until(lambda: False)
 
 
-def test_a_database_goes_on_without_a_table_that_is_broken_or_gone(tmp_path: Path) -> None:
+def test_a_database_watch_continues_without_a_broken_or_dropped_table(tmp_path: Path) -> None:
     names = ["db.broken", "db.gone", "db.good"]
     tables = {name: new_table(tmp_path, name=name, options=OFTEN) for name in names}
     for table in tables.values():
@@ -172,7 +172,7 @@ class SimulatedTime(CancellationToken):
             self.cancel()
 
 
-def test_a_table_that_failed_once_is_compacted_though_nobody_commits(tmp_path: Path) -> None:
+def test_a_failed_table_is_retried_without_a_new_commit(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(5))
     faults = [Fault.BEFORE]
@@ -192,7 +192,7 @@ def test_a_table_that_failed_once_is_compacted_though_nobody_commits(tmp_path: P
     assert not faults
 
 
-def test_a_table_that_stays_broken_is_tried_ever_more_seldom() -> None:
+def test_a_broken_table_is_retried_with_growing_delays() -> None:
     time, tried_ms = SimulatedTime(for_ms=24 * 3_600_000), list[int]()
 
     def open_table(_: str) -> TableContext:
@@ -206,7 +206,7 @@ def test_a_table_that_stays_broken_is_tried_ever_more_seldom() -> None:
     assert len(waits_ms) > 200, "it is never given up"
 
 
-def test_a_busy_table_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+def test_a_busy_table_does_not_delay_the_others(tmp_path: Path) -> None:
     """While a file of it is written, more comes than the compaction takes."""
     tables = {
         name: new_table(tmp_path, name=name, keyed=True, options={"num-sorted-run.compaction-trigger": "2"})
@@ -222,14 +222,14 @@ def test_a_busy_table_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
     io = FaultyFileIO(local_io(tmp_path), act)
     cancellation, reported = CancellationToken(), list[str]()
 
-    def tell(report: CompactionReport) -> None:
+    def keep(report: CompactionReport) -> None:
         assert len(report.snapshot_ids) == 1
         reported.append(report.table)
         if len(reported) == 4:
             cancellation.cancel()
 
     contexts = {"db.busy": with_io(tables["db.busy"], io), "db.quiet": tables["db.quiet"].context}
-    watch(lambda: list(contexts), contexts.__getitem__, MINOR, cancellation, tell)
+    watch(lambda: list(contexts), contexts.__getitem__, MINOR, cancellation, keep)
     assert reported == ["db.busy", "db.quiet", "db.busy", "db.busy"]
 
 
@@ -250,7 +250,7 @@ def test_old_snapshots_of_write_only_tables_expire_while_they_are_watched(tmp_pa
 
 
 @pytest.mark.parametrize("write_only", [pytest.param(True, id="write-only"), pytest.param(False, id="compacting")])
-def test_every_so_many_commits_all_is_compacted_for_write_only_writers(write_only: bool, tmp_path: Path) -> None:
+def test_a_full_compaction_runs_every_n_commits_for_write_only_writers(write_only: bool, tmp_path: Path) -> None:
     """Writers that compact count for themselves."""
     options = {"full-compaction.delta-commits": "4", "num-sorted-run.compaction-trigger": "100"}
     table = new_table(tmp_path, keyed=True, options=options)
@@ -274,7 +274,7 @@ def test_every_so_many_commits_all_is_compacted_for_write_only_writers(write_onl
     )
 
 
-def test_a_watch_that_starts_again_counts_the_commits_from_the_snapshots(tmp_path: Path) -> None:
+def test_a_restarted_watch_counts_commits_from_the_snapshots(tmp_path: Path) -> None:
     options = {"full-compaction.delta-commits": "4", "num-sorted-run.compaction-trigger": "100"}
     table = new_table(tmp_path, keyed=True, options=options)
     reports: list[CompactionReport] = []
@@ -285,7 +285,7 @@ def test_a_watch_that_starts_again_counts_the_commits_from_the_snapshots(tmp_pat
     assert [report.snapshot_ids for report in reports] == [(5,), (10,)]
 
 
-def test_a_lost_file_holds_up_no_other_partition_and_is_told_ever_more_seldom(
+def test_a_lost_file_blocks_no_other_partition_and_is_logged_with_growing_delays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
@@ -304,7 +304,7 @@ def test_a_lost_file_holds_up_no_other_partition_and_is_told_ever_more_seldom(
 
 
 @pytest.mark.parametrize("error", [OSError("connection reset"), BadInput("no database db")], ids=str)
-def test_names_that_cannot_be_listed_for_a_while_end_no_watch_of_a_database(error: Exception, tmp_path: Path) -> None:
+def test_a_temporary_listing_failure_does_not_end_a_database_watch(error: Exception, tmp_path: Path) -> None:
     table = new_table(tmp_path, options={"compaction.min.file-num": "2"})
     time, asked_ms = SimulatedTime(for_ms=100_000), list[int]()
     reports: list[CompactionReport] = []
@@ -332,7 +332,7 @@ def failing(error: Exception) -> Callable[[], list[str]]:
     return names
 
 
-def test_a_table_that_cannot_be_compacted_here_is_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsupported_table_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(1))
     refused = table.context.with_options({"commit.callbacks": "org.example.Callback"})
@@ -351,7 +351,7 @@ def test_a_table_that_cannot_be_compacted_here_is_noted_once(tmp_path: Path, cap
         watch(lambda: ["db.t"], lambda _: refused, MINOR, CancellationToken())
 
 
-def test_watching_does_what_is_due_and_nothing_else() -> None:
+def test_the_watch_runs_only_due_compactions() -> None:
     def fail(name: str) -> TableContext:
         raise AssertionError(name)
 
@@ -368,7 +368,7 @@ def python_m_compaction(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_the_program_compacts_once_and_tells_it_as_json(tmp_path: Path) -> None:
+def test_the_program_compacts_once_and_prints_json(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
     out, err = python_m_compaction(tmp_path, "db.t", "--full").communicate(timeout=PATIENCE_S)
@@ -406,7 +406,7 @@ def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp
         pytest.param(["--strategy", "zorder"], "name the columns with --order-by", id="no columns"),
     ],
 )
-def test_arguments_that_make_no_sense_together_are_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_contradictory_arguments_are_usage_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
     program = python_m_compaction(tmp_path, "db.t", *arguments)
     out, err = program.communicate(timeout=PATIENCE_S)
     assert (program.returncode, out) == (2, "")
@@ -416,7 +416,7 @@ def test_arguments_that_make_no_sense_together_are_usage(arguments: list[str], m
 @pytest.mark.parametrize(
     ("has_work", "code"), [pytest.param(True, 130, id="work is left"), pytest.param(False, 0, id="nothing is left")]
 )
-def test_the_exit_code_tells_a_scheduler_that_work_is_left(
+def test_the_exit_code_signals_remaining_work_to_a_scheduler(
     has_work: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(new_table(tmp_path, keyed=True), *(commits(6) if has_work else ()))
@@ -428,7 +428,7 @@ def test_the_exit_code_tells_a_scheduler_that_work_is_left(
     assert (reported["stopped"], reported["snapshots"]) == (has_work, [])
 
 
-def test_columns_may_be_given_with_blanks(tmp_path: Path) -> None:
+def test_column_lists_may_contain_blanks(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(6))
     assert main([str(tmp_path), "db.t", "--order-by", "k, v"]) == 0

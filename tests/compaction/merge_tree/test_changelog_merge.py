@@ -1,4 +1,4 @@
-"""What a compaction tells of each key that it merges."""
+"""The changes that a compaction emits for each merged key."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def merge_one_key(merge: CompactionMerge, rows: pa.RecordBatch) -> Merged:
 
 
 @pytest.mark.parametrize("case", vectors("full_changelog_wrapper"), ids=case_id)
-def test_what_full_compaction_tells_of_a_key(case: Case) -> None:
+def test_full_compaction_emits_the_changes_of_a_key(case: Case) -> None:
     check_members(
         case,
         {"engine", "options", "max_level", "row_deduplicate", "records", "expect_changelog", "expect_result"},
@@ -79,7 +79,7 @@ def test_what_full_compaction_tells_of_a_key(case: Case) -> None:
 
 
 class Above:
-    """The level above, with one row or none. asked: how often somebody looked a key up."""
+    """The level above, with one row or none. asked: number of lookups."""
 
     def __init__(self, row: pa.RecordBatch) -> None:
         self.row = row
@@ -97,7 +97,7 @@ def engine_of(columns: dict[str, DataType], options: dict[str, str]) -> MergeFun
 
 
 @pytest.mark.parametrize("case", vectors("lookup_changelog_wrapper"), ids=case_id)
-def test_what_a_lookup_tells_of_a_key(case: Case) -> None:
+def test_a_lookup_emits_the_changes_of_a_key(case: Case) -> None:
     check_members(
         case,
         {
@@ -119,7 +119,7 @@ def test_what_a_lookup_tells_of_a_key(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", vectors("first_row_wrapper"), ids=case_id)
-def test_what_a_first_row_tells_of_a_key(case: Case) -> None:
+def test_first_row_emits_the_changes_of_a_key(case: Case) -> None:
     check_members(case, {"records", "lookup_contains_key", "expect_changelog", "expect_result_value"})
     columns = columns_of(case)
     old = [{"kind": "+I", "seq": 0, "level": 5, "v": [0]}]
@@ -132,7 +132,7 @@ def test_what_a_first_row_tells_of_a_key(case: Case) -> None:
     assert [record["v"] for record in reported(merged.rows)] == ([] if expected is None else [expected])
 
 
-def test_keys_are_looked_up_at_once_and_only_where_no_row_above_level_0_takes_part() -> None:
+def test_keys_are_looked_up_in_one_batch_and_only_without_rows_above_level_0() -> None:
     columns = {KEY: BIGINT, "v": BIGINT}
     records = [Record("+I", number, {KEY: number // 2, "v": number}) for number in range(8)]
     rows = batch_of_records(columns, records, [3, 0, 0, 0, 2, 1, 0, 0])

@@ -1,4 +1,4 @@
-"""The state of one bucket's tree."""
+"""The levels of one bucket's merge tree."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def test_levels(case: Case) -> None:
     assert {name: reported[name] for name in case["expect"]} == case["expect"]
 
 
-def test_a_file_above_the_levels_the_options_ask_for_adds_levels() -> None:
+def test_a_file_above_the_configured_levels_adds_levels() -> None:
     assert bucket([paper_file("a", 5)], 3).num_levels == 6
 
 
-def test_an_upgraded_file_moves_and_the_others_stay() -> None:
+def test_an_upgraded_file_changes_its_level_and_the_others_keep_theirs() -> None:
     low, high = paper_file("a", 0), paper_file("a", 2)
     levels = bucket([low, paper_file("b", 0)], 3).updated([low], [high])
     assert [(run.level, run.files[0].file_name) for run in levels.runs] == [(0, "b"), (2, "a")]
 
 
-def test_files_that_overlap_above_level_0_are_a_bug() -> None:
+def test_overlapping_files_above_level_0_raise() -> None:
     levels = bucket([paper_file("a", 1, (1, 5))], 3)
     with pytest.raises(ValueError, match="files a and b overlap, and both are on level 1"):
         levels.updated(after=[paper_file("b", 1, (5, 9))])

@@ -1,4 +1,6 @@
-"""Rows that a compaction takes out of level 0, in tables that look rows up, are merged even where they are alone."""
+"""In tables with lookups, rows that a compaction moves out of level 0 are merged even if no other row of their key
+takes part.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def seen(
         ),
     ],
 )
-def test_a_delete_that_meets_no_row(
+def test_a_delete_without_a_matching_row_is_merged(
     options: Mapping[str, str], after_delete: list[tuple[int, int]], after_insert: list[tuple[int, int]]
 ) -> None:
     assert seen(options, (DELETE, 1, 5, 1), (INSERT, 1, 5, 1)) == [after_delete, after_insert]
@@ -61,8 +63,8 @@ def test_a_delete_that_meets_no_row(
     ("options", "left"),
     [pytest.param(GROUP | LOOKUP, None, id="looked up"), pytest.param(GROUP, 5, id="left as it is")],
 )
-def test_a_row_without_a_sequence(options: Mapping[str, str], left: int | None) -> None:
-    """The first file is only raised to the highest level, and its row is left as it is: nobody writes to it."""
+def test_a_row_without_a_sequence_value_is_merged(options: Mapping[str, str], left: int | None) -> None:
+    """The first file is only upgraded to the highest level. Its row is unchanged, because the file is not rewritten."""
     found = seen(options, (INSERT, 1, 5, None), (INSERT, 2, 5, None))
     assert found == [[(1, 5)], [(1, 5), (2, left)]]
 
@@ -81,7 +83,7 @@ def test_a_delete_is_merged_with_the_rows_of_its_key_above_it() -> None:
         pytest.param(GROUP, [(INSERT, 2, 3, None), (INSERT, 2, 4, 1)], (2, 4), id="a row without a sequence"),
     ],
 )
-def test_a_single_row_stays_where_the_engine_would_leave_null_in_a_column_that_takes_none(
+def test_a_single_row_is_kept_when_merging_would_put_null_into_a_not_null_column(
     options: Mapping[str, str], rows: list[tuple[int, int, int, int | None]], left: tuple[int, int]
 ) -> None:
     """Java's compaction fails, and all later ones."""

@@ -1,4 +1,4 @@
-"""One bucket: what is picked from its files, and what compacting them leaves."""
+"""One bucket: the picked files, and the result of compacting them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stored(context: TableContext) -> set[str]:
     return {path.name for path in Path(context.location).glob("bucket-*/*")}
 
 
-def test_files_of_a_compaction_say_what_they_are(tree_of: MakeBucket) -> None:
+def test_compacted_files_have_correct_metadata(tree_of: MakeBucket) -> None:
     context, key, files = tree_of(put(1, 2), drop(2), put(3))
     tree = MergeTree(context, key, files)
     unit = tree.pick(full=True)
@@ -79,7 +79,7 @@ def test_files_of_a_compaction_say_what_they_are(tree_of: MakeBucket) -> None:
     assert tree.pick(full=True) is None
 
 
-def test_when_no_row_is_left_no_file_is(tree_of: MakeBucket) -> None:
+def test_a_compaction_without_rows_writes_no_file(tree_of: MakeBucket) -> None:
     context, key, files = tree_of(put(1, 2), drop(1, 2))
     tree = MergeTree(context, key, files)
     unit = tree.pick(full=True)
@@ -91,7 +91,7 @@ def test_when_no_row_is_left_no_file_is(tree_of: MakeBucket) -> None:
     assert stored(context) == {file.file_name for file in files}
 
 
-def test_a_file_that_denies_its_deletes_is_rewritten_rather_than_raised(
+def test_a_file_with_a_wrong_delete_count_is_rewritten_instead_of_upgraded(
     tree_of: MakeBucket,
 ) -> None:
     """As files of pypaimon do. On the highest level readers believe what the metadata say."""
@@ -105,7 +105,7 @@ def test_a_file_that_denies_its_deletes_is_rewritten_rather_than_raised(
         assert (new.row_count, new.delete_row_count) == (after, 0)
 
 
-def test_a_stopped_compaction_leaves_nothing_behind(tree_of: MakeBucket, tmp_path: Path) -> None:
+def test_a_cancelled_compaction_leaves_no_files(tree_of: MakeBucket, tmp_path: Path) -> None:
     context, key, files = tree_of(put(1, 2), put(2, 3), put(1, 3))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -136,7 +136,7 @@ def test_a_stopped_compaction_leaves_nothing_behind(tree_of: MakeBucket, tmp_pat
     assert list(scratch.iterdir()) == []
 
 
-def test_missing_scratch_space_leaves_nothing_behind(
+def test_missing_scratch_space_leaves_no_files(
     tree_of: MakeBucket,
 ) -> None:
     context, key, files = tree_of(put(1, 2), put(2, 3))
@@ -149,7 +149,7 @@ def test_missing_scratch_space_leaves_nothing_behind(
     assert stored(context) == before
 
 
-def test_all_rows_of_a_compaction_expire_by_one_moment(tree_of: MakeBucket) -> None:
+def test_one_time_decides_which_rows_of_a_compaction_expire(tree_of: MakeBucket) -> None:
     """Else the newer of two rows, read a second after the older, would expire, and the older one come out again."""
     options = {"record-level.expire-time": "10000 s", "record-level.time-field": "k"}
     context, key, files = tree_of(put(7), put(7), **options)
@@ -162,7 +162,7 @@ def test_all_rows_of_a_compaction_expire_by_one_moment(tree_of: MakeBucket) -> N
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])  # 0, 14 and -11 hours
-def test_a_restart_does_not_make_an_optimization_due(tree_of: MakeBucket, zone: str, local_zone: MoveTo) -> None:
+def test_a_restart_does_not_trigger_an_optimization(tree_of: MakeBucket, zone: str, local_zone: MoveTo) -> None:
     """The time of the last full compaction is that of the newest file on the highest level."""
     local_zone(zone)
     context, key, (file, young) = tree_of(put(1), put(1), **{"compaction.optimization-interval": "1 h"})

@@ -1,4 +1,4 @@
-"""When a row is too old."""
+"""When a row expires."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_timestamps(unit: str, value: int | None, seconds: int | None) -> None:
     assert seconds_of(pa.array([value], pa.timestamp(unit, "UTC"))).to_pylist() == [seconds]
 
 
-def test_an_empty_batch_has_nothing_to_expire() -> None:
+def test_an_empty_batch_stays_empty() -> None:
     assert unexpired_rows(pa.array([], pa.int32()), 10, 100).tolist() == []

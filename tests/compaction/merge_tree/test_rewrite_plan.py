@@ -1,4 +1,4 @@
-"""What is rewritten, what is only raised, and when deletes are dropped."""
+"""Which files are rewritten, which are only upgraded, and when deletes are dropped."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_pick_full_compaction(case: Case) -> None:
     assert got == case["expect"]
 
 
-def test_a_unit_that_rewrites_each_file_merges_none() -> None:
+def test_a_unit_that_rewrites_files_one_by_one_merges_none() -> None:
     files = (paper_file("a", 5, (0, 1)), paper_file("b", 5, (2, 3)))
     unit = CompactUnit(5, files, PickReason.FULL, rewrites_each_file=True)
     steps = plan_rewrite(unit, KEY_TYPES, 5, min_file_size_bytes=100, must_rewrite=lambda _: False)

@@ -120,7 +120,7 @@ def test_off_peak_hours(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", vectors("unit_filter"), ids=case_id)
-def test_units_that_change_nothing_are_not_worth_a_task(case: Case) -> None:
+def test_units_that_change_nothing_start_no_task(case: Case) -> None:
     check_members(case, {"unit_file_levels", "output_level", "expect_submitted"})
     files = tuple(paper_file(str(n), level, (n, n)) for n, level in enumerate(case["unit_file_levels"]))
     unit = CompactUnit(case["output_level"], files, PickReason.SIZE_RATIO)
@@ -160,7 +160,7 @@ def drawn(picture: str) -> list[LevelSortedRun]:
 
 
 @pytest.mark.parametrize(("before", "done"), PICTURES.values(), ids=PICTURES.keys())
-def test_pictures(before: str, done: str | None) -> None:
+def test_picked_units_match_the_drawn_levels(before: str, done: str | None) -> None:
     unit = UniversalCompaction(UniversalCompactionOptions()).pick(drawn(before), 5, now_ms=0, local_hour=0)
     reported = unit and f"{unit.reason} {' '.join(map(str, sizes(unit)))} -> L{unit.output_level}"
     assert reported == done
@@ -180,7 +180,7 @@ def test_the_picker_of_a_table_follows_its_options() -> None:
     assert UniversalCompactionOptions.of(TableOptions({})) == UniversalCompactionOptions()
 
 
-def test_levels_are_what_is_picked_from() -> None:
+def test_the_picker_chooses_from_the_levels() -> None:
     levels = bucket([paper_file(str(n), sequence=(n, n)) for n in range(5)], 6)
     unit = UniversalCompaction(UniversalCompactionOptions()).pick(levels.runs, levels.max_level, now_ms=0, local_hour=0)
     assert unit is not None
@@ -188,7 +188,7 @@ def test_levels_are_what_is_picked_from() -> None:
 
 
 @pytest.mark.parametrize("trigger", ["0", "-1"])
-def test_a_trigger_that_no_bucket_comes_down_to_is_refused(trigger: str) -> None:
+def test_an_unreachable_compaction_trigger_is_refused(trigger: str) -> None:
     """New tables can't have one, tables that exist may."""
     with pytest.raises(BadInput, match=f"compaction-trigger = {trigger}: .* set it to 1 or more"):
         UniversalCompactionOptions.of(TableOptions({"num-sorted-run.compaction-trigger": trigger}))

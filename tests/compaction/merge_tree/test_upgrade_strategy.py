@@ -1,4 +1,4 @@
-"""What raising a file means for a changelog."""
+"""How an upgraded file affects a changelog."""
 
 from __future__ import annotations
 

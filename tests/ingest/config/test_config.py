@@ -1,4 +1,4 @@
-"""Configurations: three layers, checked as a whole, with messages that say where, why and what to do."""
+"""Configurations: three layers, checked together, with messages that name place, reason and remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse(text: str = GOOD, *flags: str, **environment: str) -> Config:
     return parse_config(text, "shop.yaml", flags, environment, "shop")
 
 
-def test_the_least_that_makes_a_pipeline() -> None:
+def test_a_minimal_configuration_is_valid() -> None:
     config = parse("warehouse: /lake\nsource: {type: change-log-folder, path: /in}\ntables: [{name: shop.orders}]")
     assert config.pipeline == "shop"
     assert config.format == "debezium-json"
@@ -59,14 +59,14 @@ def test_a_kafka_source_with_its_options() -> None:
         ("{offsets: {a: {0: 5, 1: 7}}}", StartSettings(offsets={"a": {0: 5, 1: 7}})),
     ],
 )
-def test_where_reading_starts(start: str, expected: object) -> None:
+def test_the_start_setting_is_parsed(start: str, expected: object) -> None:
     source = parse(GOOD, f"source.start={start}").source
     assert isinstance(source, KafkaSettings)
     assert source.start == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("none", "none"), ("all", "all"), ("0", 0), ("25", 25)])
-def test_tolerance(text: str, expected: object) -> None:
+def test_the_tolerance_setting_is_parsed(text: str, expected: object) -> None:
     assert parse(GOOD, f"errors.tolerance={text}").errors.tolerance == expected
 
 
@@ -100,16 +100,16 @@ def test_lists_and_mappings_in_variables_and_flags_are_yaml() -> None:
     assert (config.source.topic_names, config.tables[0].options) == (["c"], {"bucket": 2})
 
 
-def test_variables_of_others_are_left_alone() -> None:
+def test_other_environment_variables_are_ignored() -> None:
     assert parse(TIDELAKE_GOLDEN="/elsewhere", HOME="/root").pipeline == "shop"
 
 
-def test_a_file_gives_the_pipeline_its_name(tmp_path: Path) -> None:
+def test_the_file_name_is_the_pipeline_name(tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(GOOD)
     assert load_config(tmp_path / "orders.yaml", environment={}).pipeline == "orders"
 
 
-def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+def test_an_unreadable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: can't be read"):
         load_config(tmp_path / "nowhere.yaml", environment={})
 
@@ -159,7 +159,7 @@ def test_a_message_that_quotes_a_secret_hides_it(text: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_secret_in_a_variable_or_flag_is_hidden_and_taken_as_it_is() -> None:
+def test_a_secret_in_a_variable_or_flag_is_hidden_and_used_unchanged() -> None:
     config = parse(GOOD, TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD="[hunter3")
     assert isinstance(config.source, KafkaSettings)
     assert config.source.sasl_plain_password == Secret("[hunter3")
@@ -487,7 +487,7 @@ timestamp ns, bits(n)
 
 
 @pytest.mark.parametrize("case", MESSAGES, ids=lambda case: case.id)
-def test_messages(case: MessageCase) -> None:
+def test_configuration_errors_have_the_expected_messages(case: MessageCase) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_config(case.text, "shop.yaml", case.flags, case.environment, "shop")
     assert str(raised.value) == dedent(case.message)

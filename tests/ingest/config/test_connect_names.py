@@ -1,4 +1,4 @@
-"""What Kafka Connect calls them is understood: each of its names acts, changes nothing, or is refused with the way."""
+"""Kafka Connect's names of settings: each acts, has no effect, or is refused with a remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def errors(text: str = "", flags: Sequence[str] = (), **environment: str) -> Err
 
 @dataclass(frozen=True)
 class Case:
-    """expected: the settings that come of it, or what the refusal says."""
+    """expected: the resulting settings, or the message of the refusal."""
 
     name: str
     value: str
@@ -50,7 +50,7 @@ CASES = (
 )
 
 
-def test_each_name_has_its_cases() -> None:
+def test_every_supported_connect_name_is_tested() -> None:
     assert {case.name for case in CASES} == CONNECT_NAMES
 
 
@@ -61,7 +61,7 @@ def _nested(name: str, value: str) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 @pytest.mark.parametrize("way", ["whole", "quoted", "below errors", "nested", "a flag", "a variable"])
-def test_a_name_acts_or_is_refused_wherever_it_is_written(case: Case, way: str) -> None:
+def test_a_connect_name_acts_or_is_refused_in_every_place(case: Case, way: str) -> None:
     flags: list[str] = []
     environment: dict[str, str] = {}
     text, below = "", case.name.removeprefix("errors.")
@@ -91,10 +91,10 @@ def test_a_name_acts_or_is_refused_wherever_it_is_written(case: Case, way: str) 
     assert str(refusal.value).startswith(place.get(way, "shop.yaml:4: "))
 
 
-def test_later_layers_win_by_whichever_name() -> None:
-    reported, not_told = "errors: {log_include_messages: true}", "errors.log.include.messages: false"
+def test_later_layers_win_under_either_name() -> None:
+    reported, unreported = "errors: {log_include_messages: true}", "errors.log.include.messages: false"
     assert not errors(reported, ["errors.log.include.messages=false"]).log_include_messages
-    assert errors(not_told, ["errors.log_include_messages=true"]).log_include_messages
+    assert errors(unreported, ["errors.log_include_messages=true"]).log_include_messages
     variable = {"TIDELAKE_ERRORS__LOG__INCLUDE__MESSAGES": "false"}
     assert not errors(reported, **variable).log_include_messages
     assert errors(reported, ["errors.log_include_messages=true"], **variable).log_include_messages
@@ -113,7 +113,7 @@ def test_both_names_in_one_place_are_refused(text: str, flags: list[str]) -> Non
         errors(text, flags)
 
 
-def test_beside_settings_of_ours_they_are_taken_out_one_by_one() -> None:
+def test_connect_names_are_extracted_next_to_our_own_settings() -> None:
     found = errors("errors: {tolerance: 3, log: {enable: true, include.messages: true}, waiting_ms_max: 5}")
     assert found == ErrorSettings(tolerance=3, log_include_messages=True, waiting_ms_max=5)
 
@@ -128,6 +128,6 @@ def test_beside_settings_of_ours_they_are_taken_out_one_by_one() -> None:
         ("errors.deadletterqueue: 3", "no setting `errors.deadletterqueue`"),
     ],
 )
-def test_what_only_looks_like_one_is_refused_as_it_was(text: str, message: str) -> None:
+def test_an_unknown_name_is_refused_as_written(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         errors(text)

@@ -1,4 +1,4 @@
-"""Paimon's arguments for many tables say what a configuration would."""
+"""Paimon's arguments for many tables map to a configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parsed(**arguments: Any) -> Config:
     return parse_config(json.dumps(sync_database_configuration(given)), "sync-database")
 
 
-def test_everything_has_its_place() -> None:
+def test_every_argument_maps_to_a_setting() -> None:
     config = parsed(
         table_prefix="ods_",
         table_suffix="_v1",
@@ -58,12 +58,12 @@ def test_everything_has_its_place() -> None:
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_the_key_of_the_records_is_taken_unless_that_is_switched_off(is_taken: bool) -> None:
+def test_the_record_key_is_used_unless_disabled(is_taken: bool) -> None:
     (table,) = parsed(sync_primary_keys_from_source_schema=is_taken).tables
     assert table.key_from_records is is_taken
 
 
-def test_a_template_names_the_tables_instead() -> None:
+def test_a_name_template_replaces_prefix_and_suffix() -> None:
     assert parsed(name="{schema}_{table}").tables[0].name == "shop.{schema}_{table}"
     with pytest.raises(BadInput, match="leave --table-prefix and --table-suffix out"):
         parsed(name="{schema}_{table}", table_prefix="x")
@@ -80,7 +80,7 @@ def test_a_template_names_the_tables_instead() -> None:
         ({"name": "{topic}", "table_prefix_db": [("a", "b")]}, "prefixes and suffixes stand around {table}"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_contradictory_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     if arguments.get("name") == "all":
         arguments = {**arguments, "including_tables": "a"}
     with pytest.raises(ConfigError, match=message):

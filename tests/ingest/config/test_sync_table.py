@@ -1,4 +1,4 @@
-"""Paimon's arguments say what a configuration would, or are refused by name."""
+"""Paimon's arguments map to a configuration, or are refused by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def source(**kafka: str) -> KafkaSettings:
     return found
 
 
-def test_everything_has_its_place() -> None:
+def test_every_argument_maps_to_a_setting() -> None:
     config = parsed(
         {"topic": "t-1;t-2", "properties.isolation.level": "read_uncommitted"},
         primary_keys=["id"],
@@ -55,18 +55,18 @@ def test_everything_has_its_place() -> None:
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_the_key_of_the_records_is_taken_unless_that_is_switched_off(is_taken: bool) -> None:
+def test_the_record_key_is_used_unless_disabled(is_taken: bool) -> None:
     (table,) = parsed(sync_primary_keys_from_source_schema=is_taken).tables
     assert table.key_from_records is is_taken
     assert table.key_of_new(("id",)) == (("id",) if is_taken else ())
 
 
-def test_the_registry_belongs_to_the_format() -> None:
+def test_the_schema_registry_is_a_format_option() -> None:
     config = parsed({"value.format": "debezium-avro", "schema.registry.url": "http://x"})
     assert config.format_options == {"schema.registry.url": "http://x"}
 
 
-def test_where_reading_begins_and_ends() -> None:
+def test_start_and_end_of_reading_are_mapped() -> None:
     assert source().start == "earliest"
     assert source(scan_startup_mode="latest-offset").start == "latest"
     at = source(**{"scan.startup.mode": "timestamp", "scan.startup.timestamp__millis": "5"})
@@ -85,7 +85,7 @@ def test_where_reading_begins_and_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "said"),
+    ("kafka", "message"),
     [
         ({"value.format": ""}, "format"),
         ({"scan.startup.mode": "soon"}, "scan.startup.mode=soon: it is earliest-offset"),
@@ -98,13 +98,13 @@ def test_where_reading_begins_and_ends() -> None:
         ({"properties.acks": "all"}, "properties.acks: no such setting here"),
     ],
 )
-def test_what_has_no_counterpart_is_refused_by_name(kafka: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_arguments_without_a_counterpart_are_refused_by_name(kafka: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         parsed(kafka)
 
 
 @pytest.mark.parametrize("missing", ["properties.bootstrap.servers", "value.format"])
-def test_what_is_needed_is_named(missing: str) -> None:
+def test_missing_required_arguments_are_named(missing: str) -> None:
     conf = tuple((key, value) for key, value in KAFKA.items() if key != missing)
     with pytest.raises(BadInput, match=f"{missing} is missing"):
         sync_table_configuration(SyncTableArguments("/lake", "shop", "orders", kafka_conf=conf))

@@ -1,5 +1,5 @@
-"""Options of tables are looked at before a table is made: when the configuration is read, and once its columns are
-known. A table is made whole, or not at all.
+"""Table options are checked before a table is created: when the configuration is parsed, and once the columns are
+known. A table is created completely or not at all.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Case:
     ],
     ids=lambda case: case.id,
 )
-def test_an_option_that_no_table_can_have_is_told_when_the_configuration_is_read(case: Case) -> None:
+def test_an_invalid_table_option_is_refused_when_the_configuration_is_parsed(case: Case) -> None:
     with pytest.raises(ConfigError, match=case.message):
         parse_config(TEXT % case.option, "shop.yaml", environment={})
 
 
 @pytest.mark.parametrize("option", ["bucket: 4", "owner-team: shop", "fields.n.aggregate-function: sum", "bucket: '2'"])
-def test_other_options_pass(option: str) -> None:
+def test_valid_options_are_accepted(option: str) -> None:
     assert parse_config(TEXT % option, "shop.yaml", environment={}).tables[0].raw_options
 
 
@@ -83,7 +83,9 @@ def lake(tmp_path: Path) -> Lake:
     ],
     ids="; ".join,
 )
-def test_what_only_the_columns_show_is_refused_before_anything_is_made(lake: Lake, options: dict[str, str]) -> None:
+def test_options_that_contradict_the_columns_are_refused_before_anything_is_created(
+    lake: Lake, options: dict[str, str]
+) -> None:
     with pytest.raises(TidelakeError):
         lake.tables(options=options, primary_key=["id"]).create(record(id=1, name="a"), {ORDERS: 0})
     assert lake.catalog.list_databases() == []
@@ -92,7 +94,7 @@ def test_what_only_the_columns_show_is_refused_before_anything_is_made(lake: Lak
     assert lake.catalog.load("shop.orders").schema.options == {}
 
 
-def test_whatever_a_writer_refuses_is_refused_before_the_table_is_made(lake: Lake) -> None:
+def test_options_that_a_writer_refuses_are_refused_before_the_table_is_created(lake: Lake) -> None:
     tables = lake.tables(primary_key=["id"])
 
     def refuse(context: object) -> object:

@@ -1,4 +1,4 @@
-"""Whatever a configuration file holds, what is wrong with it is told with its place: nothing ends in a traceback."""
+"""Errors in a configuration file are reported with their place, for any content. None ends in a traceback."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_what_is_no_configuration_is_told_with_its_place_and_what_was_expected(case: Case) -> None:
+def test_an_invalid_configuration_raises_with_its_place_and_the_expected_value(case: Case) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_config(case.text, "c.yaml")
     assert str(raised.value) == dedent(case.message)
@@ -137,23 +137,23 @@ def test_aliases_that_expand_without_end_are_refused_before_memory_is_gone(text:
         parse_config(text, "c.yaml")
 
 
-def test_the_members_that_a_merge_brings_are_overridden_and_the_first_of_several_wins() -> None:
+def test_merged_members_are_overridden_and_the_first_merge_wins() -> None:
     text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}"
     assert read_settings(text, "c.yaml")[0]["c"] == {"y": 1, "x": 3, "z": 2}
 
 
 @pytest.mark.parametrize("content", [b"a: [b", b"\xff\xfe\x00", b"\x00\x01\x02", b"- a", b"a: &a [*a]", None])
-def test_the_command_line_calls_no_file_a_bug(tmp_path: Path, call: Call, content: bytes | None) -> None:
+def test_the_command_line_reports_no_file_as_a_bug(tmp_path: Path, call: Call, content: bytes | None) -> None:
     path = tmp_path / "c.yaml"
     if content is None:
         path.mkdir()
     else:
         path.write_bytes(content)
-    said = call("ingest", "plan", path)
-    assert said.code == 1
-    assert str(path) in said.err
-    assert "bug" not in said.err
-    assert "Traceback" not in said.err
+    result = call("ingest", "plan", path)
+    assert result.code == 1
+    assert str(path) in result.err
+    assert "bug" not in result.err
+    assert "Traceback" not in result.err
 
 
 CHARACTERS = st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?<= \t\n\r\x85\u2028\0\ufeff0.~e_")) | st.characters()
@@ -167,13 +167,13 @@ VALUES = st.recursive(
 
 @given(st.text(CHARACTERS, max_size=40))
 @settings(max_examples=examples(150), deadline=None)
-def test_no_text_at_all_raises_anything_else(text: str) -> None:
+def test_random_texts_raise_only_configuration_errors(text: str) -> None:
     _configuration_or_error(text)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
 @settings(max_examples=examples(100), deadline=None)
-def test_no_values_at_all_raise_anything_else(values: dict[str, object]) -> None:
+def test_random_values_raise_only_configuration_errors(values: dict[str, object]) -> None:
     _configuration_or_error(yaml.safe_dump(values))
 
 

@@ -1,4 +1,4 @@
-"""Paimon's functions over columns: what each makes of a value, and what it refuses."""
+"""Paimon's functions over columns: the results, and the refused arguments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CASES: list[tuple[str, str, Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("call", "column_type", "value", "result_type", "result"), CASES, ids=lambda v: str(v)[:40])
-def test_a_function_makes_a_column_of_a_column(
+def test_a_function_computes_a_column_from_a_column(
     call: str, column_type: str, value: Any, result_type: str, result: Any
 ) -> None:
     (computed,) = computed_columns({"x": call}, {"c": parse_type(column_type)})
@@ -67,7 +67,7 @@ def test_now_is_the_time_of_the_process() -> None:
     assert (found - before).total_seconds() < 60
 
 
-def test_computed_columns_may_be_made_of_each_other_in_any_order() -> None:
+def test_computed_columns_may_refer_to_each_other_in_any_order() -> None:
     expressions = {"c": "upper(b)", "b": "date_format(a, MMM)", "d": "year(a)"}
     found = [column.name for column in computed_columns(expressions, {"a": parse_type("DATE")})]
     assert sorted(found) == ["b", "c", "d"]
@@ -93,7 +93,7 @@ def test_computed_columns_may_be_made_of_each_other_in_any_order() -> None:
         ({"x": "cast(a, INT)"}, "'a' is no INT"),
     ],
 )
-def test_what_can_t_be_evaluated_is_refused_with_the_reason(expressions: dict[str, str], message: str) -> None:
+def test_an_invalid_expression_is_refused_with_the_reason(expressions: dict[str, str], message: str) -> None:
     types = {"c": parse_type("STRING"), "f": parse_type("FLOAT"), "i": parse_type("INT")}
     with pytest.raises(BadInput, match=message):
         computed_columns(expressions, types)

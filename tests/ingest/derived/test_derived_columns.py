@@ -1,4 +1,4 @@
-"""Derived columns through a pipeline: computed ones as partitions and keys, metadata ones, and records at fault."""
+"""Derived columns in a pipeline: computed columns as partitions and keys, metadata columns, and bad records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def with_table(settings: str, more: str = "") -> EvolvingWorld:
     return EvolvingWorld(more, table_settings=settings)
 
 
-def test_a_computed_column_is_the_partition() -> None:
+def test_a_computed_column_may_be_the_partition_column() -> None:
     world = with_table(
         "primary_key: [id, dt], partition_by: [dt], computed_columns: {dt: 'date_format(at, yyyy-MM-dd)'}, "
         "columns: {id: INT, at: TIMESTAMP(3)}"
@@ -30,7 +30,7 @@ def test_a_computed_column_is_the_partition() -> None:
     assert [(row["id"], row["dt"]) for row in world.rows()] == [(2, "2023-11-14")]
 
 
-def test_a_computed_column_follows_updates_and_new_columns_stand_beside_it() -> None:
+def test_a_computed_column_follows_updates_and_new_columns_may_be_added() -> None:
     world = with_table("computed_columns: {short: 'substring(v, 0, 2)', loud: upper(short)}")
     world.add({"id": 1, "v": "abc"})
     world.add({"id": 1, "v": "xyz", "n": 1}, op="u")
@@ -38,7 +38,7 @@ def test_a_computed_column_follows_updates_and_new_columns_stand_beside_it() -> 
     assert world.rows() == [{"id": "1", "v": "xyz", "short": "xy", "loud": "XY", "n": "1"}]
 
 
-def test_a_value_that_did_not_change_keeps_what_was_computed_of_it() -> None:
+def test_an_unavailable_value_keeps_its_computed_column() -> None:
     world = with_table("computed_columns: {loud: upper(v)}")
     world.add({"id": 1, "v": "abc", "w": "a"})
     world.add({"id": 1, "v": "__debezium_unavailable_value", "w": "b"}, op="u")
@@ -46,7 +46,7 @@ def test_a_value_that_did_not_change_keeps_what_was_computed_of_it() -> None:
     assert world.rows() == [{"id": "1", "v": "abc", "w": "b", "loud": "ABC"}]
 
 
-def test_a_record_whose_value_a_function_does_not_take_is_a_bad_record_and_the_others_are_none() -> None:
+def test_a_value_that_a_function_rejects_makes_only_its_record_bad() -> None:
     world = with_table("computed_columns: {y: year(v)}", "errors: {tolerance: all}")
     for number, text in enumerate(["2024-01-01", "never", "2023-01-01", None]):
         world.add({"id": number, "v": text})
@@ -74,21 +74,21 @@ def test_a_key_that_can_t_be_computed_makes_a_bad_record() -> None:
         ("metadata_columns: [timestamp_typ]", "timestamp_typ'; did you mean 'timestamp_type'"),
     ],
 )
-def test_a_table_that_can_t_have_them_is_refused_at_the_start(settings: str, message: str) -> None:
+def test_an_unsuitable_table_is_refused_at_the_start(settings: str, message: str) -> None:
     world = with_table(settings)
     world.create({"id": "INT", "v": "STRING"})
     with pytest.raises(BadInput, match=message):
         world.run()
 
 
-def test_now_is_no_part_of_a_key() -> None:
+def test_now_cannot_be_part_of_a_key() -> None:
     world = with_table("primary_key: [id, at], computed_columns: {at: now()}")
     world.add({"id": 1})
     with pytest.raises(BadInput, match=r"now\(\) changes, and column at is part of a key"):
         world.run()
 
 
-def test_metadata_columns_say_where_a_row_came_from() -> None:
+def test_metadata_columns_hold_the_origin_of_a_row() -> None:
     world = with_table(
         "metadata_columns: [topic, partition, offset, timestamp, timestamp_type, database_name, schema_name, "
         "table_name, op_ts], metadata_column_prefix: meta_"
@@ -110,7 +110,7 @@ def test_metadata_columns_say_where_a_row_came_from() -> None:
 
 
 @pytest.mark.parametrize("batch_records", [1, 2, 9])
-def test_each_row_tells_who_gave_its_record_its_time(batch_records: int) -> None:
+def test_the_timestamp_type_column_holds_the_type_of_each_record(batch_records: int) -> None:
     """A topic's `message.timestamp.type` may change; a record of the first format has none at all."""
     world = with_table("metadata_columns: [timestamp_type]")
     world.log.timestamp_types = names = ["CreateTime", "LogAppendTime", "NoTimestampType", None]
@@ -166,7 +166,7 @@ SAID: list[tuple[str, dict[str, Any], tuple[str | None, str | None, str | None]]
 
 
 @pytest.mark.parametrize(("format_name", "record", "names"), SAID, ids=[name for name, _, _ in SAID])
-def test_every_format_tells_what_it_knows(
+def test_every_format_fills_the_metadata_columns_it_supports(
     format_name: str, record: dict[str, Any], names: tuple[str | None, str | None, str | None]
 ) -> None:
     world = with_table(
@@ -182,7 +182,7 @@ def test_every_format_tells_what_it_knows(
     assert row["timestamp_type"] == "LogAppendTime"
 
 
-def test_a_format_that_does_not_know_is_refused() -> None:
+def test_a_format_without_the_metadata_is_refused() -> None:
     world = with_table("metadata_columns: [op_ts]", "format: json")
     with pytest.raises(BadInput, match="metadata column op_ts: records of json are not asked for it"):
         world.run()

@@ -1,4 +1,4 @@
-"""Which change of the source's columns is made, ignored, or stops the pipeline."""
+"""Which changes of the source columns are applied, ignored, or stop the pipeline."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ ALL: Final[tuple[SchemaChangeName, ...]] = ("add", "alter", "rename", "drop")
         ),
     ],
 )
-def test_mode_include_and_exclude_decide(settings: SchemaEvolutionSettings, expected: dict[ChangeKind, Action]) -> None:
+def test_mode_include_and_exclude_decide_about_a_change(
+    settings: SchemaEvolutionSettings, expected: dict[ChangeKind, Action]
+) -> None:
     assert {kind: SchemaBehavior(settings).action(kind) for kind in ChangeKind} == expected
 
 
@@ -62,11 +64,11 @@ def test_mode_include_and_exclude_decide(settings: SchemaEvolutionSettings, expe
         (SchemaEvolutionSettings(mode="exception"), "exception: stops at the first change"),
     ],
 )
-def test_plan_says_it_in_a_line(settings: SchemaEvolutionSettings, text: str) -> None:
+def test_plan_prints_the_behavior_in_one_line(settings: SchemaEvolutionSettings, text: str) -> None:
     assert str(SchemaBehavior(settings)) == text
 
 
-def test_a_table_overrules_its_pipeline(tmp_path: object) -> None:
+def test_a_table_setting_overrides_the_pipeline_setting(tmp_path: object) -> None:
     own = SchemaEvolutionSettings(mode="ignore")
     tables = [TableSettings(name="shop.a"), TableSettings(name="shop.b", schema_evolution=own)]
     of_pipeline = SchemaEvolutionSettings(mode="lenient")

@@ -1,4 +1,4 @@
-"""The types of columns that a pipeline makes: declared, mapped, or as the source suggests."""
+"""The types of columns that a pipeline creates: declared, mapped, or derived from the source."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from tests.ingest.evolution.world import TOPIC, EvolvingWorld
         ("decimal_no_change", "decimal(5,2)", "DECIMAL(5, 2)", "DECIMAL(5, 2)"),
     ],
 )
-def test_a_word_maps_mysql_s_types(words: str, mysql: str, plain: str, mapped: str) -> None:
+def test_type_mapping_names_map_mysql_types(words: str, mysql: str, plain: str, mapped: str) -> None:
     source = mysql_source_type(mysql)
     assert source.column_type is not None
     assert str(TypeMapping().column_type(source, source.column_type)) == plain
     assert str(TypeMapping.parse([words]).column_type(source, source.column_type)) == mapped
 
 
-def test_a_word_that_is_none_is_refused_with_the_one_that_was_meant() -> None:
+def test_an_unknown_mapping_is_refused_with_the_closest_name() -> None:
     with pytest.raises(BadInput, match="'to-sting' is no type mapping; did you mean 'to-string'"):
         TypeMapping.parse(["to-sting"])
 
@@ -53,7 +53,7 @@ def test_a_word_that_is_none_is_refused_with_the_one_that_was_meant() -> None:
     ("setting", "reason"),
     [("type_mapping: [to-sting]", "no type mapping"), ("columns: {a: DECIMAL(99, 2)}", "DECIMAL")],
 )
-def test_the_configuration_is_refused_where_it_is_wrong(setting: str, reason: str) -> None:
+def test_an_invalid_type_setting_is_refused(setting: str, reason: str) -> None:
     text = f"{{warehouse: /w, source: {{type: change-log-folder, path: /x}}, tables: [{{name: a.b, {setting}}}]}}"
     with pytest.raises(ConfigError, match=reason):
         parse_config(text, "x.yaml", (), {}, "x")
@@ -63,7 +63,7 @@ def with_table(settings: str, more: str = "") -> EvolvingWorld:
     return EvolvingWorld(more, table_settings=settings)
 
 
-def test_declared_columns_have_their_type_when_the_table_is_made_and_when_they_come_later() -> None:
+def test_declared_columns_get_their_type_at_creation_and_when_added_later() -> None:
     world = with_table(
         "primary_key: [id], columns: {id: BIGINT, amount: 'DECIMAL(18, 2)', at: TIMESTAMP(3), later: INT}"
     )
@@ -81,7 +81,7 @@ def test_declared_columns_have_their_type_when_the_table_is_made_and_when_they_c
     assert [str(row["amount"]) for row in world.rows()] == ["12.50", "0.01"]
 
 
-def test_a_declared_column_grows_as_others_do() -> None:
+def test_a_declared_column_is_widened_like_others() -> None:
     world = with_table("columns: {id: BIGINT, amount: 'DECIMAL(4, 2)'}")
     world.add({"id": 1, "amount": "12.50"})
     world.add({"id": 2, "amount": "1234.567"})
@@ -90,7 +90,7 @@ def test_a_declared_column_grows_as_others_do() -> None:
     assert [str(row["amount"]) for row in world.rows()] == ["12.500", "1234.567"]
 
 
-def test_the_types_of_a_table_that_exists_are_respected(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_types_of_an_existing_table_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     world = with_table("columns: {v: BIGINT}")
     world.create({"id": "INT", "v": "INT"})
     world.add({"id": 1, "v": 7})
@@ -100,7 +100,7 @@ def test_the_types_of_a_table_that_exists_are_respected(caplog: pytest.LogCaptur
     assert "--set-type 'v BIGINT'" in caplog.text
 
 
-def test_decimal_no_change_leaves_a_decimal_and_what_does_not_fit_is_a_dead_letter() -> None:
+def test_decimal_no_change_keeps_the_type_and_larger_values_become_dead_letters() -> None:
     columns = "{id: INT, v: 'DECIMAL(4, 2)'}"
     world = with_table(f"columns: {columns}, type_mapping: [decimal-no-change]", "errors: {tolerance: all}")
     world.add({"id": 1, "v": "1.50"})
@@ -162,7 +162,7 @@ def test_canal_s_declared_lengths_are_followed() -> None:
     assert world.columns["v"] == "VARCHAR(30)"
 
 
-def test_types_that_nothing_maps_stay() -> None:
+def test_unmapped_types_are_unchanged() -> None:
     assert TypeMapping.parse(["to-nullable"]).column_type(SourceType("int32"), parse_type("INT")) == parse_type("INT")
 
 
@@ -178,13 +178,13 @@ def test_types_that_nothing_maps_stay() -> None:
         ("decimal base64", "BIGINT"),
     ],
 )
-def test_a_new_column_has_the_type_of_what_its_values_are_said_to_mean(word: str, made: str) -> None:
+def test_a_new_column_gets_the_type_of_its_declared_source_type(word: str, made: str) -> None:
     """Where Paimon has one for it; `time us` has none, and the digits of a decimal must be declared."""
     types = ColumnTypes.of(TableSettings(name="a.b", source_types={"no": word}), "debezium-json")
     assert str(types.type_of("no", None, BIGINT)) == made
     assert str(types.type_of("other", None, BIGINT)) == "BIGINT"
 
 
-def test_a_declared_type_comes_before_what_values_are_said_to_mean() -> None:
+def test_a_declared_column_type_wins_over_a_declared_source_type() -> None:
     settings = TableSettings(name="a.b", source_types={"no": "bigint unsigned"}, columns={"no": "STRING"})
     assert str(ColumnTypes.of(settings, "debezium-json").type_of("no", None, BIGINT)) == "STRING"

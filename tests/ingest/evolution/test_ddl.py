@@ -1,4 +1,4 @@
-"""DDL in the change stream: columns are renamed and dropped where the configuration includes it."""
+"""DDL in the change stream: columns are renamed and dropped if the configuration includes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}"
         (None, []),
     ],
 )
-def test_a_statement_tells_which_columns_change(sql: str | None, found: list[tuple[Any, Any, str]]) -> None:
+def test_the_changed_columns_of_a_statement_are_found(sql: str | None, found: list[tuple[Any, Any, str]]) -> None:
     assert column_statements(sql) == tuple(ColumnStatement(*one) for one in found)
 
 
@@ -76,7 +76,7 @@ def test_a_rename_and_a_drop_are_followed(name: str, add: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["lenient", "ignore"])
-def test_these_keep_what_they_have(mode: str) -> None:
+def test_these_statements_change_no_column(mode: str) -> None:
     world = EvolvingWorld(f"{ALL % mode}, format: canal-json")
     canal(world, id=1, a=1)
     canal(world, "ALTER TABLE orders RENAME COLUMN a TO c")
@@ -85,7 +85,7 @@ def test_these_keep_what_they_have(mode: str) -> None:
     assert list(world.columns) == (["id", "a", "c"] if mode == "lenient" else ["id", "a"])
 
 
-def test_by_default_a_drop_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_by_default_a_dropped_column_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     world = EvolvingWorld("format: canal-json")
     canal(world, id=1, a=1)
     canal(world, "ALTER TABLE orders DROP COLUMN a")
@@ -95,7 +95,7 @@ def test_by_default_a_drop_is_told_and_passed_over(caplog: pytest.LogCaptureFixt
     assert "drop a: `schema_evolution` leaves it out" in caplog.text
 
 
-def test_exception_stops_until_the_table_was_changed_by_hand() -> None:
+def test_exception_stops_until_the_table_is_altered_manually() -> None:
     world = EvolvingWorld(f"{ALL % 'exception'}, format: canal-json")
     canal(world, id=1, a=1)
     canal(world, "ALTER TABLE orders DROP COLUMN a")
@@ -107,7 +107,7 @@ def test_exception_stops_until_the_table_was_changed_by_hand() -> None:
     assert world.rows() == [{"id": 1}, {"id": 2}]
 
 
-def test_a_dropped_column_comes_back_by_ddl_and_not_by_an_older_record() -> None:
+def test_a_dropped_column_is_added_again_by_ddl_and_not_by_an_older_record() -> None:
     world = EvolvingWorld(f"{ALL % 'evolve'}, format: canal-json")
     canal(world, id=1, a=1)
     canal(world, "ALTER TABLE orders DROP COLUMN a")
@@ -131,7 +131,7 @@ def test_a_dropped_column_comes_back_by_ddl_and_not_by_an_older_record() -> None
     ],
     ids=["a column is made anew", "its name is taken", "and told first", "names move on"],
 )
-def test_actions_of_one_statement_mean_the_columns_as_they_were_before_it(
+def test_actions_of_one_statement_refer_to_the_columns_before_it(
     actions: str, columns: dict[str, str], rows: list[tuple[int | None, int]]
 ) -> None:
     world = EvolvingWorld(f"{ALL % 'evolve'}, format: canal-json")
@@ -143,7 +143,7 @@ def test_actions_of_one_statement_mean_the_columns_as_they_were_before_it(
     assert [(row["a"], row["b"]) for row in world.rows()] == rows
 
 
-def test_a_column_that_took_a_dropped_one_s_name_outlives_a_crash_after_the_change() -> None:
+def test_a_column_that_reuses_a_dropped_name_survives_a_crash_after_the_change() -> None:
     world = EvolvingWorld(f"{ALL % 'evolve'}, format: canal-json")
     canal(world, id=1, a=1, b=2, c=3)
     world.run()
@@ -156,7 +156,7 @@ def test_a_column_that_took_a_dropped_one_s_name_outlives_a_crash_after_the_chan
 
 
 @pytest.mark.parametrize("mode", ["evolve", "exception"])
-def test_columns_that_exchange_their_names_stop_the_pipeline_until_somebody_has_done_it(mode: str) -> None:
+def test_columns_that_swap_names_stop_the_pipeline_until_altered_manually(mode: str) -> None:
     world = EvolvingWorld(f"{ALL % mode}, format: canal-json")
     canal(world, id=1, a=1, b=2)
     canal(world, "ALTER TABLE orders RENAME COLUMN a TO b, RENAME COLUMN b TO a")
@@ -178,7 +178,7 @@ def test_a_key_can_t_be_dropped_which_stops_the_pipeline() -> None:
 
 
 @pytest.mark.parametrize("name", ["_orders_gho", "_orders_ghc", "_orders_del", "_orders_new", "_orders_old"])
-def test_shadow_tables_of_online_ddl_are_only_taken_by_name(name: str) -> None:
+def test_shadow_tables_of_online_ddl_are_routed_only_by_their_own_name(name: str) -> None:
     source = SourceTable("topic", "shop", None, name)
     assert TableRouter([Route("a.b", ["shop.*"])]).table_of(source) is None
     assert TableRouter([Route("a.b", [name])]).table_of(source) == "a.b"

@@ -1,4 +1,6 @@
-"""The source's columns change while a pipeline reads it: the table follows, stops, or stays as it is."""
+"""The source columns change while a pipeline reads: the table follows, the pipeline stops, or the table is
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tidelake.table import Table
 ALL = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}"
 
 
-def test_a_new_column_is_added_and_older_rows_have_none() -> None:
+def test_a_new_column_is_added_and_is_null_in_older_rows() -> None:
     world = EvolvingWorld()
     world.add({"id": 1, "v": "a"}, {"id": "INT", "v": "STRING"})
     world.add({"id": 2, "v": "b", "n": 7}, {"id": "INT", "v": "STRING", "n": "BIGINT"})
@@ -53,7 +55,7 @@ def test_a_new_column_of_records_without_a_schema_is_a_text() -> None:
         ("FLOAT", "DOUBLE", 0.5, 0.1, [0.5, 0.1]),
     ],
 )
-def test_a_column_grows_with_the_source(old: str, new: str, before: Any, after: Any, held: list[Any]) -> None:
+def test_a_column_is_widened_with_the_source(old: str, new: str, before: Any, after: Any, held: list[Any]) -> None:
     world = EvolvingWorld()
     world.add({"id": 1, "v": before}, {"id": "INT", "v": old})
     world.add({"id": 2, "v": after}, {"id": "INT", "v": new})
@@ -63,7 +65,7 @@ def test_a_column_grows_with_the_source(old: str, new: str, before: Any, after: 
     assert [row["v"] for row in world.rows()] == [*held, held[0]]
 
 
-def test_digits_before_the_point_stay_where_those_behind_it_grow() -> None:
+def test_widening_the_scale_keeps_the_integer_digits() -> None:
     world = EvolvingWorld()
     world.add({"id": 1, "v": "SZYC0g=="}, {"id": "INT", "v": "DECIMAL(14,2)"})
     world.add({"id": 2, "v": "AQ=="}, {"id": "INT", "v": "DECIMAL(12,6)"})
@@ -72,7 +74,7 @@ def test_digits_before_the_point_stay_where_those_behind_it_grow() -> None:
     assert [str(row["v"]) for row in world.rows()] == ["12345678.90" + "0000", "0.000001"]
 
 
-def test_a_table_that_exists_keeps_its_types_until_a_value_needs_more() -> None:
+def test_an_existing_table_keeps_its_types_until_a_value_needs_a_wider_one() -> None:
     world = EvolvingWorld()
     world.create({"id": "INT", "v": "VARCHAR(3)"})
     world.add({"id": 1, "v": "abc"}, {"id": "INT", "v": "STRING"})
@@ -84,7 +86,7 @@ def test_a_table_that_exists_keeps_its_types_until_a_value_needs_more() -> None:
     assert [row["v"] for row in world.rows()] == ["abc", "abcd"]
 
 
-def test_a_text_never_changes_what_numbers_without_a_schema_count() -> None:
+def test_a_string_never_changes_the_unit_of_numbers_without_a_schema() -> None:
     world = EvolvingWorld("errors: {tolerance: all}")
     world.create({"id": "INT", "v": "TIMESTAMP(3)"})
     world.add({"id": 1, "v": 1_700_000_000_000})
@@ -98,7 +100,7 @@ def test_a_text_never_changes_what_numbers_without_a_schema_count() -> None:
     ]
 
 
-def test_a_text_widens_a_column_whose_numbers_have_a_unit_of_their_own() -> None:
+def test_a_string_widens_a_column_whose_numbers_declare_their_unit() -> None:
     world = EvolvingWorld("", "source_types: {v: timestamp ms}")
     world.create({"id": "INT", "v": "TIMESTAMP(3)"})
     world.add({"id": 1, "v": 1_700_000_000_000})
@@ -118,7 +120,7 @@ def test_a_field_inside_a_column_is_added() -> None:
     assert world.rows() == [{"id": 1, "v": {"a": 1, "b": "x"}}]
 
 
-def test_partitions_in_turns_and_many_changes_in_one_batch() -> None:
+def test_alternating_partitions_with_many_changes_in_one_batch_evolve_correctly() -> None:
     world = EvolvingWorld()
     types = {"id": "INT"}
     for number in range(1, 7):
@@ -143,7 +145,7 @@ def changed(mode: str, tolerance: str = "none") -> EvolvingWorld:
     return world
 
 
-def test_exception_stops_at_the_first_change_and_what_came_before_is_committed() -> None:
+def test_exception_stops_at_the_first_change_and_earlier_records_are_committed() -> None:
     world = changed("exception")
     with pytest.raises(RecordRefused, match=r"column 'n' is not in table shop.orders; add it with `tidelake table"):
         world.run()
@@ -151,7 +153,7 @@ def test_exception_stops_at_the_first_change_and_what_came_before_is_committed()
 
 
 @pytest.mark.parametrize("mode", ["evolve", "try_evolve", "lenient"])
-def test_these_follow(mode: str) -> None:
+def test_these_modes_follow_the_change(mode: str) -> None:
     world = changed(mode)
     world.run()
     assert world.rows() == [
@@ -161,7 +163,7 @@ def test_these_follow(mode: str) -> None:
     ]
 
 
-def test_ignore_passes_columns_over_and_what_does_not_fit_is_a_bad_record(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignore_drops_new_columns_and_values_that_do_not_fit_are_bad_records(caplog: pytest.LogCaptureFixture) -> None:
     world = changed("ignore", tolerance="all")
     progress = world.run()
     assert world.rows() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
@@ -185,7 +187,7 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("columns", "row", "reason"), UNFIT)
-def test_evolve_stops_at_what_no_change_of_the_schema_brings(
+def test_evolve_stops_at_a_value_that_no_schema_change_can_hold(
     columns: dict[str, str], row: dict[str, Any], reason: str
 ) -> None:
     world = EvolvingWorld("errors: {tolerance: all}")
@@ -198,7 +200,7 @@ def test_evolve_stops_at_what_no_change_of_the_schema_brings(
 
 
 @pytest.mark.parametrize(("columns", "row", "reason"), UNFIT)
-def test_try_evolve_goes_on_with_a_dead_letter(columns: dict[str, str], row: dict[str, Any], reason: str) -> None:
+def test_try_evolve_continues_with_a_dead_letter(columns: dict[str, str], row: dict[str, Any], reason: str) -> None:
     world = EvolvingWorld("schema_evolution: {mode: try_evolve}, errors: {tolerance: all}")
     world.create(columns)
     world.add({"id": 1, "v": 1})
@@ -213,7 +215,7 @@ def test_try_evolve_goes_on_with_a_dead_letter(columns: dict[str, str], row: dic
 
 
 class Meddler(FaultyFileIO):
-    """Somebody else alters the table, once, just before our first snapshot with rows."""
+    """Another writer alters the table once, just before our first snapshot with rows."""
 
     def __init__(self, world: EvolvingWorld, *changes: Any) -> None:
         super().__init__(world.store, self._meddle)
@@ -239,7 +241,7 @@ class Meddler(FaultyFileIO):
         ),
     ],
 )
-def test_another_writers_change_is_noticed_and_taken_over(changes: list[Any], columns: dict[str, str]) -> None:
+def test_a_schema_change_of_another_writer_is_detected_and_adopted(changes: list[Any], columns: dict[str, str]) -> None:
     world = EvolvingWorld()
     world.create({"id": "INT", "v": "INT"})
     for number in range(6):
@@ -250,7 +252,7 @@ def test_another_writers_change_is_noticed_and_taken_over(changes: list[Any], co
 
 
 class Undoer(FaultyFileIO):
-    """Somebody else drops each column that we add, at once."""
+    """Another writer immediately drops each column that we add."""
 
     def __init__(self, world: EvolvingWorld) -> None:
         super().__init__(world.store, self._undo)
@@ -266,7 +268,7 @@ class Undoer(FaultyFileIO):
         return None
 
 
-def test_a_record_whose_change_never_lasts_stops_the_pipeline_and_waits_no_longer() -> None:
+def test_a_record_whose_change_is_repeatedly_undone_stops_the_pipeline() -> None:
     world = EvolvingWorld()
     world.create({"id": "INT", "v": "INT"})
     world.add({"id": 1, "v": 1})
@@ -278,7 +280,7 @@ def test_a_record_whose_change_never_lasts_stops_the_pipeline_and_waits_no_longe
     assert world.rows() == [{"id": 1, "v": 1}]
 
 
-def test_a_change_of_our_own_is_not_told_as_that_of_another_writer(caplog: pytest.LogCaptureFixture) -> None:
+def test_our_own_schema_change_is_not_logged_as_one_of_another_writer(caplog: pytest.LogCaptureFixture) -> None:
     world = EvolvingWorld()
     for number in range(20):
         world.add({"id": number, "v": number} | ({"n": "x"} if number > 3 else {}))
@@ -288,7 +290,7 @@ def test_a_change_of_our_own_is_not_told_as_that_of_another_writer(caplog: pytes
     assert "add n STRING" in reported
 
 
-def test_a_column_that_another_writer_drops_stays_dropped_where_the_mode_says_so() -> None:
+def test_a_column_dropped_by_another_writer_stays_dropped_if_the_mode_says_so() -> None:
     world = EvolvingWorld("schema_evolution: {mode: ignore}")
     world.create({"id": "INT", "v": "INT", "n": "INT"})
     for number in range(6):
@@ -325,7 +327,7 @@ def truth() -> list[dict[str, Any]]:
 
 
 @pytest.mark.sampled
-def test_a_crash_at_any_call_is_made_good_by_the_next_run() -> None:
+def test_the_next_run_recovers_from_a_crash_in_any_call() -> None:
     expected = truth()
     assert [row["id"] for row in expected] == [1, 2, 3, 4, 5, 6]
     io = FaultyFileIO((world := changing()).store)
@@ -345,7 +347,7 @@ def test_a_crash_at_any_call_is_made_good_by_the_next_run() -> None:
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
 @settings(max_examples=examples(20))
-def test_the_rows_are_the_same_wherever_batches_end(sizes: list[int]) -> None:
+def test_the_rows_do_not_depend_on_batch_boundaries(sizes: list[int]) -> None:
     """Each run reads a log that has grown, in batches of another size."""
     world, whole = changing(), changing()
     records = {partition: list(found) for partition, found in whole.log.records.items()}

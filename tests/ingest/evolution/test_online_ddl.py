@@ -1,4 +1,4 @@
-"""gh-ost and pt-online-schema-change: a copy of the table is altered, and takes its place."""
+"""gh-ost and pt-online-schema-change: a shadow table is altered and then replaces the table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ TOOLS: Final = [pytest.param(GH_OST, "_orders_gho", id="gh-ost"), pytest.param(P
         pytest.param("_orders_gho", None, [], id="no text"),
     ],
 )
-def test_statements_tell_what_becomes_of_a_copy(table: str | None, sql: str | None, found: Sequence[str]) -> None:
+def test_statements_about_a_shadow_table_are_recognised(
+    table: str | None, sql: str | None, found: Sequence[str]
+) -> None:
     source = SourceTable("topic", "shop", None, table)
     reported = [str(change).replace("a copy of shop.", "a copy of ") for change in shadow_changes(sql, source)]
     assert reported == found
@@ -113,7 +115,7 @@ class OnlineDdl:
 @pytest.mark.parametrize("restarts", [False, True], ids=["in one run", "a run for each record"])
 @pytest.mark.parametrize(("statements", "copy"), TOOLS)
 @pytest.mark.parametrize(("name", "record"), FORMATS, ids=[name for name, _ in FORMATS])
-def test_rows_have_the_new_columns_from_where_the_copy_takes_the_table_s_place(
+def test_rows_have_the_new_columns_once_the_shadow_table_replaces_the_table(
     name: str, record: Record, statements: Sequence[str], copy: str, restarts: bool
 ) -> None:
     online = OnlineDdl(INCLUDE % ("evolve", name), record)
@@ -139,7 +141,7 @@ def test_rows_have_the_new_columns_from_where_the_copy_takes_the_table_s_place(
     assert not online.world.breaks()
 
 
-def test_what_was_altered_in_a_copy_that_was_given_up_counts_for_nothing() -> None:
+def test_changes_of_an_abandoned_shadow_table_are_ignored() -> None:
     online = OnlineDdl(INCLUDE % ("evolve", "canal-json"))
     online.row(id=1, a=1, b=1)
     online.statement("_orders_gho", "ALTER TABLE _orders_gho DROP COLUMN a")
@@ -153,7 +155,7 @@ def test_what_was_altered_in_a_copy_that_was_given_up_counts_for_nothing() -> No
     assert online.rows() == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
 
 
-def test_what_the_configuration_does_not_include_is_told_when_the_copy_takes_its_place(
+def test_excluded_changes_are_logged_when_the_shadow_table_replaces_the_table(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     online = OnlineDdl("format: canal-json")
@@ -168,7 +170,7 @@ def test_what_the_configuration_does_not_include_is_told_when_the_copy_takes_its
     assert online.rows() == [{"id": 1, "a": 1, "b": 1, "c": None}, {"id": 2, "a": None, "b": None, "c": 2}]
 
 
-def test_exception_stops_where_the_copy_takes_its_place_and_not_before() -> None:
+def test_exception_stops_only_when_the_shadow_table_replaces_the_table() -> None:
     online = OnlineDdl(INCLUDE % ("exception", "canal-json"))
     online.row(id=1, a=1, b=1)
     for statement in GH_OST[:2]:

@@ -1,4 +1,4 @@
-"""Columns become wider ones of their kind, and nothing else, while a pipeline runs."""
+"""While a pipeline runs, columns are only widened within their kind of type."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("old", "new"), WIDER)
-def test_a_wider_type_of_the_same_kind_may_come_and_the_way_back_not(old: str, new: str) -> None:
+def test_only_widening_within_one_kind_of_type_is_allowed(old: str, new: str) -> None:
     assert is_widening(parse_type(old), parse_type(new))
     assert not is_widening(parse_type(new), parse_type(old))
 
 
 @pytest.mark.parametrize(("old", "new"), OTHERS)
-def test_a_change_that_may_touch_values_or_their_kind_may_not(old: str, new: str) -> None:
+def test_changes_that_could_alter_values_are_not_allowed(old: str, new: str) -> None:
     assert not is_widening(parse_type(old), parse_type(new))

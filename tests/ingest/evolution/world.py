@@ -1,4 +1,4 @@
-"""A log of records whose columns change, in memory, and the pipeline that reads it into a lake beside it."""
+"""A log in memory with records whose columns change, and the pipeline that writes them into a lake."""
 
 from __future__ import annotations
 

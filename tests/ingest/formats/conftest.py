@@ -1,4 +1,4 @@
-"""Decoders that may only go one way, so that both ways are tested with the same cases."""
+"""Decoders restricted to one path, so that both paths are tested with the same cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.formats.debezium import decoder as decoder_module
 
 
 class NoColumnarDecoder:
-    """Stands in for the fast way: closed."""
+    """Replaces the columnar decoder, and refuses to decode."""
 
     def __init__(self, *_: Any) -> None:
         raise ValueError("left to the row decoder")

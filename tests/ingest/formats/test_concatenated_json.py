@@ -31,11 +31,11 @@ def _values(kind: pa.DataType) -> pa.Array:
         ([0, 5, 6], b'{1}{"s":{}}{"s":{7}}'),
     ],
 )
-def test_objects_follow_one_another(kind: pa.DataType, rows: list[int], found: bytes) -> None:
+def test_concatenated_objects_are_parsed(kind: pa.DataType, rows: list[int], found: bytes) -> None:
     assert bytes(concatenate_objects(_values(kind), np.array(rows))) == found
 
 
-def test_neighbours_are_not_copied() -> None:
+def test_concatenation_does_not_copy_values() -> None:
     values = _values(pa.binary())
     assert isinstance(concatenate_objects(values, np.array([0, 2])), memoryview), "a null takes no room between them"
 
@@ -56,14 +56,14 @@ def test_a_value_without_its_braces_is_refused(row: int) -> None:
     ids=["plain", "behind an escaped quote", "behind an escaped backslash"],
 )
 def test_texts_that_run_into_the_next_value_are_refused(values: list[bytes]) -> None:
-    """Side by side these are as many objects as values, and none of them is one of the values."""
+    """Concatenated, these are as many objects as values, but none of them equals a value."""
     assert len(msgspec.json.Decoder().decode_lines(b"".join(values))) == len(values)
     with pytest.raises(ValueError, match="a text that its value does not close"):
         concatenate_objects(pa.array(values, pa.binary()), np.arange(len(values)))
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text()), min_size=1), st.data())
-def test_whatever_texts_hold_objects_are_taken(objects: list[dict[str, str]], data: st.DataObject) -> None:
+def test_random_objects_are_accepted(objects: list[dict[str, str]], data: st.DataObject) -> None:
     values = [json.dumps(one, ensure_ascii=data.draw(st.booleans()), separators=(",", ":")).encode() for one in objects]
     rows = np.array(data.draw(st.permutations(range(len(values)))))
     found = msgspec.json.Decoder().decode_lines(concatenate_objects(pa.array(values, pa.binary()), rows))
@@ -103,7 +103,7 @@ _DOCUMENTS = [
 
 
 @pytest.mark.parametrize("parser", _PARSERS, ids=["strict", "skipping"])
-def test_wherever_records_are_cut_only_whole_ones_are_as_many_as_values(parser: Any) -> None:
+def test_for_any_cut_only_complete_records_are_as_many_as_values(parser: Any) -> None:
     """Two records, cut once wherever both parts are framed by braces."""
     taken = refused = 0
     for records in product(_DOCUMENTS, repeat=2):

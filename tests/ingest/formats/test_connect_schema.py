@@ -24,7 +24,7 @@ ADAPTIVE: Final = [("TIME(3)", 10**3), ("TIME(4)", 10**6), ("TIME(7)", 10**9), (
 
 
 @pytest.mark.parametrize(("target", "per_second"), ADAPTIVE)
-def test_without_a_schema_the_column_tells_the_unit(target: str, per_second: int) -> None:
+def test_without_a_schema_the_column_type_defines_the_unit(target: str, per_second: int) -> None:
     found = completed(UNDECLARED, parse_type(target), "postgresql", ConnectorSettings())
     assert found.per_second == per_second
 
@@ -43,19 +43,21 @@ def test_without_a_schema_the_column_tells_the_unit(target: str, per_second: int
         ("nanoseconds", "", 10**9, 10**9),
     ],
 )
-def test_the_connectors_mode_overrules_the_column(mode: str | None, connector: str, time: int, timestamp: int) -> None:
+def test_the_connector_mode_wins_over_the_column_type(
+    mode: str | None, connector: str, time: int, timestamp: int
+) -> None:
     settings = ConnectorSettings(time_precision_mode=mode)
     for text, per_second in (("TIME(0)", time), ("TIMESTAMP(6)", timestamp)):
         assert completed(UNDECLARED, parse_type(text), connector, settings).per_second == per_second
 
 
-def test_what_the_schema_says_stands() -> None:
+def test_a_declared_schema_wins_over_connector_settings() -> None:
     micro = declared("int64", "io.debezium.time.MicroTimestamp")
     settings = ConnectorSettings(time_precision_mode="connect")
     assert completed(micro, parse_type("TIMESTAMP(3)"), "mysql", settings) is micro
 
 
-def test_propagated_source_types_tell_unsigned_longs() -> None:
+def test_propagated_source_types_identify_unsigned_longs() -> None:
     parameter = "__debezium.source.column.type"
     assert declared("int64", None, {parameter: "BIGINT UNSIGNED ZEROFILL"}).semantic_type is SemanticType.UNSIGNED
     assert declared("int64", None, {parameter: "INT UNSIGNED"}).semantic_type is SemanticType.PLAIN
@@ -83,7 +85,7 @@ def test_nested_schemas_are_read_to_the_bottom() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"7", b'{"type":1}', b'{"fields":[]}', b'{"type":"struct","fields":7}', b'"\xff"']
 )
-def test_what_is_no_schema_is_refused(data: bytes) -> None:
+def test_an_invalid_schema_is_refused(data: bytes) -> None:
     with pytest.raises(BadInput, match="not a Kafka Connect schema"):
         parse_connect_schema(data)
 
@@ -100,7 +102,7 @@ def test_what_is_no_schema_is_refused(data: bytes) -> None:
         ("timestamp s", SemanticType.TIMESTAMP, 0, 1),
     ],
 )
-def test_source_types_can_be_spelled(word: str, semantic_type: SemanticType, length: int, per_second: int) -> None:
+def test_source_types_are_parsed(word: str, semantic_type: SemanticType, length: int, per_second: int) -> None:
     found = spelled_source_type("c", word)
     assert (found.semantic_type, found.length, found.per_second) == (semantic_type, length, per_second)
 
@@ -129,5 +131,5 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(setting: str, word: s
         ConnectorSettings(**{setting: word})
 
 
-def test_nothing_is_declared_by_default() -> None:
+def test_no_source_types_are_declared_by_default() -> None:
     assert SourceType("", SemanticType.PLAIN) == UNDECLARED

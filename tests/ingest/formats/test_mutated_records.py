@@ -1,4 +1,5 @@
-"""Damaged records of every format: rows, a failure, or counted as skipped; never another error, and never nothing.
+"""Damaged records of every format give rows, a failure, or a skip count. They never raise another error and are never
+lost silently.
 
 `make test-long` decodes more than 100,000 of them.
 """
@@ -206,14 +207,14 @@ def _run(name: str, records: int, seed: int) -> int:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", FORMATS)
-def test_damaged_records_are_rows_or_told(name: str) -> None:
+def test_damaged_records_give_rows_or_failures(name: str) -> None:
     assert _run(name, 400, seed=14) >= 400
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("name", FORMATS)
-def test_many_damaged_records_are_rows_or_told(name: str) -> None:
+def test_many_damaged_records_give_rows_or_failures(name: str) -> None:
     assert _run(name, 12_000, seed=41) >= 12_000
 
 
@@ -221,7 +222,7 @@ def test_the_long_run_is_of_100_000_records_and_more() -> None:
     assert len(FORMATS) * 12_000 >= 100_000
 
 
-def test_a_registry_that_goes_away_is_a_clear_stop() -> None:
+def test_a_registry_that_becomes_unavailable_stops_with_a_clear_error() -> None:
     (material, *_) = materials("debezium-avro")
     with material.options_with_registry() as options:
         url = options["schema_registry_url"]

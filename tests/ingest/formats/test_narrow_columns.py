@@ -1,4 +1,4 @@
-"""A column whose type can't hold what the source sends stops the pipeline, unless a setting asks for rounding."""
+"""A column whose type is too narrow for the source stops the pipeline, unless a setting allows rounding."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ PAIRS: Final = (
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
-def test_a_value_that_its_column_cannot_hold_is_no_bad_record_and_names_type_and_command(
-    pair: Pair, either_way: str
-) -> None:
+def test_a_value_too_wide_for_its_column_fails_with_the_needed_type_and_command(pair: Pair, either_way: str) -> None:
     target = orders({"id": "BIGINT", "x": pair.type})
     found = decoded(pair.record, target)
     assert rows_of(found) == []
@@ -103,7 +101,7 @@ def test_a_value_that_its_column_cannot_hold_is_no_bad_record_and_names_type_and
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
-def test_digits_are_cut_only_where_a_setting_asks_for_it(pair: Pair, either_way: str) -> None:
+def test_values_are_rounded_only_if_a_setting_allows_it(pair: Pair, either_way: str) -> None:
     of_column = Target("shop.orders", orders({"id": "BIGINT", "x": pair.type}).schema, rounded_columns=frozenset({"x"}))
     for found in (
         decoded(pair.record, orders({"id": "BIGINT", "x": pair.type}), inexact_values="round"),
@@ -130,19 +128,19 @@ def test_digits_are_cut_only_where_a_setting_asks_for_it(pair: Pair, either_way:
         ),
     ],
 )  # fmt: skip
-def test_what_fits_exactly_is_taken(record: Record, type_: str, value: Any, either_way: str) -> None:
+def test_exact_values_are_accepted(record: Record, type_: str, value: Any, either_way: str) -> None:
     rows = [row[2] for row in rows_of(decoded(record, orders({"id": "BIGINT", "x": type_})))]
     assert [str(found) for found in rows] == [str(value)] * 3
 
 
-def test_a_mode_that_is_always_fine_says_nothing_of_the_source() -> None:
+def test_with_time_precision_mode_microseconds_only_exact_values_are_accepted() -> None:
     target = orders({"id": "BIGINT", "x": "TIMESTAMP(3)"})
     settings = ConnectorSettings(time_precision_mode="microseconds")
     assert len(rows_of(decoded(with_schema(_MICROS, 1_000), target, settings=settings))) == 3
     assert rows_of(decoded(with_schema(_MICROS, 1_001), target, settings=settings)) == []
 
 
-def test_a_person_who_says_what_a_column_means_overrules_its_schema() -> None:
+def test_a_configured_source_type_wins_over_the_schema() -> None:
     target = orders({"id": "BIGINT", "x": "TIMESTAMP(3)"}, source_types={"x": "timestamp us"})
     assert len(rows_of(decoded(with_schema(_MICROS, 1_000), target))) == 3
 
@@ -181,11 +179,11 @@ def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds()
     policy = ErrorPolicy("all")
     fatal = policy.first_fatal(found.failures, lambda failure: True)
     assert fatal is not None
-    said = str(policy.refusal(fatal, batch))
-    assert said.startswith(
+    message = str(policy.refusal(fatal, batch))
+    assert message.startswith(
         "topic shop.public.orders, partition 0, offset 100: column x of shop.orders is DECIMAL(6, 2)"
     )
-    assert said.endswith("Then start again: reading goes on with this record")
+    assert message.endswith("Then start again: reading goes on with this record")
 
 
 def test_a_rounded_column_that_the_table_lacks_is_refused() -> None:
@@ -193,7 +191,7 @@ def test_a_rounded_column_that_the_table_lacks_is_refused() -> None:
         Target("shop.orders", orders().schema, rounded_columns=frozenset({"qyt"}))
 
 
-def test_a_key_is_never_rounded_so_that_rows_do_not_become_one(either_way: str) -> None:
+def test_a_key_is_never_rounded(either_way: str) -> None:
     by_decimal = orders({"id": "DECIMAL(6, 2)"})
     failure = decoded(change("c", after={"id": 1.001}), by_decimal, inexact_values="round").failures[0]
     assert failure.kind is FailureKind.NARROW_COLUMN
@@ -223,9 +221,7 @@ _MAP_OF_DECIMALS: Final = {"type": "map", "keys": _DECIMAL_4, "values": _DECIMAL
         ),
     ],
 )  # fmt: skip
-def test_a_key_of_a_map_is_never_rounded_so_that_entries_do_not_become_one(
-    type_: str, record: Record, path: str, either_way: str
-) -> None:
+def test_a_map_key_is_never_rounded(type_: str, record: Record, path: str, either_way: str) -> None:
     target = orders({"id": "BIGINT", "x": type_})
     for found in (
         decoded(record, target, inexact_values="round"),
@@ -237,12 +233,12 @@ def test_a_key_of_a_map_is_never_rounded_so_that_entries_do_not_become_one(
         assert "round" not in failure.reason
 
 
-def test_a_value_of_a_map_is_rounded_beside_its_key(either_way: str) -> None:
+def test_a_map_value_is_rounded(either_way: str) -> None:
     target = orders({"id": "BIGINT", "x": "MAP<STRING, DECIMAL(6, 2)>"})
     rows = [row[2] for row in rows_of(decoded(plain({"1.001": 12.345}), target, inexact_values="round"))]
     assert rows == [[("1.001", Decimal("12.35"))]] * 3
 
 
-def test_a_field_that_is_called_key_is_no_key_of_a_map() -> None:
+def test_a_field_named_key_is_not_treated_as_a_map_key() -> None:
     failure = decoded(plain({"key": 2**40}), orders({"id": "BIGINT", "x": "ROW<key INT>"})).failures[0]
     assert "--set-type 'x.key BIGINT'" in failure.reason

@@ -1,4 +1,4 @@
-"""Formats are found by name, and nothing outside of a format's package knows what it is."""
+"""Formats are found by name, and no code outside of a format's package depends on it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _TextDecoder:
 
 @dataclass(frozen=True)
 class PlainText:
-    """A format as anybody might add: the key is the id, the value a text, a header names the origin."""
+    """An example of an added format: the key is the id, the value is a text, and a header names the origin."""
 
     NAME: ClassVar = "plain-text"
     KEPT_HEADERS: ClassVar = frozenset({"origin"})

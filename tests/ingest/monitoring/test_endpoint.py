@@ -1,4 +1,4 @@
-"""The endpoint of a real run: every metric against the truth, the probes, the documents."""
+"""The endpoint of a real run: every metric compared with the expected value, the probes, the documents."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def new_ms() -> int:
     return epoch_ms() - 5_000
 
 
-async def test_every_metric_tells_the_truth_of_a_run(tmp_path: Path, new_ms: int) -> None:
+async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None:
     async with running(tmp_path) as (pipeline, client):
         text = "".join(line(n, TABLES[n % 2], n, time_ms=new_ms + n) for n in range(10))
         text += line(10, "orders", 3, time_ms=new_ms, value="{") + line(0, "orders", 7, time_ms=new_ms, partition=1)
@@ -139,7 +139,7 @@ async def test_every_metric_tells_the_truth_of_a_run(tmp_path: Path, new_ms: int
         assert labelled(samples, "tidelake_source_records_total") == {("shop",): 13}
         assert labelled(samples, "tidelake_source_bytes_total") == {("shop",): metrics.source_bytes}
         assert labelled(samples, "tidelake_source_committed_offset") == {("0", "shop"): 11, ("1", "shop"): 2}
-        assert labelled(samples, "tidelake_source_end_offset") == {}  # a folder can't tell
+        assert labelled(samples, "tidelake_source_end_offset") == {}  # a folder does not report it
         assert labelled(samples, "tidelake_source_lag_records") == {("0", "shop"): 0, ("1", "shop"): 0}
         assert labelled(samples, "tidelake_source_lag_seconds") == {("0", "shop"): 0, ("1", "shop"): 0}
         assert labelled(samples, "tidelake_skipped_records_total") == {("table not configured",): 1}
@@ -208,7 +208,7 @@ def table_facts(path: Path, name: str) -> dict[str, Any]:
     }
 
 
-async def test_compactions_are_counted_with_what_they_wrote(tmp_path: Path, new_ms: int) -> None:
+async def test_compactions_are_counted_with_their_written_bytes(tmp_path: Path, new_ms: int) -> None:
     async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, client):
         written, committed, number = 0.0, -1, 0
         while written != committed or number < 12:  # a compaction is done first, and committed with the next checkpoint
@@ -239,7 +239,7 @@ def compacted_bytes(path: Path, name: str) -> int:
     ("limit_ms", "waiting", "split"),
     [pytest.param(3_600_000, 1, 0, id="in time"), pytest.param(1, 0, 1, id="for longer than it may")],
 )
-async def test_transactions_that_wait_for_their_rest_are_counted(
+async def test_incomplete_transactions_are_counted(
     tmp_path: Path, new_ms: int, limit_ms: int, waiting: int, split: int
 ) -> None:
     flags = ("checkpoint.whole_transactions=true", f"checkpoint.transaction_ms_max={limit_ms}")
@@ -285,7 +285,7 @@ async def test_probes_and_status_answer_while_it_runs(tmp_path: Path, new_ms: in
             assert "tidelake_table_rows" in {family.name for family in parse(await answer.text())}
 
 
-async def test_a_taken_port_is_told_before_anything_is_written(tmp_path: Path) -> None:
+async def test_an_occupied_port_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     async with running(tmp_path) as (pipeline, _):
         assert pipeline.monitor is not None
         port = pipeline.monitor.server.port
@@ -295,7 +295,9 @@ async def test_a_taken_port_is_told_before_anything_is_written(tmp_path: Path) -
         assert not await to_thread((tmp_path / "other" / "lake").exists)
 
 
-async def test_who_takes_over_on_one_machine_answers_when_the_older_process_has_ended(tmp_path: Path) -> None:
+async def test_after_a_takeover_on_one_machine_the_endpoint_answers_once_the_older_process_ended(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path) as (older, _):
         assert older.monitor is not None
         port = older.monitor.server.port
@@ -308,7 +310,7 @@ async def test_who_takes_over_on_one_machine_answers_when_the_older_process_has_
                 assert (await get_json(client, "status"))["started_at_ms"] == newer.observed.started_at_ms
 
 
-def test_labels_are_bounded_and_nothing_is_lost() -> None:
+def test_the_number_of_labels_is_bounded_and_totals_are_complete() -> None:
     observed = RunObservations(1_000, ManualClock())
     for number in range(5):
         observed.was_written(f"t{number}", 10, 1_000 + number)

@@ -1,4 +1,4 @@
-"""How far a partition lags: in offsets, and in time."""
+"""The lag of a partition, in offsets and in time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def batch(offsets: list[int], times: list[int] | None = None, next_offset: int |
     return RawBatch("log", 0, at, stamps, values, values, next_offset or offsets[-1] + 1)
 
 
-def test_what_is_read_lags_until_it_is_committed() -> None:
+def test_read_records_count_as_lag_until_they_are_committed() -> None:
     progress = PartitionProgress(5, 5, caught_up_ms=0)
     progress.was_read(batch([5, 6], [1_000, 2_000]), 10, NOW_MS)
     assert (progress.lag, progress.lag_ms(20, 5_000), progress.has_uncommitted) == (2, 4_000, True)
@@ -26,7 +26,7 @@ def test_what_is_read_lags_until_it_is_committed() -> None:
     assert (progress.lag, progress.lag_ms(40, 5_000), progress.newest_committed_ms) == (0, 0, 2_000)
 
 
-def test_a_batch_that_is_committed_in_part_still_waits() -> None:
+def test_a_partly_committed_batch_still_counts_as_lag() -> None:
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0, 1, 2], [1, 2, 3]), 0, NOW_MS)
     assert progress.was_committed(2, 0) == (0, 0)
@@ -55,7 +55,7 @@ def test_the_end_of_the_log_is_not_before_what_was_read() -> None:
     assert (progress.end, progress.lag) == (7, 7)
 
 
-def test_they_are_behind_a_batch_that_waits() -> None:
+def test_offsets_without_records_behind_a_pending_batch_count_as_lag() -> None:
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0], [9]), 0, NOW_MS)
     progress.was_read(batch([], next_offset=4), 0, NOW_MS)
@@ -64,7 +64,7 @@ def test_they_are_behind_a_batch_that_waits() -> None:
     assert progress.lag == 0
 
 
-def test_records_that_were_not_read_yet_are_no_older_than_the_last_time_that_there_were_none() -> None:
+def test_unread_records_are_no_older_than_the_last_time_without_lag() -> None:
     """A topic that was quiet for an hour is not an hour behind when a record comes."""
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0], [1_000]), 0, NOW_MS)
@@ -74,7 +74,7 @@ def test_records_that_were_not_read_yet_are_no_older_than_the_last_time_that_the
     assert progress.lag_ms(3_600_700, 3_601_000 + 1_000) == 700
 
 
-def test_records_without_a_time_say_nothing_of_it() -> None:
+def test_records_without_a_timestamp_do_not_change_the_newest_time() -> None:
     progress = PartitionProgress(0, 0, 100)
     progress.was_read(batch([0], [-1]), 100, NOW_MS)
     assert progress.lag_ms(150, 10**12) == 50  # since it was caught up
@@ -84,11 +84,11 @@ def test_records_without_a_time_say_nothing_of_it() -> None:
     assert newest_time_ms(batch([0], [5]), np.array([], np.int64), NOW_MS) is None
 
 
-def test_the_newest_time_is_that_of_the_rows_records() -> None:
+def test_the_newest_time_comes_from_records_with_rows() -> None:
     assert newest_time_ms(batch([3, 7, 9], [30, 90, 10]), np.array([3, 9, 9]), NOW_MS) == 30
 
 
-def test_a_producer_whose_clock_is_ahead_makes_nothing_look_newer_than_now() -> None:
+def test_a_producer_clock_ahead_of_ours_is_limited_to_now() -> None:
     """Else freshness and lag would be 0 from that record on, however long nothing more comes."""
     progress = PartitionProgress(0, 0, caught_up_ms=0)
     ahead = batch([0, 1], [NOW_MS + 3_600_000, 2**63 - 1])

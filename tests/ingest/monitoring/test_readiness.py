@@ -1,4 +1,4 @@
-"""A pipeline that commits nothing says so within two intervals, and why; one that has nothing to do is ready."""
+"""A pipeline that commits nothing becomes unready within two intervals, with the reason. An idle pipeline is ready."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_pipeline_is_ready_from_its_first_read_to_its_end() -> None:
     assert (codes(rig), reason(rig)) == (["not_running"], "the pipeline is ended")
 
 
-async def test_a_commit_that_hangs_is_told_within_two_intervals_with_its_table() -> None:
+async def test_a_hanging_commit_makes_the_pipeline_unready_within_two_intervals_and_names_the_table() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [table], interval_ms=INTERVAL_MS)
     gate = rig.sinks["t"].at_commit = Gate()
@@ -55,7 +55,7 @@ async def test_a_commit_that_hangs_is_told_within_two_intervals_with_its_table()
     await run
 
 
-async def test_a_pipeline_that_waits_for_records_is_ready_however_long() -> None:
+async def test_a_pipeline_that_waits_for_records_stays_ready() -> None:
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [FakeTable("t")], interval_ms=INTERVAL_MS)
     run = asyncio.create_task(rig.pipeline.run())
     await until(lambda: rig.pipeline.metrics.rows == 1)
@@ -68,7 +68,7 @@ async def test_a_pipeline_that_waits_for_records_is_ready_however_long() -> None
     await run
 
 
-async def test_records_that_are_in_the_log_and_never_come_are_a_stall_too() -> None:
+async def test_records_in_the_log_that_are_never_delivered_count_as_a_stall() -> None:
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [FakeTable("t")], interval_ms=INTERVAL_MS)
     observed = rig.pipeline.observed
     run = asyncio.create_task(rig.pipeline.run())
@@ -90,7 +90,7 @@ async def test_records_that_are_in_the_log_and_never_come_are_a_stall_too() -> N
     await run
 
 
-def test_a_table_that_is_held_back_is_named_and_many_are_counted() -> None:
+def test_quarantined_tables_are_named_and_many_are_counted() -> None:
     observed = Rig(FakeSource([]), [FakeTable("t")]).pipeline.observed
     observed.state = RunState.RUNNING.name
     observed.problems = lambda: {f"db.t{number}": "quarantined: offset 3 is bad" for number in range(8)}

@@ -1,4 +1,4 @@
-"""Files by bucket and level follow the table, whoever commits."""
+"""Files by bucket and level follow the table, for commits of any writer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def seen(reader: TableLevelsReader) -> dict[tuple[int, int], LevelFiles]:
     return {(key.bucket, level): files for key, levels in buckets.items() for level, files in levels.items()}
 
 
-def test_they_follow_writes_and_compactions(tmp_path: Path, table: tidelake.Table) -> None:
+def test_level_metrics_follow_writes_and_compactions(tmp_path: Path, table: tidelake.Table) -> None:
     reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))
     assert seen(reader) == {}
     for value in ("a", "b"):
@@ -62,7 +62,7 @@ def test_they_follow_writes_and_compactions(tmp_path: Path, table: tidelake.Tabl
     assert (reader.read().sorted_runs_max(), reader.read().snapshot_id) == (1, 3)
 
 
-def test_only_changes_are_read_again_unless_they_have_expired(
+def test_only_changes_are_read_again_unless_snapshots_expired(
     tmp_path: Path, table: tidelake.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))

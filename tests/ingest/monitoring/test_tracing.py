@@ -1,4 +1,4 @@
-"""Checkpoints and commits are spans of OpenTelemetry where its package is there, and cost nothing where it isn't."""
+"""Checkpoints and commits are OpenTelemetry spans if its package is installed, and cost nothing otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ingest.pipeline.test_truncates import TruncatingWorld
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """Those that were begun: a stand-in for the package, of the one function that is called."""
+    """The started spans. A fake replaces the package and has only the one function that is called."""
     found: list[tuple[str, dict[str, Any]]] = []
 
     class Tracer:
@@ -29,9 +29,9 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str,
     module.get_tracer = lambda scope: Tracer()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "opentelemetry", package)
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()
     yield found
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()
 
 
 async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tuple[str, dict[str, Any]]]) -> None:
@@ -45,8 +45,8 @@ async def test_each_checkpoint_and_each_tables_commit_is_a_span(spans: list[tupl
     assert all(isinstance(actual["tidelake.identifier"], int) for name, actual in spans if name == "tidelake.commit")
 
 
-def test_without_the_package_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_no_spans_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()
     assert isinstance(tracing.span("checkpoint"), nullcontext)
-    tracing._tracer.cache_clear()
+    tracing.cached_tracer.cache_clear()

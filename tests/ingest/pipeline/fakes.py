@@ -1,4 +1,4 @@
-"""Parts of a pipeline that do what a test tells them, and remember what was asked of them."""
+"""Scripted parts of a pipeline that record their calls."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class FakeSource:
         self.was_closed = False
         self.is_unreachable = False
         self.first_offset = 0
-        self.held: dict[TopicPartition, OffsetRange] = {}  # what `bounds` tells
+        self.held: dict[TopicPartition, OffsetRange] = {}  # the result of `bounds`
         self.at_check: Callable[[], None] = lambda: None  # called before what was read is published; it may raise
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
@@ -152,8 +152,11 @@ class FakeSource:
 class FakeDecoder:
     """A row (offset, value) for each record, for table `t`, or for `orders` when the record says `orders/…`.
 
-    `bad` is a bad record, `new column` has one that the table lacks; `same:<id>` left its value out: the row of that id
-    has it. `gone:<id>` deletes that row, which comes under another key: `moved:<id>` is that, and left its value out.
+    bad: a bad record
+    new column: has an unknown column
+    same:<id>: has an unavailable value, which is in the row of that id
+    gone:<id>: deletes that row, which moves to another key
+    moved:<id>: inserts the moved row, with an unavailable value
     """
 
     FAILURES: ClassVar = {"bad": FailureKind.BAD_RECORD, "new column": FailureKind.UNKNOWN_COLUMN}
@@ -186,22 +189,22 @@ class FakeDecoder:
         return DecodedBatch(tables, tuple(failures), skipped, unrouted)
 
     def _table_rows(self, target: Target, cells: list[tuple[int, str]]) -> TableRows:
-        said = [value.partition(":") for _, value in cells]
-        left_out = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("same", "moved")]
+        events = [value.partition(":") for _, value in cells]
+        left_out = [(at, int(id_)) for at, (word, _, id_) in enumerate(events) if word in ("same", "moved")]
         unavailable = key_changes = None
         if left_out:
             keys = pa.record_batch({"id": pa.array([id_ for _, id_ in left_out], pa.int64())})
             flags = {"v": np.ones(len(left_out), np.bool_)}
             unavailable = UnavailableValues(np.array([at for at, _ in left_out]), flags, keys)
-        halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(said) if word in ("gone", "moved")]
+        halves = [(at, int(id_)) for at, (word, _, id_) in enumerate(events) if word in ("gone", "moved")]
         if halves:
             changes = [KeyChange(b"%016d" % id_, True, str(id_), "new") for _, id_ in halves]
             key_changes = KeyChanges(np.array([at for at, _ in halves]), changes, "record with header `left`")
         filled = [
             (int(id_), GONE) if word == "gone" else (offset, None if word in ("same", "moved") else word)
-            for (offset, _), (word, _, id_) in zip(cells, said, strict=True)
+            for (offset, _), (word, _, id_) in zip(cells, events, strict=True)
         ]
-        kinds = [RowKind.DELETE if word == "gone" else RowKind.INSERT for word, _, _ in said]
+        kinds = [RowKind.DELETE if word == "gone" else RowKind.INSERT for word, _, _ in events]
         offsets = np.array([offset for offset, _ in cells])
         return TableRows(target, rows(*filled, kinds=kinds), offsets, unavailable, key_changes)
 
@@ -374,7 +377,7 @@ class FakeSink:
 
 
 class Gate:
-    """A step in a worker thread waits here until the test lets it go on."""
+    """A step in a worker thread waits here until the test opens the gate."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -392,7 +395,7 @@ class Gate:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """For what a pipeline shows to nobody who could wait for it."""
+    """Waits for a condition that a pipeline signals by no event."""
     async with asyncio.timeout(30):
         while not is_so():
             await asyncio.to_thread(time.sleep, 0.001)

@@ -1,4 +1,4 @@
-"""A configuration becomes the parts it names, and what can't be had is said."""
+"""A configuration becomes the parts it names, and missing prerequisites are reported."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def config(path: Path, source: str = FOLDER, *flags: str) -> Config:
         ),
     ],
 )
-def test_starts(tmp_path: Path, flags: list[str], start: Start) -> None:
+def test_the_start_setting_becomes_a_start_position(tmp_path: Path, flags: list[str], start: Start) -> None:
     assert build_start(config(tmp_path, KAFKA, *flags)) == start
 
 
-def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
+def test_a_folder_starts_at_its_beginning(tmp_path: Path) -> None:
     assert build_start(config(tmp_path)) == Earliest()
     assert isinstance(build_source(config(tmp_path), frozenset()), ChangeLogFolder)
 
 
 @pytest.mark.parametrize(
-    ("flags", "error", "said"),
+    ("flags", "error", "message"),
     [
         pytest.param(
             ["format=protobuf"], UnsupportedFeature, "format = protobuf.*debezium-json", id="a format we lack"
@@ -81,15 +81,19 @@ def test_a_folder_begins_at_its_beginning(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_can_not_be_had_is_said(tmp_path: Path, flags: list[str], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_unsupported_sources_are_refused(
+    tmp_path: Path, flags: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
         build_pipeline(config(tmp_path, FOLDER, *flags))
 
 
-def test_an_aiokafka_that_can_not_even_be_imported_from_is_told_of(
+def test_an_incompatible_aiokafka_is_refused_with_the_version_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ingest.sources.kafka.source", None)  # stands for a name that aiokafka lacks
+    monkeypatch.setitem(
+        sys.modules, "ingest.sources.kafka.source", None
+    )  # like a name that this aiokafka release does not have
     with pytest.raises(UnsupportedFeature, match=r'aiokafka \d.*: import of .* halted.*pip install "aiokafka=='):
         build_source(config(tmp_path, KAFKA), frozenset())
 

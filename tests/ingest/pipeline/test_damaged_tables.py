@@ -1,4 +1,4 @@
-"""What a pipeline makes of tables that others damaged: while it ran, or after it was killed."""
+"""How a pipeline handles tables that others damaged while it ran, or after it was killed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Shop:
         return Counter(map(int, self.orders.scan().to_arrow()["id"].to_pylist()))  # texts in a table that was made
 
     def expire_ours(self) -> None:
-        """Others write, the consumer is forgotten, and whoever expires keeps one snapshot only."""
+        """Other writers commit, the consumer is deleted, and an expiry keeps only one snapshot."""
         shutil.rmtree(self.location / "consumer", ignore_errors=True)
         one_row = self.orders.scan().to_arrow()[:1]
         for number in range(3):
@@ -109,11 +109,11 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-# ---------------------------------------------------------------- one that can't be read, beside others that can
+# ---------------------------------------------------------------- one unreadable table among readable ones
 
 
 @pytest.mark.parametrize("damaged", ["schema/schema-0", "snapshot/snapshot-1"])
-def test_a_table_that_cannot_be_read_at_a_start_is_left_out_and_goes_on_from_its_own_position_once_it_can(
+def test_an_unreadable_table_is_quarantined_at_start_and_continues_from_its_own_position(
     shop: Shop, damaged: str, call: Call
 ) -> None:
     both = ("orders", "users")
@@ -132,9 +132,9 @@ def test_a_table_that_cannot_be_read_at_a_start_is_left_out_and_goes_on_from_its
             shop.run(tables=both)
     users = shop.catalog.table("shop.users").scan().to_arrow()["id"].to_pylist()
     assert sorted(users) == [3, 4, 9]
-    said = call("ingest", "plan", shop.configuration(both))
-    assert said.code == 0
-    plan = said.out
+    result = call("ingest", "plan", shop.configuration(both))
+    assert result.code == 0
+    plan = result.out
     assert "can't be read" in plan
     assert "shop.orders can't be opened, so its position is unknown" in plan
     assert "shop.users" in plan
@@ -153,7 +153,7 @@ def test_without_quarantine_a_start_names_the_table_that_cannot_be_read(shop: Sh
         shop.run(tables=both, settings="quarantine: {enabled: false}")
 
 
-def test_a_pipeline_of_one_table_says_only_which_file_is_damaged(shop: Shop) -> None:
+def test_a_pipeline_of_one_table_only_names_the_damaged_file(shop: Shop) -> None:
     shop.create()
     (shop.location / "schema" / "schema-0").write_text("{broken")
     with pytest.raises(CorruptFile, match="schema-0"):
@@ -201,7 +201,9 @@ def taken_out_of_the_configuration_for_a_while(shop: Shop) -> None:
     "stop",
     [killed, killed_after_it_made_the_table, killed_in_its_second_run, taken_out_of_the_configuration_for_a_while],
 )
-def test_a_table_that_lost_our_snapshots_is_refused_and_not_doubled(shop: Shop, stop: Callable[[Shop], None]) -> None:
+def test_a_table_that_lost_our_snapshots_is_refused_instead_of_written_twice(
+    shop: Shop, stop: Callable[[Shop], None]
+) -> None:
     stop(shop)
     shop.expire_ours()
     before = shop.counts
@@ -214,7 +216,7 @@ def test_a_table_that_lost_our_snapshots_is_refused_and_not_doubled(shop: Shop, 
 
 
 @pytest.mark.parametrize("is_made_before", [True, False])
-def test_a_commit_that_was_announced_and_never_came_is_no_reason_to_refuse(shop: Shop, is_made_before: bool) -> None:
+def test_an_announced_commit_that_never_happened_is_accepted(shop: Shop, is_made_before: bool) -> None:
     if is_made_before:
         shop.create()
     shop.send()
@@ -231,7 +233,7 @@ def test_a_commit_that_was_announced_and_never_came_is_no_reason_to_refuse(shop:
     assert shop.counts == Counter(range(5))
 
 
-# ---------------------------------------------------------------- tables that are gone while the pipeline runs
+# ---------------------------------------------------------------- tables that are dropped while the pipeline runs
 
 
 def drop(shop: Shop) -> None:
@@ -254,7 +256,7 @@ def roll_back(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("damage", [drop, rename, drop_and_create, roll_back])
-def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_start_goes_well(
+def test_a_commit_to_a_missing_table_leaves_no_files_and_the_next_start_succeeds(
     shop: Shop, damage: Callable[[Shop], None]
 ) -> None:
     shop.create()
@@ -288,9 +290,7 @@ def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_star
 
 
 @pytest.mark.parametrize("damage", [drop, drop_and_create])
-def test_no_registration_comes_into_a_table_that_is_gone_or_made_anew(
-    shop: Shop, damage: Callable[[Shop], None]
-) -> None:
+def test_no_consumer_is_registered_in_a_dropped_or_recreated_table(shop: Shop, damage: Callable[[Shop], None]) -> None:
     shop.create()
     sink = StorageTableSink(shop.orders.context, "shop", MemoryBudget(1 << 20))
     sink.read_state()
@@ -305,14 +305,14 @@ def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
-# ---------------------------------------------------------------- rewinding a source that doesn't tell where it ends
+# ---------------------------------------------------------------- rewinding a source with unknown ends
 
 
 @pytest.mark.parametrize(
     ("to", "is_back"), [("log:0:4", True), ("log:0:5", True), ("log:0:6", False), ("log:0:999999999", False)]
 )
 def test_a_rewind_only_goes_back(shop: Shop, to: str, is_back: bool) -> None:
-    """What lies between would be dropped in silence."""
+    """The records in between would be lost silently."""
     shop.create()
     shop.send()
     shop.run()

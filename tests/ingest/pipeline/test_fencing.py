@@ -1,4 +1,6 @@
-"""A process that starts takes its pipeline over: from older ones, from one that still commits, from one beside it."""
+"""A starting process takes over its pipeline: from older processes, from one that still commits, and from a concurrent
+start.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def epochs(table: FakeTable) -> list[int]:
     return [epoch_of(snapshot.properties, "here").number for snapshot in table.snapshots]
 
 
-async def test_every_start_is_a_new_epoch_in_every_table_and_every_snapshot_tells_it() -> None:
+async def test_every_start_has_a_new_epoch_that_every_snapshot_stores() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source = FakeSource([raw_batch([0], [b"a/x"])])
     for _ in range(2):
@@ -104,7 +106,7 @@ def record(offset: int, table: str) -> str:
     return json.dumps({"topic": "log", "partition": 0, "offset": offset, "key": None, "value": value}) + "\n"
 
 
-async def test_of_processes_that_start_at_once_each_record_gets_in_once(config: Config) -> None:
+async def test_concurrent_starts_write_each_record_once(config: Config) -> None:
     pipelines = [await asyncio.to_thread(build_pipeline, config) for _ in range(4)]
     outcomes = await asyncio.gather(*(p.run() for p in pipelines), return_exceptions=True)
     assert all(isinstance(outcome, RunMetrics) or only_fenced(outcome) for outcome in outcomes), outcomes
@@ -125,7 +127,7 @@ async def test_an_older_process_is_fenced_at_its_next_commit(config: Config, tmp
     await asyncio.to_thread(check, config)
 
 
-async def test_old_snapshots_expire_beside_the_commits_and_the_position_stays(config: Config) -> None:
+async def test_old_snapshots_expire_during_commits_and_the_position_is_kept(config: Config) -> None:
     catalog = tidelake.open_catalog(config.warehouse)
     changes = [
         tidelake.SetOption("snapshot.num-retained.min", "1"),

@@ -1,4 +1,4 @@
-"""A record that its table can't be made from is a bad record: the next one makes the table."""
+"""A record from which its table cannot be created is a bad record. The next record creates the table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_record_whose_key_names_no_columns_becomes_a_dead_letter_and_the_next_
     assert ids(world) == [4, 5]
 
 
-def test_more_of_them_than_are_tolerated_stop_the_pipeline() -> None:
+def test_more_bad_records_than_tolerated_stop_the_pipeline() -> None:
     world = EvolvingWorld("errors: {tolerance: 1}")
     for number in range(2):
         add(world.log, number, b"17")
@@ -51,7 +51,7 @@ def test_more_of_them_than_are_tolerated_stop_the_pipeline() -> None:
         world.run()
 
 
-def test_without_tolerance_the_pipeline_stops_and_says_what_helps() -> None:
+def test_without_tolerance_the_pipeline_stops_with_the_remedy() -> None:
     world = EvolvingWorld()
     add(world.log, 1, b"17")
     add(world.log, 2)
@@ -61,7 +61,7 @@ def test_without_tolerance_the_pipeline_stops_and_says_what_helps() -> None:
     assert ids(world) == [2]
 
 
-def test_where_the_table_says_its_key_the_records_may_have_any() -> None:
+def test_a_configured_primary_key_makes_record_keys_irrelevant() -> None:
     world = EvolvingWorld("", "primary_key: [id]")
     add(world.log, 1, b"Struct{id=1}")
     add(world.log, 2, b"Struct{id=2}")
@@ -69,7 +69,7 @@ def test_where_the_table_says_its_key_the_records_may_have_any() -> None:
     assert ids(world) == [1, 2]
 
 
-def test_a_thousand_of_them_in_a_batch_are_read_once_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_unusable_keys_in_a_batch_are_read_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     world = EvolvingWorld("errors: {tolerance: all}")
     for number in range(1000):
         add(world.log, number, b"17")
@@ -89,7 +89,7 @@ def test_a_thousand_of_them_in_a_batch_are_read_once_or_twice(monkeypatch: pytes
     assert decoded < 5000
 
 
-def test_another_table_is_not_held_up_and_a_quarantined_one_is_made_once_it_is_tolerated() -> None:
+def test_other_tables_continue_and_a_quarantined_one_is_created_once_tolerated() -> None:
     world = QuarantineWorld(tables=2, is_shared=True, are_created=False)
     add(world.log, 1, b"17", "all", "t0")
     add(world.log, 2, None, "all", "t0")

@@ -1,4 +1,4 @@
-"""What waits while a checkpoint's rows are on their way into a snapshot, and for how long."""
+"""What is delayed while a checkpoint is flushed and published, and for how long."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_decoding_waits_for_a_fifth_of_an_interval_at_most(interval_ms: in
     await priority.wait_for_flush()  # its time is over: the next batch does not wait again
 
 
-async def test_a_compaction_begins_when_the_rows_are_published() -> None:
+async def test_a_compaction_starts_after_the_rows_are_published() -> None:
     scheduler, begun = CompactionScheduler(1), threading.Event()
     priority = FlushPriority(3_600_000, ManualClock(), scheduler)
     priority.begin()
@@ -50,7 +50,7 @@ async def test_a_compaction_begins_when_the_rows_are_published() -> None:
     assert await asyncio.to_thread(begun.wait, WAIT_S)
 
 
-async def test_a_compaction_that_a_writer_waits_for_begins_at_once() -> None:
+async def test_a_compaction_that_a_writer_waits_for_starts_at_once() -> None:
     scheduler = CompactionScheduler(1)
     priority = FlushPriority(3_600_000, ManualClock(), scheduler)
     priority.begin()

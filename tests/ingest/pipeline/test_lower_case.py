@@ -1,4 +1,4 @@
-"""Pipelines into a catalog that takes no upper-case letters, from a source that writes them."""
+"""Pipelines into a catalog without upper-case letters, from a source that uses them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SpellingWorld:
         return FileSystemCatalog(self.store, self.warehouse)
 
 
-async def test_a_configured_table_follows_its_source_in_lower_case_over_restarts() -> None:
+async def test_a_configured_table_follows_its_source_in_lower_case_across_restarts() -> None:
     world = SpellingWorld(
         "{name: ods.orders, match: Orders, primary_key: [Id], columns: {Amount: 'DECIMAL(9, 2)'}, rounded_columns: "
         "[Amount], computed_columns: {Year: 'substring(At, 0, 4)'}, metadata_columns: [topic], "
@@ -107,7 +107,7 @@ async def test_names_of_tables_become_lower_case_and_a_restart_finds_them() -> N
     assert (orders.schema.primary_keys, orders.schema.partition_keys) == (("id", "day"), ("day",))
 
 
-async def test_two_source_tables_that_would_get_one_name_are_an_error_that_names_both() -> None:
+async def test_two_source_tables_with_one_target_name_raise_an_error_that_names_both() -> None:
     world = SpellingWorld("{name: 'ods.{table}'}")
     world.add("Orders", {"ID": 1})
     world.add("ORDERS", {"ID": 2})
@@ -115,7 +115,7 @@ async def test_two_source_tables_that_would_get_one_name_are_an_error_that_names
         await world.run()
 
 
-async def test_shards_of_one_table_may_be_spelled_in_different_letters() -> None:
+async def test_shards_of_one_table_may_differ_in_case() -> None:
     world = SpellingWorld("{name: 'ods.{table}'}")
     for number in range(6):
         if number % 2:
@@ -140,7 +140,7 @@ async def test_two_columns_of_one_name_stop_the_pipeline_or_become_a_dead_letter
     assert found == [{"id": "1", "note": "a"}, {"id": "3", "note": "c"}]
 
 
-async def test_a_statement_of_the_source_renames_the_column_in_lower_case() -> None:
+async def test_a_source_statement_renames_the_column_in_lower_case() -> None:
     world = SpellingWorld(
         "{name: ods.orders, match: '*'}",
         "format: canal-json\nschema_evolution: {include: [add, alter, rename.column]}",
@@ -177,6 +177,6 @@ async def test_a_statement_of_the_source_renames_the_column_in_lower_case() -> N
         ("{name: ods.orders, columns: {Id: INT, ID: INT}}", "`columns` has 'id' twice"),
     ],
 )
-async def test_names_of_a_configuration_that_no_table_can_have_are_refused(table: str, message: str) -> None:
+async def test_invalid_configured_names_are_refused(table: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         await SpellingWorld(table).run()

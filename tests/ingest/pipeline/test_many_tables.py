@@ -1,4 +1,4 @@
-"""A start with many tables: they are asked side by side, and the source once for all of them."""
+"""A start with many tables: they are read in parallel, and the source is asked once for all of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def io(tmp_path: Path) -> FaultyFileIO:
     return FaultyFileIO(open_file_io(str(tmp_path / "lake")))
 
 
-def test_tables_are_opened_side_by_side(tmp_path: Path, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_opened_in_parallel(tmp_path: Path, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch) -> None:
     meeting, latest = Meeting(8), SchemaStore.latest
 
     def look(store: SchemaStore) -> TableSchema | None:
@@ -70,7 +70,7 @@ def test_tables_are_opened_side_by_side(tmp_path: Path, io: FaultyFileIO, monkey
     pipeline_of(tmp_path, io)
 
 
-async def test_a_start_asks_each_table_for_few_files(tmp_path: Path, io: FaultyFileIO) -> None:
+async def test_a_start_reads_few_files_of_each_table(tmp_path: Path, io: FaultyFileIO) -> None:
     """Of a table that the pipeline knows; the number must not grow with the number of tables."""
     first = await asyncio.to_thread(pipeline_of, tmp_path, io)
     await first.run()
@@ -82,7 +82,7 @@ async def test_a_start_asks_each_table_for_few_files(tmp_path: Path, io: FaultyF
     assert max(of_tables.values()) <= 16, [call for call in io.calls if "/t0/" in call.path]
 
 
-async def test_what_tables_know_is_asked_side_by_side() -> None:
+async def test_table_states_are_read_in_parallel() -> None:
     tables = [FakeTable(f"t{number}") for number in range(TABLES)]
     rig, meeting = Rig(FakeSource([raw_batch([0], [b"t0/x"])]), tables), Meeting(IO_THREADS_MAX)
     for sink in rig.sinks.values():
@@ -90,7 +90,7 @@ async def test_what_tables_know_is_asked_side_by_side() -> None:
     await rig.pipeline.run()
 
 
-async def test_the_source_is_asked_for_offsets_once_for_all_tables() -> None:
+async def test_source_offsets_are_requested_once_for_all_tables() -> None:
     class Asked(FakeSource):
         times = 0
 
@@ -107,7 +107,7 @@ async def test_the_source_is_asked_for_offsets_once_for_all_tables() -> None:
     assert source.times == 2
 
 
-def test_of_many_tables_fewer_snapshots_each_are_looked_at() -> None:
+def test_with_many_tables_fewer_snapshots_of_each_are_read() -> None:
     assert [history_snapshots_of_each(tables) for tables in (1, 16, 64, 200)] == [
         HISTORY_SNAPSHOTS,
         HISTORY_SNAPSHOTS,

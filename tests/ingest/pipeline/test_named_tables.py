@@ -1,4 +1,6 @@
-"""Tables that records name while a pipeline runs: made by the first of them, and found again by the next process."""
+"""Tables that are named by records while a pipeline runs: created by the first record, and found again by the next
+process.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ class NamingWorld:
             assert [i for i, _ in chain] == sorted({i for i, _ in chain}), name
 
 
-async def test_a_table_that_a_record_names_joins_the_others_at_once() -> None:
+async def test_a_table_named_by_a_record_joins_the_pipeline_at_once() -> None:
     world = NamingWorld()
     world.add("orders", 1)
     source = GrowingSource(world.log)
@@ -147,7 +149,7 @@ async def test_a_table_that_a_record_names_joins_the_others_at_once() -> None:
 
 
 @pytest.mark.parametrize("tables", [30, pytest.param(200, marks=pytest.mark.interop)])
-async def test_many_tables_in_one_topic_are_made_in_one_run(tables: int) -> None:
+async def test_many_tables_of_one_topic_are_created_in_one_run(tables: int) -> None:
     world = NamingWorld(interval_ms=3_600_000)
     for number in range(tables):
         world.add(f"t{number}", number, topic="all")
@@ -159,7 +161,7 @@ async def test_many_tables_in_one_topic_are_made_in_one_run(tables: int) -> None
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", sample(range(16)))
-async def test_wherever_a_process_ends_or_a_table_fails_nothing_is_lost_and_nothing_comes_twice(
+async def test_a_crash_or_a_failing_table_anywhere_loses_and_repeats_no_record(
     seed: int,
 ) -> None:
     random = Random(seed)
@@ -202,7 +204,7 @@ async def test_wherever_a_process_ends_or_a_table_fails_nothing_is_lost_and_noth
 
 
 @pytest.mark.parametrize("name", ["shop.x_{table}", "shop.{database}_{table}", "ods.{table}"])
-async def test_a_change_of_names_is_told_with_the_tables_that_no_record_goes_into_any_more(
+async def test_changed_naming_rules_log_the_tables_that_receive_no_more_records(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = NamingWorld()
@@ -218,7 +220,7 @@ async def test_a_change_of_names_is_told_with_the_tables_that_no_record_goes_int
     assert (await asyncio.to_thread(world.rows))["orders"] == [1]
 
 
-async def test_a_table_that_is_renamed_with_its_entry_goes_on_where_it_was() -> None:
+async def test_a_table_renamed_with_its_entry_keeps_its_position() -> None:
     world = NamingWorld()
     world.add("orders", 1, to="new_orders")
     await world.run()
@@ -231,7 +233,7 @@ async def test_a_table_that_is_renamed_with_its_entry_goes_on_where_it_was() -> 
     await asyncio.to_thread(world.check)
 
 
-async def test_tables_of_others_are_left_alone() -> None:
+async def test_tables_of_other_pipelines_are_left_alone() -> None:
     world = NamingWorld()
     catalog = world.catalog
     await asyncio.to_thread(catalog.create_database, "shop")
@@ -246,7 +248,7 @@ async def test_tables_of_others_are_left_alone() -> None:
 
 @dataclass(frozen=True)
 class NameCase:
-    """records: source table, and the name of the table that it goes to ("" for none), each with what `source` says."""
+    """records: the source table, the name of its target table ("" for none), and the content of `source`."""
 
     id: str
     tables: str
@@ -299,7 +301,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("case", NAMES, ids=lambda case: case.id)
-async def test_tables_are_named_as_the_entry_says(case: NameCase) -> None:
+async def test_tables_are_named_by_the_rules_of_the_entry(case: NameCase) -> None:
     world = NamingWorld(tables=case.tables)
     for number, (source_table, table, source) in enumerate(case.records):
         world.add(source_table, number, to=table, topic="all", source=source)
@@ -320,14 +322,14 @@ async def test_tables_are_named_as_the_entry_says(case: NameCase) -> None:
     ],
     ids=["a slash", "a dollar", "no schema", "another entry's"],
 )
-async def test_a_name_that_no_table_can_have_is_refused(tables: str, source_table: str, message: str) -> None:
+async def test_an_invalid_table_name_is_refused(tables: str, source_table: str, message: str) -> None:
     world = NamingWorld(tables=tables)
     world.add(source_table, 1, source={"schema": None})
     with pytest.raises(BadInput, match=message):
         await world.run()
 
 
-async def test_keys_and_partitions_are_those_of_tables_that_have_the_columns() -> None:
+async def test_keys_and_partitions_apply_to_tables_with_these_columns() -> None:
     entry = "primary_key: [id, dt], partition_by: [dt], source_tables: {partition_by: {items: [day]}}"
     world = NamingWorld(tables=f"{{name: 'shop.{{table}}', {entry}}}")
     world.add("orders", 1, dt="d1", key=["id"])
@@ -349,18 +351,18 @@ async def test_keys_and_partitions_are_those_of_tables_that_have_the_columns() -
 
 
 @pytest.mark.parametrize("name", ["{table}", "orders"])
-async def test_the_key_of_the_records_is_left_out_where_the_entry_says_so(name: str) -> None:
+async def test_the_record_key_is_ignored_where_the_entry_says_so(name: str) -> None:
     world = NamingWorld(tables=f"{{name: 'shop.{name}', key_from_records: false}}")
     world.add("orders", 1, key=["id"])
     world.add("orders", 1, key=["id"])
     await world.run()
     world.add("orders", 2, key=["id"])
-    await world.run()  # a table without key is none that contradicts the entry
+    await world.run()  # a table without a key does not contradict the entry
     assert (await asyncio.to_thread(world.rows))["orders"] == [1, 1, 2]
     assert (await asyncio.to_thread(world.catalog.load, "shop.orders")).schema.primary_keys == ()
 
 
-async def test_a_table_that_cannot_be_made_waits_until_it_can_though_the_process_ends() -> None:
+async def test_a_table_that_cannot_be_created_is_retried_across_restarts() -> None:
     world = NamingWorld(broken={"bad"})
     for number in range(6):
         world.add(("good", "bad")[number % 2], number, topic="all", partition=number % 4 // 2)

@@ -1,5 +1,5 @@
-"""A table's position is the table's, whoever drives it: pipelines and Spark queries on one table never read twice, and
-leave nothing out, unless somebody chose it.
+"""A table has one position for all its drivers: pipelines and Spark queries on one table repeat and skip no record,
+unless the user accepts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def world() -> DriverWorld:
     return world
 
 
-def test_a_pipeline_is_refused_where_a_spark_query_has_read_and_says_what_was_found(world: DriverWorld) -> None:
+def test_a_pipeline_is_refused_after_a_spark_query_and_names_its_position(world: DriverWorld) -> None:
     world.spark(Query("q1"))
     with pytest.raises(PositionRefused) as refused:
         world.run("shop")
@@ -40,23 +40,23 @@ def test_a_pipeline_is_refused_where_a_spark_query_has_read_and_says_what_was_fo
 
 
 @pytest.mark.parametrize("way", ["--accept-gap", "--from-snapshot"])
-def test_the_commands_of_that_refusal_go_on_without_gap_or_repeat(world: DriverWorld, way: str) -> None:
+def test_the_commands_in_the_refusal_continue_without_gap_or_duplicates(world: DriverWorld, way: str) -> None:
     world.spark(Query("q1"))
-    world.go_on("shop", way)
+    world.resume("shop", way)
     world.check_all_is_there()
     world.append(0, 2)
     world.run("shop")  # it is decided once
     world.check_all_is_there()
 
 
-def test_the_third_reads_again_as_it_says(world: DriverWorld) -> None:
+def test_the_third_command_rereads_as_announced(world: DriverWorld) -> None:
     world.spark(Query("q1"))
-    assert world.go_on("shop", "--rewind-to").rows == 6
+    assert world.resume("shop", "--rewind-to").rows == 6
     assert world.run("shop").records == 0
 
 
 @pytest.mark.parametrize("way", ["--accept-gap", "--from-snapshot"])
-def test_a_pipeline_that_had_read_is_refused_where_a_query_went_on(world: DriverWorld, way: str) -> None:
+def test_a_pipeline_is_refused_after_a_query_continued_its_table(world: DriverWorld, way: str) -> None:
     world.run("shop")
     query = Query("q1")
     world.start_at_the_table(query)
@@ -65,11 +65,11 @@ def test_a_pipeline_that_had_read_is_refused_where_a_query_went_on(world: Driver
     with pytest.raises(PositionRefused, match=r"it has read x\.public\.events-0 up to 7, this pipeline up to 4"):
         world.run("shop")
     world.append(1)
-    world.go_on("shop", way)
+    world.resume("shop", way)
     world.check_all_is_there()
 
 
-def test_a_spark_query_is_refused_where_a_pipeline_has_read(world: DriverWorld) -> None:
+def test_a_spark_query_is_refused_after_a_pipeline(world: DriverWorld) -> None:
     world.run("shop")
     with pytest.raises(PositionRefused, match="holds its records up to 4 already") as refused:
         world.spark(Query("q1"))
@@ -82,35 +82,33 @@ def test_a_spark_query_is_refused_where_a_pipeline_has_read(world: DriverWorld) 
     world.check_all_is_there()
 
 
-def test_a_query_is_refused_where_a_pipeline_went_on_after_it(world: DriverWorld) -> None:
+def test_a_query_is_refused_after_a_pipeline_continued_its_table(world: DriverWorld) -> None:
     query = Query("q1")
     world.spark(query)
-    world.go_on("shop")
+    world.resume("shop")
     with pytest.raises(PositionRefused, match="already"):
         world.spark(query)
     world.check_all_is_there()
 
 
-def test_a_renamed_pipeline_does_not_read_all_again(world: DriverWorld) -> None:
+def test_a_renamed_pipeline_does_not_reread_everything(world: DriverWorld) -> None:
     world.run("shop")
     with pytest.raises(PositionRefused, match="pipeline 'shop' also writes to the table"):
         world.run("store")
     world.append(1, 2)
-    world.go_on("store", "--from-snapshot")
+    world.resume("store", "--from-snapshot")
     world.check_all_is_there()
     with pytest.raises(PositionRefused, match="pipeline 'store' also writes to the table"):
         world.run("shop")
 
 
-def test_pipelines_that_share_a_table_say_so_and_are_let_alone(world: DriverWorld) -> None:
+def test_pipelines_configured_to_share_a_table_are_accepted(world: DriverWorld) -> None:
     world.run("shop")
     assert world.run("store", shared_with=["shop"]).rows == 6
 
 
 @pytest.mark.parametrize("is_shop_first", [True, False])
-def test_a_query_under_the_pipelines_own_name_is_compared_like_any_other(
-    world: DriverWorld, is_shop_first: bool
-) -> None:
+def test_a_query_with_the_pipelines_name_is_checked_like_any_other(world: DriverWorld, is_shop_first: bool) -> None:
     query = Query("q1", commit_user="shop")
     if is_shop_first:
         world.run("shop")
@@ -124,7 +122,7 @@ def test_a_query_under_the_pipelines_own_name_is_compared_like_any_other(
     world.check_all_is_there()
 
 
-def test_a_query_that_commits_while_a_pipeline_runs_stops_it_before_it_repeats(world: DriverWorld) -> None:
+def test_a_query_commit_during_a_pipeline_run_stops_it_before_duplicates(world: DriverWorld) -> None:
     io, query = FaultyFileIO(world.store), Query("q1")
 
     def before_the_second_snapshot(call: Call) -> Fault | None:
@@ -137,11 +135,11 @@ def test_a_query_that_commits_while_a_pipeline_runs_stops_it_before_it_repeats(w
         world.run("shop", io=io)
     assert query.batches == 1
     world.check()
-    world.go_on("shop")
+    world.resume("shop")
     world.check_all_is_there()
 
 
-def test_a_pipeline_that_commits_while_a_batch_is_written_stops_the_batch(world: DriverWorld) -> None:
+def test_a_pipeline_commit_during_a_batch_stops_the_batch(world: DriverWorld) -> None:
     query = Query("q1")
     with pytest.raises(CommitConflict, match="moved the table's position"):
         world.spark(query, before_publish=lambda: world.run("shop"))
@@ -150,11 +148,13 @@ def test_a_pipeline_that_commits_while_a_batch_is_written_stops_the_batch(world:
     world.check_all_is_there()
 
 
-def test_what_others_read_counts_whoever_came_last(world: DriverWorld) -> None:
-    """Another pipeline's snapshot in between tells nothing of this topic; the query before it does."""
+def test_positions_of_all_other_users_are_checked(world: DriverWorld) -> None:
+    """The newest snapshot is of another pipeline and has no position of this topic. The snapshot of the query before it
+    has one.
+    """
     world.spark(Query("q1"))
     world.append(0)
-    world.go_on("shop")
+    world.resume("shop")
     assert world.ends == {P0: 5, P1: 2}
     with pytest.raises(PositionRefused, match="already"):
         world.spark(Query("q2"))
@@ -217,7 +217,7 @@ def _histories(steps: list[tuple[object, ...]]) -> None:
             case ("both", str(name), int(number), int(at)):
                 _run_both(world, name, queries[number], at)
         world.check()
-    world.go_on("shop")
+    world.resume("shop")
     world.check_all_is_there()
 
 
@@ -239,12 +239,14 @@ def _run_both(world: DriverWorld, name: str, query: Query, at: int) -> None:
 
 @given(STEPS)
 @settings(max_examples=examples(40), deadline=None)
-def test_whatever_drives_a_table_each_record_is_there_once(steps: list[tuple[object, ...]]) -> None:
+def test_each_record_is_written_once_with_alternating_drivers(steps: list[tuple[object, ...]]) -> None:
     _histories(steps)
 
 
 @pytest.mark.long
 @given(STEPS)
 @settings(max_examples=1_500, deadline=None)
-def test_whatever_drives_a_table_each_record_is_there_once_in_many_histories(steps: list[tuple[object, ...]]) -> None:
+def test_each_record_is_written_once_with_alternating_drivers_in_many_histories(
+    steps: list[tuple[object, ...]],
+) -> None:
     _histories(steps)

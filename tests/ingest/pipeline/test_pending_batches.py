@@ -1,4 +1,4 @@
-"""What waits keeps its order, and not for ever."""
+"""Pending batches keep their order, and wait for a bounded time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 NOTHING = DecodedBatch((), (), {}, {})
 
 
-def pending(*offsets: int, partition: int = 0, came_ms: int = 0) -> PendingBatch:
-    return PendingBatch(raw_batch(offsets, partition=partition), NOTHING, came_ms)
+def pending(*offsets: int, partition: int = 0, arrived_ms: int = 0) -> PendingBatch:
+    return PendingBatch(raw_batch(offsets, partition=partition), NOTHING, arrived_ms)
 
 
 def awaited(offset: int) -> AwaitedRow:
@@ -31,7 +31,7 @@ def test_batches_of_a_partition_stay_in_order() -> None:
     assert (waiting.head(P0), P0 in waiting) == (None, False)
 
 
-def test_a_stuck_batch_goes_on_where_it_ended() -> None:
+def test_a_pending_batch_continues_at_its_record() -> None:
     waiting = PendingBatches(1_000, 1_000)
     waiting.add(pending(1, 2, 3))
     waiting.block_head(P0, 2, awaited(2))
@@ -41,17 +41,17 @@ def test_a_stuck_batch_goes_on_where_it_ended() -> None:
     assert (head.start, waiting.awaited) == (3, {P0: third})
 
 
-def test_the_batch_that_came_first_is_due_first() -> None:
+def test_the_oldest_pending_batch_is_due_first() -> None:
     waiting = PendingBatches(1_000, 1_000)
-    waiting.add(pending(1, came_ms=300))
-    waiting.add(pending(1, partition=1, came_ms=100))
+    waiting.add(pending(1, arrived_ms=300))
+    waiting.add(pending(1, partition=1, arrived_ms=100))
     assert (waiting.longest_waiting(), waiting.due_in_ms(0)) == (None, None)
     waiting.block_head(P0, 1, awaited(1))
     waiting.block_head(P1, 1, awaited(1))
     assert (waiting.longest_waiting(), waiting.due_in_ms(600), waiting.due_in_ms(1_100)) == (P1, 500, 0)
 
 
-def test_a_batch_waits_no_longer_when_several_of_its_records_wait_in_turn() -> None:
+def test_a_batch_waits_once_although_several_of_its_records_wait() -> None:
     waiting = PendingBatches(1_000, 1_000)
     waiting.add(pending(1, 2))
     waiting.block_head(P0, 1, awaited(1))
@@ -59,7 +59,7 @@ def test_a_batch_waits_no_longer_when_several_of_its_records_wait_in_turn() -> N
     assert waiting.due_in_ms(900) == 100
 
 
-def test_too_much_is_due_at_once() -> None:
+def test_too_many_pending_bytes_are_due_at_once() -> None:
     size = pending(1).raw.nbytes
     waiting = PendingBatches(1_000, size)
     waiting.add(pending(1))

@@ -1,4 +1,4 @@
-"""From source to tables: what is committed when, and what is left when a run ends in any way."""
+"""From source to tables: what is committed when, and what remains after each way to end a run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_records_without_rows_make_no_snapshot() -> None:
     assert progress.skipped == {"tombstone": 1, "table not configured": 1}
 
 
-async def test_a_checkpoint_comes_when_its_time_has_come() -> None:
+async def test_a_checkpoint_follows_the_interval() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [table], interval_ms=500)
     run = asyncio.create_task(rig.pipeline.run())
@@ -98,7 +98,7 @@ async def test_a_checkpoint_comes_when_its_time_has_come() -> None:
     assert (await cancelled(run)).checkpoints == 1
 
 
-async def test_a_checkpoint_comes_when_many_bytes_were_written() -> None:
+async def test_a_checkpoint_follows_many_written_bytes() -> None:
     table = FakeTable("t")
     size = raw_batch([10, 11]).nbytes
     batches = [raw_batch([n, n + 1]) for n in range(10, 20, 2)]
@@ -108,7 +108,7 @@ async def test_a_checkpoint_comes_when_many_bytes_were_written() -> None:
     assert is_gap_free(table)
 
 
-async def test_a_table_without_rows_is_left_alone() -> None:
+async def test_a_table_without_rows_gets_no_snapshot() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source = FakeSource([raw_batch([0, 1], [b"a/x", b"a/y"])])
     await Rig(source, [a, b]).pipeline.run()
@@ -118,7 +118,7 @@ async def test_a_table_without_rows_is_left_alone() -> None:
     assert [snapshot.position.ranges[T0] for snapshot in b.checkpoints] == [OffsetRange(0, 4)]
 
 
-async def test_a_table_s_position_tells_of_its_topics_only() -> None:
+async def test_the_position_of_a_table_contains_only_its_topics() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source = FakeSource([raw_batch([0], [b"a/x"], topic="a"), raw_batch([0], [b"b/x"], topic="b")])
     await Rig(source, [a, b], topics={"a": ["a"], "b": ["*"]}).pipeline.run()
@@ -126,21 +126,21 @@ async def test_a_table_s_position_tells_of_its_topics_only() -> None:
     assert set(b.checkpoints[0].position.ranges) == {TopicPartition("a", 0), TopicPartition("b", 0)}
 
 
-async def test_a_partition_that_comes_up_while_reading_starts_where_it_was_announced() -> None:
+async def test_a_partition_found_while_reading_starts_at_its_announced_offset() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0]), raw_batch([], partition=1, next_offset=3), raw_batch([4, 6], partition=1)])
     await Rig(source, [table]).pipeline.run()
     assert table.checkpoints[0].position.ranges == {T0: OffsetRange(0, 1), T1: OffsetRange(3, 7)}
 
 
-async def test_offsets_that_hold_nothing_are_passed() -> None:
+async def test_the_position_passes_offsets_without_records() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0], next_offset=2), raw_batch([7]), raw_batch([], next_offset=9)])
     await Rig(source, [table]).pipeline.run()
     assert table.checkpoints[-1].position.ranges == {T0: OffsetRange(0, 9)}
 
 
-async def test_the_source_hears_what_every_table_has() -> None:
+async def test_the_source_is_informed_of_the_offsets_in_every_table() -> None:
     source = FakeSource([raw_batch([0, 1])])
     await Rig(source, [FakeTable("t")]).pipeline.run()
     assert source.confirmed == {T0: 2}
@@ -149,7 +149,7 @@ async def test_the_source_hears_what_every_table_has() -> None:
 # ---------------------------------------------------------------- starting again
 
 
-async def test_a_second_run_goes_on_where_the_first_one_ended() -> None:
+async def test_a_second_run_continues_where_the_first_ended() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0, 1])])
     await Rig(source, [table]).pipeline.run()
@@ -186,7 +186,7 @@ async def test_after_a_crash_between_two_tables_neither_loses_nor_repeats_a_row(
 
 
 @pytest.mark.parametrize("how", ["run", "plan"])
-async def test_a_table_that_can_t_be_looked_at_is_told_once_nobody_looks_at_another(how: str) -> None:
+async def test_the_error_of_an_unreadable_table_is_raised_after_all_reads_ended(how: str) -> None:
     rig = Rig(FakeSource([]), [FakeTable("a"), FakeTable("b")])
     gate = Gate()
     rig.sinks["a"].at_read_state = boom
@@ -212,7 +212,7 @@ async def test_another_source_is_refused() -> None:
     assert source.was_closed
 
 
-async def test_a_start_that_may_be_another_place_tomorrow_is_published_first() -> None:
+async def test_a_start_position_that_may_change_is_published_first() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([5, 6])])
     source.first_offset = 6
@@ -227,7 +227,7 @@ async def test_a_start_that_may_be_another_place_tomorrow_is_published_first() -
     assert source.read_from == {T0: 7}
 
 
-async def test_a_new_table_gets_what_the_others_have_read_already() -> None:
+async def test_a_new_table_receives_the_records_that_others_already_read() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source = FakeSource([raw_batch([0, 1, 2], [b"a/x", b"b/x", b"a/y"])])
     await Rig(source, [a]).pipeline.run()
@@ -263,7 +263,7 @@ async def test_a_slow_table_pauses_the_source(step: str) -> None:
 
 @pytest.mark.parametrize(("interval_ms", "at_most_ms"), [(250, 50), (500, 100), (60_000, 100)])
 @pytest.mark.parametrize("step", ["become files", "are published"])
-async def test_what_is_read_last_while_rows_are_on_their_way_into_a_snapshot_is_decoded_a_little_later(
+async def test_decoding_is_delayed_while_rows_are_flushed_and_published(
     monkeypatch: pytest.MonkeyPatch, interval_ms: int, at_most_ms: int, step: str
 ) -> None:
     gate, may_come, decoded = Gate(), asyncio.Event(), list[int]()
@@ -297,7 +297,7 @@ async def test_what_is_read_last_while_rows_are_on_their_way_into_a_snapshot_is_
     assert table.rows == values(0, 1, 2, 3)
 
 
-async def test_when_memory_is_short_room_is_made_before_the_next_write() -> None:
+async def test_a_flush_precedes_the_next_write_when_memory_is_short() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([n]) for n in range(4)]), [table])
     sink = rig.sinks["t"]
@@ -313,7 +313,7 @@ async def test_when_memory_is_short_room_is_made_before_the_next_write() -> None
 
 
 @pytest.mark.parametrize("step", ["at_lookup", "at_write", "at_room"])
-async def test_what_may_wait_for_a_table_waits_where_nobody_takes_turns(step: str) -> None:
+async def test_steps_that_may_block_do_not_occupy_the_cpu_pool(step: str) -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0], [b"old"]), raw_batch([1], [b"same:0"])]), [table])
     gate = Gate()
@@ -327,7 +327,7 @@ async def test_what_may_wait_for_a_table_waits_where_nobody_takes_turns(step: st
     assert [value for _, value in table.rows] == ["old", "old"]
 
 
-async def test_a_table_may_be_made_while_others_make_room() -> None:
+async def test_a_table_may_be_created_while_others_flush() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])]), [table, FakeTable("other")])
     rig.sinks["t"].is_memory_short = True
@@ -395,8 +395,8 @@ async def test_a_stop_while_publishing_waits_until_the_outcome_is_known() -> Non
     assert (source.read_from, table.rows) == ({T0: 1}, values(0))
 
 
-async def test_a_stop_before_reading_begins_ends_without_anything_left_to_commit() -> None:
-    """Whoever stops a service that waits for its broker at the start has not interrupted anything."""
+async def test_a_stop_before_reading_commits_nothing() -> None:
+    """Stopping a service that waits for its broker at the start interrupts no work."""
     source = FakeSource([raw_batch([0])])
     source.is_unreachable = True
     rig = Rig(source, [FakeTable("t")])
@@ -407,7 +407,7 @@ async def test_a_stop_before_reading_begins_ends_without_anything_left_to_commit
     assert source.was_closed
 
 
-async def test_cancelled_from_outside_it_stays_cancelled() -> None:
+async def test_an_external_cancellation_is_raised() -> None:
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [FakeTable("t")])
     run = asyncio.create_task(rig.pipeline.run())
     await until_waiting(rig)
@@ -417,7 +417,7 @@ async def test_cancelled_from_outside_it_stays_cancelled() -> None:
     assert rig.source.was_closed
 
 
-async def test_a_stop_while_cleaning_up_changes_nothing() -> None:
+async def test_a_stop_during_cleanup_is_ignored() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])]), [table])
     gate = Gate()
@@ -431,7 +431,7 @@ async def test_a_stop_while_cleaning_up_changes_nothing() -> None:
     assert (table.rows, rig.source.was_closed) == (values(0), True)
 
 
-async def test_cancelled_while_cleaning_up_it_cleans_up_first() -> None:
+async def test_a_cancellation_during_cleanup_waits_for_the_cleanup() -> None:
     rig = Rig(FakeSource([raw_batch([0])]), [FakeTable("a"), FakeTable("b")])
     gate = Gate()
     rig.sinks["a"].at_abort = gate
@@ -452,7 +452,7 @@ def boom() -> None:
 
 
 @pytest.mark.parametrize("step", ["at_write", "at_room", "at_prepare", "at_commit"])
-async def test_a_table_that_fails_stops_everything_and_nothing_more_is_committed(step: str) -> None:
+async def test_a_failing_table_stops_the_pipeline_without_further_commits(step: str) -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([n]) for n in range(100)], ends=False), [table], queue_bytes=1, bytes_max=1)
     rig.sinks["t"].is_memory_short = True
@@ -465,7 +465,7 @@ async def test_a_table_that_fails_stops_everything_and_nothing_more_is_committed
     assert rig.source.handed_out < 20
 
 
-async def test_cleaning_up_hides_no_error_and_leaves_nothing_out() -> None:
+async def test_cleanup_hides_no_error_and_skips_no_step() -> None:
     tables = [FakeTable("a"), FakeTable("b")]
     rig = Rig(FakeSource([raw_batch([0], [b"a/v0"]), raw_batch([1], [b"b/v1"])]), tables)
 
@@ -479,7 +479,7 @@ async def test_cleaning_up_hides_no_error_and_leaves_nothing_out() -> None:
     assert (rig.sinks["b"].was_aborted, rig.source.was_closed) == (True, True)
 
 
-async def test_rows_that_a_table_refuses_are_named_by_their_records() -> None:
+async def test_refused_rows_are_named_by_their_records() -> None:
     rig = Rig(FakeSource([raw_batch([3, 4])]), [FakeTable("t")])
 
     def refuse() -> None:
@@ -490,7 +490,7 @@ async def test_rows_that_a_table_refuses_are_named_by_their_records() -> None:
         await rig.pipeline.run()
 
 
-async def test_what_came_before_an_error_of_the_source_is_committed() -> None:
+async def test_records_before_a_source_error_are_committed() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0, 1]), SourceUnavailable("gone"), raw_batch([2])])
     with pytest.raises(SourceUnavailable, match="gone"):
@@ -498,7 +498,7 @@ async def test_what_came_before_an_error_of_the_source_is_committed() -> None:
     assert table.rows == values(0, 1)
 
 
-async def test_what_the_source_does_not_vouch_for_is_never_published() -> None:
+async def test_unverified_source_records_are_never_published() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0]), raw_batch([1, 2], [b"v1", b"bad"])])
     rig = Rig(source, [table], tolerance="all", bytes_max=1)
@@ -517,7 +517,7 @@ async def test_what_the_source_does_not_vouch_for_is_never_published() -> None:
 
 
 @pytest.mark.parametrize("has_letter", [False, True], ids=["rows", "rows and a dead letter"])
-async def test_rows_become_files_while_the_source_is_asked_and_what_counts_waits_for_its_answer(
+async def test_rows_are_flushed_during_the_source_check_and_published_after_it(
     has_letter: bool,
 ) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
@@ -542,16 +542,16 @@ async def test_rows_become_files_while_the_source_is_asked_and_what_counts_waits
     assert (table.rows, len(await kept_dead_letters(rig))) == (values(0), has_letter)
 
 
-async def test_a_refusal_while_reading_is_told_table_by_table_as_a_start_does() -> None:
+async def test_a_refusal_while_reading_lists_tables_like_a_refused_start() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0, 1])])
     rig = Rig(source, [table])
 
-    def made_anew() -> None:
+    def recreated() -> None:
         source.identity = SourceIdentity("another")
         raise PositionRefused("the source was created again", ["start again"])
 
-    source.at_check = made_anew
+    source.at_check = recreated
     with pytest.raises(PositionRefused, match="t: the cluster is another, not fake"):
         await rig.pipeline.run()
     assert table.rows == []
@@ -571,7 +571,7 @@ async def test_a_table_that_fails_while_another_commits_leaves_that_one_committe
     assert (a.rows, b.rows) == ([(0, "x")], [])
 
 
-async def test_several_failing_tables_are_all_told() -> None:
+async def test_all_failing_tables_are_reported() -> None:
     rig = Rig(FakeSource([raw_batch([0, 1], [b"a/x", b"b/x"])]), [FakeTable("a"), FakeTable("b")])
     rig.sinks["a"].at_commit = rig.sinks["b"].at_commit = boom
     with pytest.raises(ExceptionGroup) as raised:
@@ -606,7 +606,7 @@ async def test_a_bad_record_stops_the_pipeline_with_everything_before_it_committ
 
 
 @pytest.mark.parametrize("tolerance", ["all", 2, 3])
-async def test_tolerated_records_are_kept_aside(tolerance: object) -> None:
+async def test_tolerated_records_become_dead_letters(tolerance: object) -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([bad_at(1, 3)]), [table], tolerance=tolerance)
     progress = await rig.pipeline.run()
@@ -618,7 +618,7 @@ async def test_tolerated_records_are_kept_aside(tolerance: object) -> None:
     assert progress.dead_letters == 2
 
 
-async def test_one_bad_record_too_many_stops_the_pipeline() -> None:
+async def test_one_bad_record_above_the_tolerance_stops_the_pipeline() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([bad_at(1, 3)]), [table], tolerance=1)
     with pytest.raises(RecordRefused, match="offset 3"):
@@ -627,8 +627,8 @@ async def test_one_bad_record_too_many_stops_the_pipeline() -> None:
     assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
-async def test_a_tolerance_below_the_bad_records_of_a_checkpoint_still_gets_further_with_each_start() -> None:
-    """None of the records gives a row, so no table tells the next start where to go on."""
+async def test_each_restart_progresses_although_a_checkpoint_exceeds_the_tolerance() -> None:
+    """No record gives a row, so no table stores a position for the next start."""
     table = FakeTable("t")
     source = FakeSource([bad_at(0, 1, 2, 3, 4)])
     dead_letters_at = Rig(source, [table]).dead_letters_at
@@ -643,7 +643,7 @@ async def test_a_tolerance_below_the_bad_records_of_a_checkpoint_still_gets_furt
     assert progress.dead_letters == 1
 
 
-async def test_dead_letters_are_told_at_once_and_counted_at_the_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dead_letters_are_logged_at_once_and_counted_at_the_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ingest")
     source = FakeSource([bad_at(1, 3), raw_batch(range(5, 8), [b"bad"] * 3)])
     await Rig(source, [FakeTable("t")], tolerance="all", bytes_max=1).pipeline.run()
@@ -658,7 +658,7 @@ async def test_dead_letters_are_told_at_once_and_counted_at_the_checkpoint(caplo
     assert counts == [(2, 2), (3, 5)]
 
 
-async def test_an_unknown_column_stops_the_pipeline_whatever_is_tolerated() -> None:
+async def test_an_unknown_column_stops_the_pipeline_despite_tolerance() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0, 1], [b"v0", b"new column"])]), [table], tolerance="all")
     with pytest.raises(RecordRefused, match=r"offset 1: new column is no good\. Then start again"):
@@ -666,7 +666,7 @@ async def test_an_unknown_column_stops_the_pipeline_whatever_is_tolerated() -> N
     assert (table.rows, await kept_dead_letters(rig)) == (values(0), [])
 
 
-async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> None:
+async def test_a_dead_letter_is_durable_before_any_position_passes_its_record() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([bad_at(1)]), [table], tolerance="all")
     flush = rig.dead_letters.flush
@@ -680,8 +680,8 @@ async def test_a_dead_letter_is_durable_before_any_table_passes_its_record() -> 
     assert table.log == ["1 file of letters", "prepare t", "commit t 2"]
 
 
-async def test_many_dead_letters_are_written_down_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "_BUFFER_BYTES_MAX", 1)
+async def test_many_dead_letters_are_flushed_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "BUFFER_BYTES_MAX", 1)
     rig = Rig(FakeSource([raw_batch([0, 1], [b"bad", b"bad"]), raw_batch([2, 3])]), [FakeTable("t")], tolerance="all")
     held = list[bool]()
     rig.sinks["t"].at_write = lambda: held.append(rig.dead_letters.should_flush)
@@ -689,7 +689,7 @@ async def test_many_dead_letters_are_written_down_before_the_next_batch(monkeypa
     assert held == [False]
 
 
-async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
+async def test_records_reread_after_a_crash_have_one_dead_letter_each() -> None:
     table = FakeTable("t")
     source = FakeSource([bad_at(1, 3)])
     first = Rig(source, [table], tolerance="all")
@@ -714,7 +714,7 @@ async def test_records_read_again_after_a_crash_leave_one_letter_each() -> None:
         pytest.param([[b"old", b"same:0", b"same:1"]], id="through another that left it out"),
     ],
 )
-async def test_a_left_out_value_is_the_one_before_it(batches: Sequence[Sequence[bytes]]) -> None:
+async def test_an_unavailable_value_keeps_the_previous_value(batches: Sequence[Sequence[bytes]]) -> None:
     table = FakeTable("t")
     offset, source = 0, FakeSource([])
     for cells in batches:
@@ -724,7 +724,7 @@ async def test_a_left_out_value_is_the_one_before_it(batches: Sequence[Sequence[
     assert [value for _, value in table.rows] == ["old"] * offset
 
 
-async def test_a_left_out_value_that_nobody_knows_makes_a_bad_record() -> None:
+async def test_an_unavailable_value_without_a_row_makes_a_bad_record() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0, 1, 2], [b"v0", b"same:99", b"v2"])])
     with pytest.raises(RecordRefused, match="offset 1: a value did not change, and the row that holds it is not in"):
@@ -744,7 +744,7 @@ NEXT = raw_batch([3], [b"v3"])
 ALL_ROWS = [(0, "v0"), (50, "old"), (50, GONE), (1, "old"), (2, "v2"), (3, "v3")]
 
 
-async def test_a_partition_waits_for_a_value_that_another_one_has() -> None:
+async def test_a_partition_waits_for_a_value_from_another_partition() -> None:
     table = FakeTable("t")
     source = FakeSource([MOVED, NEXT, raw_batch([0], [b"w0"], partition=1), ORIGIN])
     progress = await Rig(source, [table], tolerance="none").pipeline.run()
@@ -753,7 +753,7 @@ async def test_a_partition_waits_for_a_value_that_another_one_has() -> None:
     assert (progress.records, progress.rows) == (7, 7)
 
 
-async def test_while_a_partition_waits_its_position_stays_before_the_record() -> None:
+async def test_the_position_of_a_waiting_partition_stays_before_the_record() -> None:
     table = FakeTable("t")
     source = FakeSource([MOVED, NEXT, ORIGIN])
     await Rig(source, [table], bytes_max=1).pipeline.run()  # a checkpoint after each batch
@@ -762,7 +762,7 @@ async def test_while_a_partition_waits_its_position_stays_before_the_record() ->
     assert is_gap_free(table)
 
 
-async def test_partitions_may_wait_for_one_another_in_turn() -> None:
+async def test_partitions_may_wait_for_one_another_alternately() -> None:
     table = FakeTable("t")
     left = raw_batch([0, 1, 2], [b"moved:10", b"v1", b"gone:1"])
     right = raw_batch([10, 11, 12], [b"v10", b"gone:10", b"moved:1"], partition=1)
@@ -770,7 +770,7 @@ async def test_partitions_may_wait_for_one_another_in_turn() -> None:
     assert table.rows == [(10, "v10"), (10, GONE), (0, "v10"), (1, "v1"), (1, GONE), (12, "v1")]
 
 
-async def test_a_value_that_never_comes_is_given_up_at_the_end_of_the_source() -> None:
+async def test_a_missing_value_fails_at_the_end_of_the_source() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([MOVED, NEXT]), [table], tolerance="all")
     await rig.pipeline.run()
@@ -778,7 +778,7 @@ async def test_a_value_that_never_comes_is_given_up_at_the_end_of_the_source() -
     assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
-async def test_a_value_that_does_not_come_in_time_is_given_up() -> None:
+async def test_a_value_missing_after_the_time_limit_fails() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([MOVED, NEXT], ends=False), [table], tolerance="all", waiting_ms_max=5_000, interval_ms=60_000)
     run = asyncio.create_task(rig.pipeline.run())
@@ -793,7 +793,7 @@ async def test_a_value_that_does_not_come_in_time_is_given_up() -> None:
     assert table.rows == values(0, 2, 3)
 
 
-async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
+async def test_the_last_record_that_fails_has_a_dead_letter() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0, 1], [b"v0", b"moved:50"])], ends=False)
     rig = Rig(source, [table], tolerance="all", waiting_ms_max=5_000, interval_ms=1_000)
@@ -809,7 +809,7 @@ async def test_a_record_that_is_given_up_last_of_all_has_its_letter() -> None:
     assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [1]
 
 
-async def test_however_many_values_never_come_a_partition_waits_once_for_what_came_at_once() -> None:
+async def test_a_partition_waits_only_once_for_many_missing_values_of_one_batch() -> None:
     table = FakeTable("t")
     lost = [raw_batch([n, n + 1], [b"moved:%d" % (100 + n), b"moved:%d" % (200 + n)]) for n in range(0, 6, 2)]
     rig = Rig(FakeSource([*lost, raw_batch([6])], ends=False), [table], tolerance="all", waiting_ms_max=5_000)
@@ -826,7 +826,7 @@ async def test_however_many_values_never_come_a_partition_waits_once_for_what_ca
     assert (table.rows, progress.dead_letters) == (values(6), 6)
 
 
-async def test_however_many_records_wait_in_vain_a_batch_looks_once_when_it_is_given_up() -> None:
+async def test_a_failed_batch_is_looked_up_once_for_all_its_records() -> None:
     table = FakeTable("t")
     n = 30
     lost = [b"moved:%d" % (100 + i) if i % 2 else b"same:50" for i in range(1, n + 1)]
@@ -838,7 +838,7 @@ async def test_however_many_records_wait_in_vain_a_batch_looks_once_when_it_is_g
     assert len(looks) == 2, "as it came, and when it was given up"
 
 
-async def test_a_record_behind_one_that_waits_in_vain_still_gets_what_another_partition_brings_meanwhile() -> None:
+async def test_a_record_behind_a_failed_one_still_gets_values_from_other_partitions() -> None:
     table = FakeTable("t")
     left = raw_batch([0, 1, 2, 3], [b"moved:99", b"v1", b"gone:1", b"moved:10"])
     right = raw_batch([10, 11, 12], [b"v10", b"moved:1", b"gone:10"], partition=1)
@@ -848,7 +848,7 @@ async def test_a_record_behind_one_that_waits_in_vain_still_gets_what_another_pa
     assert [letter["offset"] for letter in await kept_dead_letters(rig)] == [0]
 
 
-async def test_a_batch_that_came_later_waits_as_long() -> None:
+async def test_a_later_batch_waits_just_as_long() -> None:
     table = FakeTable("t")
     source = FakeSource([raw_batch([0], [b"moved:50"]), raw_batch([0], partition=1), raw_batch([1], [b"moved:51"])])
     source.batches.append(raw_batch([2], partition=2))
@@ -873,7 +873,7 @@ async def test_a_batch_that_came_later_waits_as_long() -> None:
     await cancelled(run)
 
 
-async def test_a_partition_goes_on_only_when_the_row_that_it_waits_for_is_seen_leaving() -> None:
+async def test_a_partition_continues_only_after_the_delete_record_of_the_moved_row() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     others = [raw_batch([n], [b"a/x"], partition=1) for n in range(20)]
     others += [raw_batch([50, 51], [b"b/x", b"b/gone:50"], partition=2)]
@@ -885,14 +885,14 @@ async def test_a_partition_goes_on_only_when_the_row_that_it_waits_for_is_seen_l
     assert (len(a.rows), a.rows[-1], len(looks)) == (24, (1, "x"), 1)
 
 
-async def test_a_row_under_the_old_key_is_no_value_until_it_was_seen_leaving() -> None:
+async def test_a_row_under_the_old_key_is_used_only_after_its_delete_record() -> None:
     table = FakeTable("t")
     there, leaves = raw_batch([50], [b"old"], partition=1), raw_batch([51], [b"gone:50"], partition=1)
     await Rig(FakeSource([there, MOVED, leaves]), [table], bytes_max=1).pipeline.run()
     assert table.rows == [(50, "old"), (0, "v0"), (50, GONE), (1, "old"), (2, "v2")]
 
 
-async def test_not_more_than_so_much_waits() -> None:
+async def test_the_bytes_of_pending_batches_are_bounded() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([MOVED, NEXT, ORIGIN], ends=True), [table], waiting_bytes_max=MOVED.nbytes)
     with pytest.raises(RecordRefused, match="offset 1: a value did not change"):
@@ -900,14 +900,14 @@ async def test_not_more_than_so_much_waits() -> None:
     assert table.rows == values(0)
 
 
-async def test_a_record_that_is_given_up_is_told_with_both_keys() -> None:
+async def test_a_failed_moved_row_is_reported_with_both_keys() -> None:
     table = FakeTable("t")
-    said = r"under its old key is not known: no record with header `left` has come \(old key 50, new"
-    with pytest.raises(RecordRefused, match=said):
+    message = r"under its old key is not known: no record with header `left` has come \(old key 50, new"
+    with pytest.raises(RecordRefused, match=message):
         await Rig(FakeSource([MOVED]), [table]).pipeline.run()
 
 
-async def test_after_a_stop_what_waited_is_read_again() -> None:
+async def test_pending_records_are_reread_after_a_stop() -> None:
     table = FakeTable("t")
     source = FakeSource([MOVED, NEXT], ends=False)
     rig = Rig(source, [table])

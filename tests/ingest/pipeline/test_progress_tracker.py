@@ -1,4 +1,4 @@
-"""What a pipeline leaves beside its snapshots, and what a restart makes of it."""
+"""The progress file of a pipeline, and its use at a restart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def for_a(first: int, count: int = 3) -> RawBatch:
     return raw_batch(range(first, first + count), [b"a/x"] * count)
 
 
-async def test_an_idle_table_is_not_read_again_from_its_last_row() -> None:
+async def test_an_idle_table_is_not_reread_from_its_last_row() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source, notebook = FakeSource([raw_batch([0], [b"b/x"]), for_a(1, 9)]), Notebook()
     await Rig(source, [a, b], progress=notebook).pipeline.run()
@@ -58,7 +58,7 @@ async def test_an_idle_table_is_not_read_again_from_its_last_row() -> None:
     assert b.snapshots[-1].position.ranges[T0] == OffsetRange(10, 15)
 
 
-async def test_without_the_file_it_is_read_again_and_nothing_is_there_twice() -> None:
+async def test_without_the_progress_file_records_are_reread_without_duplicates() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source = FakeSource([raw_batch([0], [b"b/x"]), for_a(1, 9)])
     for _ in range(3):
@@ -66,7 +66,7 @@ async def test_without_the_file_it_is_read_again_and_nothing_is_there_twice() ->
     assert (len(a.rows), len(b.rows)) == (9, 1)
 
 
-async def test_a_table_that_doesn_t_exist_yet_is_remembered_too() -> None:
+async def test_the_progress_of_a_table_not_yet_created_is_kept() -> None:
     a, later = FakeTable("a"), FakeTable("b")
     source, notebook = FakeSource([for_a(0, 5)]), Notebook()
     first = Rig(source, [a, later], progress=notebook)
@@ -79,8 +79,8 @@ async def test_a_table_that_doesn_t_exist_yet_is_remembered_too() -> None:
     assert source.read_from == {T0: 5}
 
 
-async def test_an_entry_is_struck_out_before_its_table_gets_a_snapshot() -> None:
-    """Or the file would go on to say that nothing came since an older one."""
+async def test_an_entry_is_removed_before_its_table_gets_a_snapshot() -> None:
+    """Otherwise the file would still claim that no record came since an older snapshot."""
     a, b = FakeTable("a"), FakeTable("b")
     notebook = Notebook()
     rig = Rig(FakeSource([for_a(0)]), [a, b], progress=notebook)
@@ -92,8 +92,8 @@ async def test_an_entry_is_struck_out_before_its_table_gets_a_snapshot() -> None
     assert (sorted(then.tables), then.active) == (["b"], {"a": IdleTable(1, 1, "list-1")})
 
 
-async def test_what_was_struck_out_stays_known_while_other_tables_are_noted() -> None:
-    """Or nothing would tell that the pipeline ever wrote to it, should its snapshots expire."""
+async def test_a_removed_entry_stays_removed_when_other_tables_are_written() -> None:
+    """Otherwise nothing would show that the pipeline ever wrote to the table, once its snapshots expire."""
     a, b = FakeTable("a"), FakeTable("b")
     notebook = Notebook()
     rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
@@ -102,7 +102,7 @@ async def test_what_was_struck_out_stays_known_while_other_tables_are_noted() ->
     assert (sorted(noted.tables), noted.active) == (["b"], {"a": IdleTable(1, 2, "list-2")})
 
 
-async def test_a_table_that_is_not_configured_for_a_while_stays_known() -> None:
+async def test_the_progress_of_a_temporarily_unconfigured_table_is_kept() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     source, notebook = FakeSource([for_a(0)]), Notebook()
     for tables in ([a, b], [b], [b]):
@@ -113,7 +113,7 @@ async def test_a_table_that_is_not_configured_for_a_while_stays_known() -> None:
     assert (await now(notebook)).active == {}
 
 
-async def test_a_busy_table_costs_no_write_at_each_checkpoint() -> None:
+async def test_a_busy_table_causes_no_progress_write_per_checkpoint() -> None:
     notebook = Notebook()
     await Rig(
         FakeSource([for_a(n) for n in range(0, 60, 3)]), [FakeTable("a")], bytes_max=1, progress=notebook
@@ -121,7 +121,7 @@ async def test_a_busy_table_costs_no_write_at_each_checkpoint() -> None:
     assert len(notebook.history) == 3  # at the start, struck out, at the end
 
 
-async def test_while_running_idle_tables_are_noted_now_and_then() -> None:
+async def test_the_progress_of_idle_tables_is_written_periodically() -> None:
     a, b = FakeTable("a"), FakeTable("b")
     notebook = Notebook()
     rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
@@ -143,7 +143,7 @@ async def noted_once(rig: Rig) -> None:
     await run
 
 
-async def test_a_store_that_can_t_keep_it_is_no_reason_to_stop() -> None:
+async def test_a_failed_progress_write_does_not_stop_the_pipeline() -> None:
     a = FakeTable("a")
     notebook = Notebook()
     notebook.io.fail_call(1, Fault.BEFORE)  # the first is the read of a file that isn't there
@@ -151,7 +151,7 @@ async def test_a_store_that_can_t_keep_it_is_no_reason_to_stop() -> None:
     assert len(a.rows) == 3
 
 
-async def test_what_can_t_be_struck_out_stops_the_commit() -> None:
+async def test_a_failed_removal_of_an_entry_stops_the_commit() -> None:
     a = FakeTable("a")
     notebook = Notebook()
     notebook.io.fail_call(2, Fault.BEFORE)
@@ -161,7 +161,7 @@ async def test_what_can_t_be_struck_out_stops_the_commit() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2}', b"\xff"])
-async def test_a_torn_file_is_passed_over(data: bytes) -> None:
+async def test_a_torn_progress_file_is_ignored(data: bytes) -> None:
     a = FakeTable("a")
     notebook = Notebook()
     await asyncio.to_thread(notebook.io.write, notebook.path, data)
@@ -179,7 +179,7 @@ async def test_the_newest_own_snapshot_is_kept_from_expiry_from_the_start_to_the
     assert (at_commit, table.registered_id) == ([1], 2)
 
 
-async def test_while_the_source_is_silent_the_registration_is_renewed_before_it_looks_forgotten() -> None:
+async def test_the_consumer_is_renewed_before_it_expires_while_the_source_is_silent() -> None:
     """Some expire consumers by the age of their file (`consumer.expiration-time`)."""
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])], ends=False), [table])
@@ -203,7 +203,7 @@ async def test_while_the_source_is_silent_the_registration_is_renewed_before_it_
     assert reported == [(0, 1), (INTERVAL_MS, 2), (INTERVAL_MS + REFRESH_MS, 2)]
 
 
-async def test_a_table_that_can_t_be_registered_is_no_reason_to_stop() -> None:
+async def test_a_failed_consumer_registration_does_not_stop_the_pipeline() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])]), [table])
 

@@ -1,4 +1,4 @@
-"""A connector that was killed sends records again: an update may find its row deleted by what the table has had."""
+"""A killed connector resends records: an update may refer to a row that a later record has already deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wait(is_so: Callable[[], bool]) -> None:
         pytest.param(1, "true", id="one after the other, through the quarantine"),
     ],
 )
-async def test_an_update_whose_row_is_gone_and_that_later_records_replace_stops_nothing(
+async def test_a_superseded_update_of_a_deleted_row_does_not_stop_the_pipeline(
     batch_records: int, quarantine: str
 ) -> None:
     log, store, warehouse = MemoryLog(), MemoryFileIO(), f"memory://{uuid4()}/lake"

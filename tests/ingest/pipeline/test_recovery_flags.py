@@ -1,4 +1,4 @@
-"""Recovery options as the command line spells them."""
+"""Recovery flags of the command line."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ TABLES = ["shop.orders", "shop.users"]
         ("t:0:17,t:1:0", AtOffsets({TopicPartition("t", 0): 17, TopicPartition("t", 1): 0})),
     ],
 )
-def test_where_to_rewind_to(text: str, start: Start) -> None:
+def test_rewind_targets_are_parsed(text: str, start: Start) -> None:
     ways = parse_recovery_flags([], [f"shop.orders={text}"], [], TABLES)
     assert ways.rewinds == {"shop.orders": start}
     assert ways.texts == {"shop.orders": f"--rewind-to shop.orders={text}"}
 
 
-def test_each_table_may_have_its_own() -> None:
+def test_each_table_may_have_its_own_target() -> None:
     ways = parse_recovery_flags(["shop.orders"], [], ["shop.users=17"], TABLES)
     assert (ways.rewinds, ways.snapshots) == ({}, {"shop.users": 17})
     assert ways.texts == {"shop.orders": "--accept-gap shop.orders", "shop.users": "--from-snapshot shop.users=17"}
 
 
 @pytest.mark.parametrize(
-    ("accept_gap", "rewind_to", "from_snapshot", "said"),
+    ("accept_gap", "rewind_to", "from_snapshot", "message"),
     [
         (["shop.user"], [], [], "the pipeline has no table shop.user; did you mean 'shop.users'"),
         (["shop.users"], ["shop.users=earliest"], [], "shop.users is given two options"),
@@ -49,14 +49,14 @@ def test_each_table_may_have_its_own() -> None:
         ([], [], ["shop.users=x"], "'x' is not the id of a snapshot"),
     ],
 )
-def test_what_makes_no_sense_is_said(
-    accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], said: str
+def test_contradictory_flags_are_refused(
+    accept_gap: Sequence[str], rewind_to: Sequence[str], from_snapshot: Sequence[str], message: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         parse_recovery_flags(accept_gap, rewind_to, from_snapshot, TABLES)
 
 
-def test_single_records_may_be_passed_over() -> None:
+def test_single_records_may_be_skipped() -> None:
     flags = parse_recovery_flags([], [], [], TABLES, ["a.b:c:2:17"])
     assert flags.skip == {(TopicPartition("a.b:c", 2), 17)}
     with pytest.raises(BadInput, match="--skip-record a:1: 'a:1' is not TOPIC:PARTITION:OFFSET"):

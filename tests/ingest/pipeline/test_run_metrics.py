@@ -1,4 +1,4 @@
-"""What the log says of how long checkpoints take; that tables flush and publish side by side."""
+"""Logged durations of checkpoints, and parallel flushing and publishing of tables."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def run(
     return of["checkpoint"], of["checkpoint_late"]
 
 
-async def test_a_checkpoint_that_is_in_time_says_how_long_it_took(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_punctual_checkpoint_logs_its_duration(caplog: pytest.LogCaptureFixture) -> None:
     checkpoints, late = await run(caplog, prepare_ms=300, publish_ms=700)
     assert [(event["took_ms"], event["late_ms"]) for event in checkpoints] == [(1_000, 0)]
     assert late == []
 
 
-async def test_a_checkpoint_that_takes_longer_than_the_interval_says_how_late_it_is_and_what_took_the_time(
+async def test_a_late_checkpoint_logs_its_delay_and_the_slowest_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     checkpoints, late = await run(caplog, prepare_ms=300, publish_ms=1_900)
@@ -56,13 +56,13 @@ async def test_a_checkpoint_that_takes_longer_than_the_interval_says_how_late_it
     assert "checkpoint.interval_ms" in warning["remedy"]
 
 
-async def test_late_checkpoints_are_told_once_a_minute_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+async def test_late_checkpoints_are_logged_once_a_minute_with_their_count(caplog: pytest.LogCaptureFixture) -> None:
     checkpoints, late = await run(caplog, prepare_ms=0, publish_ms=20_000, checkpoints=7)
     assert [event["late_ms"] for event in checkpoints] == [19_000] * 7
     assert [warning["late_checkpoints"] for warning in late] == [1, 3, 3]
 
 
-async def test_tables_flush_side_by_side_and_then_publish_side_by_side() -> None:
+async def test_tables_flush_in_parallel_and_then_publish_in_parallel() -> None:
     """Each step of a table waits for the same step of the other one."""
     tables = [FakeTable("a"), FakeTable("b")]
     rig = Rig(FakeSource([raw_batch([0, 1], [b"a/x", b"b/x"])]), tables)

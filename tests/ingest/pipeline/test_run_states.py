@@ -1,4 +1,4 @@
-"""What a run may do next, and what a stop means in each of its states."""
+"""The transitions of a run, and the effect of a stop in each state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def after(*events: RunEvent) -> RunState:
         pytest.param([STARTED, READING, WORK_ENDED, CLEANED_UP, STOP_REQUESTED], RunState.ENDED, id="after the end"),
     ],
 )
-def test_a_stop(events: Sequence[RunEvent], state: RunState) -> None:
+def test_stop_requests_follow_the_state_table(events: Sequence[RunEvent], state: RunState) -> None:
     assert after(*events) is state
 
 

@@ -1,4 +1,4 @@
-"""A truncate of a source table empties its table exactly where its place among the rows is known, and else stops."""
+"""A truncate of a source table empties its table if its order among the rows is known. Otherwise the pipeline stops."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TruncatingWorld:
         return found
 
 
-async def test_rows_before_it_go_rows_after_it_and_other_tables_stay() -> None:
+async def test_a_truncate_removes_earlier_rows_and_keeps_later_rows_and_other_tables() -> None:
     world = TruncatingWorld()
     for number in range(3):
         world.add("a", number)
@@ -131,7 +131,7 @@ async def test_rows_before_it_go_rows_after_it_and_other_tables_stay() -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", sample(range(40)))
-async def test_wherever_a_process_dies_or_a_table_fails_the_tables_end_as_their_sources(seed: int) -> None:
+async def test_after_a_crash_or_failing_table_anywhere_tables_equal_their_sources(seed: int) -> None:
     random = Random(seed)
     world = TruncatingWorld(bytes_max=random.choice([1, 500, 10_000]))
     number = 0
@@ -167,7 +167,7 @@ async def test_wherever_a_process_dies_or_a_table_fails_the_tables_end_as_their_
 
 @dataclass
 class SeveralPartitions(TruncatingWorld):
-    """Records say where they stand in PostgreSQL's log, and are read in any order among partitions."""
+    """Records contain their position in PostgreSQL's log, and partitions are read in any order."""
 
     partitions: int = 3
     place: int = 1_000
@@ -189,7 +189,7 @@ class SeveralPartitions(TruncatingWorld):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", sample(range(30)))
-async def test_among_several_partitions_the_places_in_the_sources_log_tell_what_came_before_it(seed: int) -> None:
+async def test_with_several_partitions_source_positions_order_rows_and_truncates(seed: int) -> None:
     random = Random(seed)
     world = SeveralPartitions(bytes_max=random.choice([1, 500, 10_000]), partitions=random.randint(2, 4))
     world.first = [random.randrange(world.partitions) for _ in range(random.randint(0, 9))]
@@ -218,7 +218,7 @@ async def test_among_several_partitions_the_places_in_the_sources_log_tell_what_
     assert not await asyncio.to_thread(world.breaks)
 
 
-async def test_rows_that_came_before_their_truncate_but_after_it_at_the_source_are_written_again() -> None:
+async def test_rows_read_before_a_truncate_but_later_at_the_source_are_rewritten() -> None:
     world = SeveralPartitions(partitions=2)
     world.first = [1, 1, 1]
     for number in (1, 3, 5):
@@ -232,9 +232,7 @@ async def test_rows_that_came_before_their_truncate_but_after_it_at_the_source_a
     assert (await asyncio.to_thread(world.rows))["b"] == [4, 7, 9]
 
 
-async def test_rows_that_come_after_a_truncate_but_stand_before_it_at_the_source_are_dropped_in_later_runs_too() -> (
-    None
-):
+async def test_rows_read_after_a_truncate_but_earlier_at_the_source_are_dropped_in_later_runs_too() -> None:
     world = SeveralPartitions(partitions=2)
     early = [world.next_place() for _ in range(2)]
     world.add("b", 2, **world.next_place())
@@ -250,7 +248,7 @@ async def test_rows_that_come_after_a_truncate_but_stand_before_it_at_the_source
     assert (await asyncio.to_thread(world.rows))["b"] == [5]
 
 
-async def test_a_record_that_does_not_say_where_it_stands_is_a_bad_one_beside_a_truncate() -> None:
+async def test_a_record_without_a_source_position_is_bad_after_a_truncate_of_another_partition() -> None:
     world = SeveralPartitions(partitions=2)
     world.first = [0]
     world.add("b", 2, **world.next_place())
@@ -260,7 +258,7 @@ async def test_a_record_that_does_not_say_where_it_stands_is_a_bad_one_beside_a_
         await world.run()
 
 
-async def test_in_several_partitions_without_places_it_has_no_order_and_one_can_be_passed_over() -> None:
+async def test_without_source_positions_a_truncate_of_several_partitions_is_refused_and_can_be_skipped() -> None:
     world = TruncatingWorld(ALONE)
     world.add("a", 1)
     world.add("a", 2, partition=1)
@@ -276,9 +274,7 @@ async def test_in_several_partitions_without_places_it_has_no_order_and_one_can_
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("before", [1, 2, 3, 4, 5])
-async def test_before_a_tables_first_row_it_empties_nothing_whatever_batches_records_come_in(
-    before: int, partitions: int
-) -> None:
+async def test_a_truncate_before_the_first_row_removes_nothing_in_any_batching(before: int, partitions: int) -> None:
     """Of the records before the first row some are read with it, when the table is made, and some earlier."""
     world = TruncatingWorld(ALONE)
     for partition in range(1, partitions):
@@ -295,7 +291,7 @@ async def test_before_a_tables_first_row_it_empties_nothing_whatever_batches_rec
     assert not await asyncio.to_thread(world.breaks_of, ["a"])
 
 
-async def test_rows_that_somebody_else_wrote_are_no_reason_to_pass_over_a_truncate() -> None:
+async def test_rows_of_another_writer_are_truncated_too() -> None:
     world = TruncatingWorld(ALONE)
     catalog = FileSystemCatalog(world.store, world.warehouse)
 
@@ -322,7 +318,7 @@ async def test_rows_that_somebody_else_wrote_are_no_reason_to_pass_over_a_trunca
     ],
     ids=["another source table", "another topic"],
 )
-async def test_rows_that_are_not_of_the_emptied_table_are_remembered_by_the_snapshots(
+async def test_a_truncate_is_refused_if_snapshots_contain_rows_of_another_source_table(
     other: dict[str, Any], message: str
 ) -> None:
     world = TruncatingWorld()
@@ -335,7 +331,7 @@ async def test_rows_that_are_not_of_the_emptied_table_are_remembered_by_the_snap
     assert await asyncio.to_thread(world.rows) == {"a": [1, 2], "b": []}
 
 
-async def test_what_an_earlier_release_wrote_is_not_emptied() -> None:
+async def test_a_truncate_is_refused_if_an_earlier_release_wrote_the_rows() -> None:
     world = TruncatingWorld()
     world.add("a", 1)
     await world.run()
@@ -355,7 +351,7 @@ async def test_what_an_earlier_release_wrote_is_not_emptied() -> None:
 
 
 @pytest.mark.parametrize(("word", "rows"), [("skip", [1, 2]), ("fail", [1])])
-async def test_the_configuration_may_say_otherwise(word: str, rows: list[int]) -> None:
+async def test_the_configuration_may_change_the_handling_of_truncates(word: str, rows: list[int]) -> None:
     world = TruncatingWorld(ALONE, f"format_options: {{truncates: {word}}}")
     world.add("a", 1)
     world.truncate("a")
@@ -365,7 +361,7 @@ async def test_the_configuration_may_say_otherwise(word: str, rows: list[int]) -
     assert (await asyncio.to_thread(world.rows))["a"] == rows
 
 
-async def test_a_truncate_before_the_first_row_makes_no_table_and_empties_none() -> None:
+async def test_a_truncate_before_the_first_row_neither_creates_nor_empties_a_table() -> None:
     world = TruncatingWorld()
     world.truncate("a")
     world.truncate("b")

@@ -1,4 +1,4 @@
-"""Batches end where transactions of the database end, as far as records tell it within bounds."""
+"""Batches end at transaction boundaries of the database, within limits and as far as the records contain them."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def spans(batches: Sequence[RawBatch]) -> list[tuple[int, int]]:
     return [(int(batch.offsets[0]), batch.next_offset) for batch in batches]
 
 
-async def test_a_transaction_is_handed_on_when_another_one_follows() -> None:
+async def test_a_transaction_is_delivered_when_another_one_follows() -> None:
     log = log_of(t=[row("1"), row("1"), None, row("2"), row("2"), row("3"), row(None), row("4")])
     source, _ = over(MemoryLogSource(log, batch_records=2))
     assert spans(await all_of(source)) == [(0, 3), (3, 5), (5, 7), (7, 8)]
 
 
-async def test_the_topic_of_transactions_says_that_one_is_whole() -> None:
+async def test_the_transaction_topic_marks_a_transaction_as_complete() -> None:
     log = log_of(t=[row("1", 1), row("1", 2)], t__transaction=[end("1", a=2, b=1)])
     source, _ = over(Endless(log, batch_records=5))
     batches = source.read({})
@@ -94,7 +94,7 @@ async def test_the_topic_of_transactions_says_that_one_is_whole() -> None:
     await batches.aclose()
 
 
-async def test_what_waits_too_long_is_handed_on_and_counted() -> None:
+async def test_a_transaction_that_waits_too_long_is_delivered_and_counted() -> None:
     log = log_of(t=[row("1", 1), row("1", 2)], t__transaction=[end("1", a=3)])
     source, clock = over(Endless(log))
     batches = source.read({})
@@ -108,7 +108,7 @@ async def test_what_waits_too_long_is_handed_on_and_counted() -> None:
     await batches.aclose()
 
 
-async def test_what_is_too_large_is_handed_on_and_counted() -> None:
+async def test_a_transaction_that_is_too_large_is_delivered_and_counted() -> None:
     log = log_of(t=[row("1", number) for number in range(1, 100)])
     source, _ = over(MemoryLogSource(log, batch_records=10), limit_bytes=5_000)
     assert len(await all_of(source)) > 1
@@ -117,7 +117,7 @@ async def test_what_is_too_large_is_handed_on_and_counted() -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", sample(range(50)))
-async def test_every_record_is_handed_on_once_in_order_and_no_batch_ends_within_a_transaction(seed: int) -> None:
+async def test_every_record_is_delivered_once_in_order_and_no_batch_splits_a_transaction(seed: int) -> None:
     random = Random(seed)
     log, transactions = MemoryLog(), dict[tuple[TopicPartition, int], str | None]()
     for number in range(random.randint(1, 40)):
@@ -141,7 +141,7 @@ async def test_every_record_is_handed_on_once_in_order_and_no_batch_ends_within_
     assert read == {partition: len(records) for partition, records in log.records.items()}
 
 
-async def test_no_snapshot_of_a_table_has_a_part_of_a_transaction() -> None:
+async def test_no_snapshot_contains_a_partial_transaction() -> None:
     log = MemoryLog()
     sizes = [3, 1, 5, 2, 4]
     for number, size in enumerate(sizes):
@@ -170,7 +170,7 @@ async def test_no_snapshot_of_a_table_has_a_part_of_a_transaction() -> None:
     assert pipeline.observed.transactions == TransactionCounts(waiting=0, split=0)
 
 
-async def test_a_format_that_tells_no_transactions_is_refused() -> None:
+async def test_a_format_without_transactions_is_refused() -> None:
     text = """
         warehouse: memory://here/lake
         format: canal-json

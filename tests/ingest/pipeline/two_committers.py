@@ -1,4 +1,4 @@
-"""A table that several drivers read one log into: pipelines, and Spark queries without Spark.
+"""A table with several drivers for one log: pipelines, and Spark queries without Spark.
 
 The log has unique records, and all of them are for the table, so whatever is read twice or left out is seen.
 """
@@ -161,7 +161,7 @@ class DriverWorld:
         return True
 
     def start_at_the_table(self, query: Query) -> None:
-        """As the refusal says: a new checkpoint directory, and `startingOffsets` where the table stands."""
+        """As the refusal says: a new checkpoint directory, and `startingOffsets` at the position of the table."""
         query.read, query.planned = dict(self.ends), None
 
     # ------------------------------------------------------------ what is there
@@ -183,7 +183,7 @@ class DriverWorld:
         self.check()
         assert len(Table(self.context).scan().to_arrow()) == self._count
 
-    def go_on(self, name: str, way: str = "--accept-gap") -> RunMetrics:
+    def resume(self, name: str, way: str = "--accept-gap") -> RunMetrics:
         """Run the pipeline, by this command if it is refused."""
         try:
             return self.run(name)

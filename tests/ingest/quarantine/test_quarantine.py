@@ -1,4 +1,4 @@
-"""A table that fails neither stops the others nor holds them back, and loses nothing."""
+"""A failing table neither stops nor delays the others, and loses nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(request: pytest.FixtureRequest) -> QuarantineWorld:
     return QuarantineWorld(is_shared=request.param)
 
 
-async def test_the_others_go_on_and_the_table_catches_up(world: QuarantineWorld) -> None:
+async def test_other_tables_continue_and_the_quarantined_table_catches_up(world: QuarantineWorld) -> None:
     source = GrowingSource(world.log)
     pipeline = await asyncio.to_thread(world.pipeline, source)
     running = asyncio.create_task(pipeline.run())
@@ -53,7 +53,7 @@ async def test_the_others_go_on_and_the_table_catches_up(world: QuarantineWorld)
     assert not await asyncio.to_thread(world.breaks)
 
 
-async def test_a_table_that_takes_its_rows_and_can_t_commit_them_is_tried_less_and_less_often(
+async def test_a_table_whose_commits_fail_is_retried_with_growing_delays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await asyncio.to_thread(
@@ -69,7 +69,9 @@ async def test_a_table_that_takes_its_rows_and_can_t_commit_them_is_tried_less_a
     await until(lambda: any(notice.attempts >= 4 for notice in notices()), running)
     (last,) = await asyncio.to_thread(notices)
     assert (last.table, last.since_ms) == ("shop.t1", first.since_ms)
-    assert "table is out of quarantine" not in caplog.text  # it took its rows again and again, and kept none of them
+    assert (
+        "table is out of quarantine" not in caplog.text
+    )  # it received its rows repeatedly, and committed none of them
     world.broken = set()
     await until(lambda: not world.wrong() and not world.kept(), running)
     assert "table is out of quarantine" in caplog.text
@@ -79,7 +81,7 @@ async def test_a_table_that_takes_its_rows_and_can_t_commit_them_is_tried_less_a
     assert not await asyncio.to_thread(world.breaks)
 
 
-async def test_one_poisoned_table_of_twenty_costs_the_others_no_checkpoint() -> None:
+async def test_one_poisoned_table_of_twenty_delays_no_checkpoint_of_the_others() -> None:
     world = await asyncio.to_thread(partial(QuarantineWorld, tables=20, broken={"t7"}))
     source = GrowingSource(world.log)
     pipeline = await asyncio.to_thread(world.pipeline, source)
@@ -93,7 +95,7 @@ async def test_one_poisoned_table_of_twenty_costs_the_others_no_checkpoint() -> 
     assert await asyncio.to_thread(world.kept) == ["shop.t7"]
 
 
-async def test_without_another_table_the_pipeline_stops() -> None:
+async def test_a_failing_only_table_stops_the_pipeline() -> None:
     world = await asyncio.to_thread(partial(QuarantineWorld, tables=2, broken={"t0", "t1"}))
     source = GrowingSource(world.log)
     pipeline = await asyncio.to_thread(world.pipeline, source)
@@ -101,7 +103,7 @@ async def test_without_another_table_the_pipeline_stops() -> None:
         await pipeline.run()
 
 
-async def test_too_many_records_stop_the_pipeline_by_name() -> None:
+async def test_too_many_kept_records_stop_the_pipeline_and_name_the_table() -> None:
     world = await asyncio.to_thread(partial(QuarantineWorld, broken={"t1"}, quarantine="table_bytes_max: 2000"))
     for number in range(100):
         world.add("t1", number)
@@ -113,7 +115,7 @@ async def test_too_many_records_stop_the_pipeline_by_name() -> None:
     assert not await asyncio.to_thread(world.wrong)
 
 
-async def test_a_table_that_cannot_be_made_waits_until_it_can() -> None:
+async def test_a_table_that_cannot_be_created_is_quarantined_until_it_can() -> None:
     world = await asyncio.to_thread(partial(QuarantineWorld, are_created=False, broken={"t1"}))
     for name in world.names:
         for number in range(5):
@@ -129,7 +131,7 @@ async def test_a_table_that_cannot_be_made_waits_until_it_can() -> None:
     assert not await asyncio.to_thread(world.breaks)
 
 
-async def test_a_record_that_one_table_cannot_take_stops_that_table_before_it() -> None:
+async def test_a_record_that_a_table_rejects_stops_that_table_before_the_record() -> None:
     world = await asyncio.to_thread(QuarantineWorld)
     world.add("t1", 1)
     world.log.append(world.topic("t1"), b"no record", None, 1)
@@ -148,7 +150,7 @@ async def test_a_record_that_one_table_cannot_take_stops_that_table_before_it() 
     assert not await asyncio.to_thread(world.breaks)
 
 
-async def test_a_partition_that_comes_up_while_its_table_fails_is_read_from_its_beginning(
+async def test_a_partition_found_during_quarantine_is_read_from_its_beginning(
     world: QuarantineWorld,
 ) -> None:
     source = LatePartitionSource(world)
@@ -193,7 +195,7 @@ class LatePartitionSource(GrowingSource):
                 self.has_read_it.set()
 
 
-async def test_a_table_that_cannot_be_read_at_the_start_catches_up_when_it_can(world: QuarantineWorld) -> None:
+async def test_a_table_unreadable_at_the_start_catches_up_once_readable(world: QuarantineWorld) -> None:
     for number in range(4):
         world.add("t1", number)
         world.add("t0", number)
@@ -245,9 +247,7 @@ async def to_the_end(world: QuarantineWorld) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", sample(range(20)))
 @pytest.mark.parametrize("is_shared", [False, True], ids=["a topic each", "one topic for all"])
-async def test_no_record_is_lost_or_comes_twice_however_often_tables_fail_and_processes_die(
-    seed: int, is_shared: bool
-) -> None:
+async def test_no_record_is_lost_or_repeated_by_failing_tables_and_crashes(seed: int, is_shared: bool) -> None:
     random = Random(seed)
     world = await asyncio.to_thread(
         partial(QuarantineWorld, tables=4, is_shared=is_shared, are_created=random.random() < 0.8)

@@ -1,4 +1,4 @@
-"""What is kept comes back as it was, however the process ended that kept it."""
+"""Kept records are read back unchanged, however their process ended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def io() -> MemoryFileIO:
     return found
 
 
-def test_records_come_back_in_their_order_with_keys_headers_and_nulls(io: MemoryFileIO) -> None:
+def test_records_are_read_back_in_order_with_keys_headers_and_nulls(io: MemoryFileIO) -> None:
     log = RecordLog(io, DIRECTORY, "t", {P0: 2})
     batches = [batch(P0, [3, 5, 6], 7), batch(P1, [0], 4), batch(P0, [8], 9)]
     for one in batches:
@@ -61,7 +61,7 @@ def test_records_come_back_in_their_order_with_keys_headers_and_nulls(io: Memory
         assert np.array_equal(kept.timestamp_types, one.timestamp_types)  # type: ignore[arg-type]
 
 
-def test_a_segment_of_an_earlier_release_tells_no_timestamp_types(io: MemoryFileIO) -> None:
+def test_a_segment_of_an_earlier_release_has_no_timestamp_types(io: MemoryFileIO) -> None:
     log = RecordLog(io, DIRECTORY, "t", {P0: 0})
     log.append(P0, batch(P0, [1, 2], 3), 3)
     log.flush(CLUSTER)
@@ -79,7 +79,7 @@ def test_a_segment_of_an_earlier_release_tells_no_timestamp_types(io: MemoryFile
     assert (kept.offsets.tolist(), kept.timestamp_types) == ([1, 2], None)
 
 
-def test_what_was_not_written_down_is_not_there(io: MemoryFileIO) -> None:
+def test_unflushed_records_are_not_read_back(io: MemoryFileIO) -> None:
     log = RecordLog(io, DIRECTORY, "t", {P0: 0})
     log.append(P0, batch(P0, [0], 1), 1)
     log.flush(CLUSTER)
@@ -87,7 +87,7 @@ def test_what_was_not_written_down_is_not_there(io: MemoryFileIO) -> None:
     assert opened(io).ends == {P0: 1}
 
 
-def test_without_records_the_end_moves_only_when_asked(io: MemoryFileIO) -> None:
+def test_without_records_the_end_moves_only_on_request(io: MemoryFileIO) -> None:
     log = RecordLog(io, DIRECTORY, "t", {P0: 0})
     log.append(P0, None, 100)
     log.flush(CLUSTER)
@@ -96,7 +96,7 @@ def test_without_records_the_end_moves_only_when_asked(io: MemoryFileIO) -> None
     assert opened(io).ends == {P0: 100}
 
 
-def test_a_segment_of_a_fenced_process_that_does_not_join_is_left_out(io: MemoryFileIO) -> None:
+def test_a_disconnected_segment_of_a_fenced_process_is_ignored(io: MemoryFileIO) -> None:
     first = RecordLog(io, DIRECTORY, "t", {P0: 0})
     first.append(P0, batch(P0, [0], 1), 1)
     first.flush(CLUSTER)
@@ -108,7 +108,7 @@ def test_a_segment_of_a_fenced_process_that_does_not_join_is_left_out(io: Memory
     assert len(list(opened(io).read_after({}))) == 2
 
 
-def test_what_the_table_has_is_trimmed(io: MemoryFileIO) -> None:
+def test_records_committed_to_the_table_are_trimmed(io: MemoryFileIO) -> None:
     log = RecordLog(io, DIRECTORY, "t", {P0: 0})
     for offset in range(3):
         log.append(P0, batch(P0, [offset], offset + 1), offset + 1)
@@ -118,7 +118,7 @@ def test_what_the_table_has_is_trimmed(io: MemoryFileIO) -> None:
     assert [b.offsets.tolist() for b in opened(io).read_after({P0: 2})] == [[2]]
 
 
-def test_damage_is_named(io: MemoryFileIO) -> None:
+def test_a_damaged_segment_is_named(io: MemoryFileIO) -> None:
     io.write(f"{DIRECTORY}/0000000001-00000000.arrow", b"no such thing")
     with pytest.raises(CorruptFile, match=r"0000000001.*records of a quarantined table"):
         RecordLog.open(io, DIRECTORY, "t")
@@ -134,7 +134,7 @@ def test_damage_is_named(io: MemoryFileIO) -> None:
         pytest.param({P0: 7, P1: 3}, 2, {P0: 7, P1: 3}, id="a partition that the log doesn't know"),
     ],
 )
-def test_a_log_counts_where_it_begins_at_or_before_the_table(
+def test_a_log_is_used_only_if_it_begins_at_or_before_the_table_position(
     io: MemoryFileIO, position: dict[TopicPartition, int], newest: int | None, joins: dict[TopicPartition, int] | None
 ) -> None:
     log = RecordLog(io, DIRECTORY, "t", {P0: 4}, 1, "list-1")

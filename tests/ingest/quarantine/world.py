@@ -67,8 +67,8 @@ class GrowingSource(MemoryLogSource):
 
 @dataclass
 class QuarantineWorld:
-    """tables: append tables `shop.t0`, `shop.t1` …, so that a row that comes twice is seen.
-    is_shared: all lie in one topic; else each has its own.
+    """tables: append tables `shop.t0`, `shop.t1` …, so that a repeated row is detected.
+    is_shared: all tables share one topic; otherwise each has its own.
     broken: tables that can't be written now. refuses: narrows which calls that are.
     """
 

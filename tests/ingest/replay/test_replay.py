@@ -1,4 +1,4 @@
-"""Dead letters in a table, and their replay: afterwards each table is what it would have been."""
+"""Dead letters in a table, and their replay: afterwards each table equals one without bad records."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def outcomes(reports: list[ReplayReport]) -> dict[str, int]:
     return report.outcomes
 
 
-def test_a_dead_letter_is_a_row_with_all_that_the_record_was(shop: Shop) -> None:
+def test_a_dead_letter_row_contains_the_whole_record(shop: Shop) -> None:
     shop.add((1, 5), (2, BAD))
     shop.run()
     (letter,) = shop.dead_letters()
@@ -130,7 +130,7 @@ def test_a_dead_letter_is_a_row_with_all_that_the_record_was(shop: Shop) -> None
     assert shop.rows() == {1: 5}
 
 
-def test_a_record_that_is_read_again_has_its_row_already(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reread_record_is_not_added_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies between the letters' commit and the table's."""
     shop.add((1, 5), (2, BAD), (3, BAD))
     flush = TableDeadLetters.flush
@@ -149,7 +149,7 @@ def test_a_record_that_is_read_again_has_its_row_already(shop: Shop, monkeypatch
     assert shop.rows() == {1: 5}
 
 
-def test_replay_brings_what_was_missing_and_leaves_what_changed_since(shop: Shop) -> None:
+def test_replay_writes_missing_rows_and_keeps_newer_ones(shop: Shop) -> None:
     shop.add((1, 5), (2, BAD), (3, BAD), (4, 1), (4, BAD))
     shop.run()
     shop.add((3, 7), (4, None))  # newer changes of two of the keys
@@ -160,12 +160,12 @@ def test_replay_brings_what_was_missing_and_leaves_what_changed_since(shop: Shop
     assert [letter["replay_outcome"] for letter in shop.dead_letters()] == ["replayed", "superseded", "superseded"]
     assert shop.replay() == []
     shop.add((2, 8))
-    shop.run()  # the pipeline goes on where it was
+    shop.run()  # the pipeline continues at its position
     assert shop.rows()[2] == "8"
 
 
 @pytest.mark.parametrize("case_of", [str.lower, str.upper], ids=["lower case", "upper case"])
-def test_columns_that_no_record_holds_are_what_they_would_have_been(
+def test_derived_columns_of_replayed_rows_have_their_original_values(
     tmp_path: Path, case_of: Callable[[str], str]
 ) -> None:
     """Also where they are part of the key. The catalog takes lower case only."""
@@ -226,7 +226,7 @@ def test_a_table_of_an_earlier_release_is_replayed_as_it_is(shop: Shop) -> None:
     assert shop.rows() == {1: BAD}
 
 
-def test_pipelines_that_share_a_table_of_an_earlier_release_add_its_column_once(
+def test_pipelines_sharing_a_table_of_an_earlier_release_add_the_column_once(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one adds it between the look at the table and the change."""
@@ -254,7 +254,7 @@ def test_a_dry_run_writes_nothing(shop: Shop) -> None:
     assert (shop.rows(), shop.dead_letters()[0]["replay_id"]) == ({}, None)
 
 
-def test_only_those_that_fulfil_the_condition_are_replayed_and_the_order_of_the_others_holds(shop: Shop) -> None:
+def test_only_matching_letters_are_replayed_and_the_order_of_the_others_is_kept(shop: Shop) -> None:
     """The newer letter of a key waits: the older one is written, and the newer one, once replayed, wins."""
     shop.add((1, "first"), (1, "second"))
     shop.run()
@@ -265,7 +265,7 @@ def test_only_those_that_fulfil_the_condition_are_replayed_and_the_order_of_the_
     assert shop.rows() == {1: "second"}
 
 
-def test_the_newer_letter_first_and_the_older_one_is_superseded(shop: Shop) -> None:
+def test_replaying_the_newer_letter_first_supersedes_the_older_one(shop: Shop) -> None:
     shop.add((1, "first"), (1, "second"))
     shop.run()
     shop.fix()
@@ -274,7 +274,7 @@ def test_the_newer_letter_first_and_the_older_one_is_superseded(shop: Shop) -> N
     assert shop.rows() == {1: "second"}
 
 
-def test_what_still_can_not_be_decoded_stays_with_the_reason(shop: Shop) -> None:
+def test_a_letter_that_still_cannot_be_decoded_stays_with_its_reason(shop: Shop) -> None:
     shop.add((1, BAD))
     shop.run()
     (report,) = shop.replay()
@@ -283,7 +283,7 @@ def test_what_still_can_not_be_decoded_stays_with_the_reason(shop: Shop) -> None
     assert shop.dead_letters()[0]["replayed_at"] is None
 
 
-def test_without_the_log_nobody_knows_what_is_newer_and_the_letter_stays(shop: Shop) -> None:
+def test_a_letter_stays_if_the_log_no_longer_holds_later_records(shop: Shop) -> None:
     shop.add((1, BAD))
     shop.run()
     shop.add((2, 2))
@@ -297,7 +297,7 @@ def test_without_the_log_nobody_knows_what_is_newer_and_the_letter_stays(shop: S
 
 
 @pytest.mark.parametrize("crash_at", ["_write", "_mark", "the last _mark"])
-def test_an_interrupted_replay_is_ended_by_the_next_one_and_counts_once(
+def test_an_interrupted_replay_is_completed_by_the_next_one_and_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash_at: str
 ) -> None:
     """In an append table a row that came twice would stay twice."""
@@ -327,7 +327,7 @@ def test_an_interrupted_replay_is_ended_by_the_next_one_and_counts_once(
     assert shop.replay() == []
 
 
-def test_a_pipeline_that_commits_meanwhile_makes_it_look_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_pipeline_commit_makes_the_replay_retry(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer change comes into the table after the log was read, and before the replay writes."""
     shop.add((1, BAD))
     shop.run()
@@ -351,7 +351,7 @@ async def to_end(shop: Shop) -> list[ReplayReport]:
     return await DeadLetterReplay(shop.config).run()
 
 
-def test_one_that_always_does_is_told_of(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_that_always_loses_the_race_raises(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.add((1, BAD))
     shop.run()
     shop.fix()
@@ -364,7 +364,7 @@ def test_one_that_always_does_is_told_of(shop: Shop, monkeypatch: pytest.MonkeyP
         shop.replay()
 
 
-def test_sequence_fields_decide_where_the_table_has_them(tmp_path: Path) -> None:
+def test_sequence_fields_decide_which_row_is_newer(tmp_path: Path) -> None:
     """Whatever the log's order: a letter whose sequence value is higher than the newer record's wins."""
     shop = Shop(tmp_path, options={"sequence.field": "version"})
     shop.add((1, BAD), (2, BAD), (2, 9))
@@ -374,7 +374,7 @@ def test_sequence_fields_decide_where_the_table_has_them(tmp_path: Path) -> None
     assert shop.rows() == {1: BAD, 2: "9"}
 
 
-def test_an_engine_that_can_not_take_an_older_row_refuses_it_by_name(tmp_path: Path) -> None:
+def test_a_merge_engine_that_cannot_add_older_rows_is_refused_by_name(tmp_path: Path) -> None:
     shop = Shop(tmp_path, options={"merge-engine": "first-row"})
     shop.add((1, BAD), (1, 5), (2, BAD))
     shop.run()
@@ -392,20 +392,20 @@ def test_an_engine_that_can_not_take_an_older_row_refuses_it_by_name(tmp_path: P
         ("TIMESTAMP(9)", [1, 2, 3]),  # nanoseconds, which Python's datetimes lack
     ],
 )
-def test_keys_may_be_times_that_python_has_none_of(kind: str, values: list[int]) -> None:
+def test_keys_may_be_times_outside_of_pythons_range(kind: str, values: list[int]) -> None:
     schema = pa.schema([("at", arrow_type(parse_type(kind)))])
     rows = pa.record_batch([pa.array(values, pa.int64()).view(schema.field("at").type)], schema=schema)
     assert row_values(rows, ["at"]) == [(value,) for value in values]
     assert row_values(rows, []) == [()] * 3
 
 
-def test_files_are_told_how_to_become_a_table(shop: Shop) -> None:
+def test_replaying_file_dead_letters_is_refused_with_the_setting_for_a_table(shop: Shop) -> None:
     config = msgspec.structs.replace(shop.config, errors=msgspec.structs.replace(shop.config.errors, dead_letters=None))
     with pytest.raises(BadInput, match=r"errors.dead_letters: \{table: database.table\}"):
         DeadLetterReplay(config)
 
 
-def test_a_table_of_other_columns_is_refused_before_anything_is_read(shop: Shop) -> None:
+def test_a_dead_letter_table_with_other_columns_is_refused_before_reading(shop: Shop) -> None:
     shop.catalog.create_database("ops")
     shop.catalog.create_table(LETTERS, pa.schema([("a", pa.int64())]))
     with pytest.raises(BadInput, match=r"ops.dead_letters lacks id, pipeline, .*errors.dead_letters.table"):
@@ -419,7 +419,7 @@ RUNS = st.lists(st.lists(st.tuples(KEYS, QUANTITIES), min_size=1, max_size=5), m
 
 @settings(max_examples=examples(15), phases=(Phase.explicit, Phase.generate))
 @given(RUNS, st.lists(st.booleans(), min_size=15, max_size=15))
-def test_after_all_are_replayed_the_table_is_what_it_would_have_been(
+def test_after_a_full_replay_the_table_equals_one_without_bad_records(
     tmp_path_factory: pytest.TempPathFactory, runs: list[list[Change]], first: list[bool]
 ) -> None:
     """In two replays, of any letters each, with the pipeline running before and after."""

@@ -1,4 +1,4 @@
-"""A folder of change logs is read once, in order, whole, whatever its files look like and however they grow."""
+"""A folder of change logs is read once, in order and completely, for any file form and while files grow."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ COMPRESSED = {suffix: form for suffix, form in FORMS.items() if suffix != ".json
 # ---------------------------------------------------------------- what a line says
 
 
-def test_a_record_comes_out_as_it_was_written_down(tmp_path: Path) -> None:
+def test_a_written_record_is_read_back(tmp_path: Path) -> None:
     headers = [["__debezium.oldkey", '{"id":1}'], ["__debezium.newkey", None], ["connector", "pg"]]
     (tmp_path / "a.jsonl").write_bytes(
         line(3, key="schlüssel", value='{"a":"\\u2028"}', headers=headers)
@@ -102,7 +102,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     assert read_all(tmp_path)[1].values.to_pylist() == [value.encode(), b"v1"]
 
 
-def test_bytes_that_are_no_text_come_as_base64(tmp_path: Path) -> None:
+def test_binary_values_are_base64(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(
         b'{"topic":"t","partition":0,"offset":0,"key_base64":"AAE=","value_base64":"/w=="}\n'
         b'{"topic":"t","partition":0,"offset":1,"key_base64":null,"value_base64":""}\n' + line(2)
@@ -112,13 +112,13 @@ def test_bytes_that_are_no_text_come_as_base64(tmp_path: Path) -> None:
     assert batch.values.to_pylist() == [b"\xff", b"", b"v2"]
 
 
-def test_what_is_left_out_is_null_and_what_is_unknown_is_passed_over(tmp_path: Path) -> None:
+def test_missing_members_are_null_and_unknown_members_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"topic":"t","partition":0,"offset":0,"timestamp_type":1,"headers":null}\n')
     batch = read_all(tmp_path)[1]
     assert (batch.keys.to_pylist(), batch.values.to_pylist(), batch.timestamps_ms.tolist()) == ([None], [None], [-1])
 
 
-def test_a_line_may_tell_who_gave_its_record_its_time_in_kafkas_words(tmp_path: Path) -> None:
+def test_a_line_may_contain_the_timestamp_type(tmp_path: Path) -> None:
     reported = ['"CreateTime"', '"LogAppendTime"', '"create"', "1", "null"]
     lines = [
         f'{{"topic":"t","partition":0,"offset":{at},"timestamp_type":{text}}}\n'.encode()
@@ -130,13 +130,13 @@ def test_a_line_may_tell_who_gave_its_record_its_time_in_kafkas_words(tmp_path: 
     assert types == ["CreateTime", "LogAppendTime", None, None, None, None]
 
 
-def test_blank_lines_and_windows_line_ends_are_nothing(tmp_path: Path) -> None:
+def test_blank_lines_and_windows_line_ends_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\n\r\n" + line(0).replace(b"\n", b"\r\n") + b"  \n" + line(1) + b"\n")
     assert offsets_of(read_all(tmp_path)) == {T0: [0, 1]}
 
 
 @given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.text()), min_size=1, max_size=5))
-def test_any_text_survives(records: list[tuple[str | None, str | None]]) -> None:
+def test_any_string_is_preserved(records: list[tuple[str | None, str | None]]) -> None:
     block = b"".join(line(offset, key=key, value=value) for offset, (key, value) in enumerate(records))
     (found,) = parse_records(block, DebeziumJson.KEPT_HEADERS)
     assert found.keys.to_pylist() == [None if key is None else key.encode() for key, _ in records]
@@ -155,7 +155,7 @@ def test_a_block_may_be_read_in_pieces_of_any_size(
     )
     whole = parse_records(block, DebeziumJson.KEPT_HEADERS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(change_log_record, "_PIECE_BYTES", data.draw(st.integers(0, len(block))))
+        patch.setattr(change_log_record, "PIECE_BYTES", data.draw(st.integers(0, len(block))))
         in_pieces = parse_records(block, DebeziumJson.KEPT_HEADERS)
         as_lines = parse_lines(pa.array(block.decode().split("\n")), DebeziumJson.KEPT_HEADERS)
     for found, expected in [*zip(in_pieces, whole, strict=True), *zip(as_lines, whole, strict=True)]:
@@ -186,10 +186,12 @@ def test_a_compressed_file_may_have_several_parts(tmp_path: Path, suffix: str) -
 
 
 @pytest.mark.parametrize("suffix", FORMS)
-def test_lines_are_whole_wherever_a_block_ends(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_complete_across_block_boundaries(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(change_log_file, "BLOCK_BYTES", 150)
-    monkeypatch.setattr(change_log_file, "_READ_BYTES", 7)
-    monkeypatch.setattr(change_log_file, "_COMPRESSED_READ_BYTES", 5)
+    monkeypatch.setattr(change_log_file, "READ_BYTES", 7)
+    monkeypatch.setattr(change_log_file, "COMPRESSED_READ_BYTES", 5)
     (tmp_path / f"a{suffix}").write_bytes(FORMS[suffix](b"".join(line(n, value="x" * n) for n in range(200))))
     batches = read_all(tmp_path)
     assert offsets_of(batches) == {T0: list(range(200))}
@@ -203,7 +205,7 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert offsets_of(read_all(tmp_path)) == {T0: [0, 1, 2, 3, 9]}
 
 
-def test_other_files_and_folders_are_passed_over(tmp_path: Path) -> None:
+def test_other_files_and_folders_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(0))
     (tmp_path / "b.jsonl.tmp").write_bytes(b"garbage")
     (tmp_path / "schemas.json").write_bytes(b"garbage")
@@ -212,13 +214,13 @@ def test_other_files_and_folders_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", FORMS)
-def test_an_empty_file_holds_nothing(tmp_path: Path, suffix: str) -> None:
+def test_an_empty_file_has_no_records(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"a{suffix}").write_bytes(FORMS[suffix](b""))
     (tmp_path / "b.jsonl.gz").write_bytes(b"")
     assert read_all(tmp_path) == []
 
 
-def test_partitions_are_told_apart_and_announced(tmp_path: Path) -> None:
+def test_partitions_are_separated_and_announced(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(line(5, partition=1) + line(0) + line(6, partition=1) + line(1, topic="u"))
     batches = read_all(tmp_path)
     assert [(b.topic, b.partition, b.offsets.tolist(), b.next_offset) for b in batches] == [
@@ -239,7 +241,7 @@ def test_a_last_line_without_line_end_is_a_record(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- positions
 
 
-def test_records_below_the_position_are_dropped(tmp_path: Path) -> None:
+def test_records_below_the_position_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(0, 1, 2) + lines(0, 1, partition=1))
     (tmp_path / "b.jsonl").write_bytes(lines(3, 4))
     batches = read_all(tmp_path, {T0: 2, T1: 2})
@@ -247,12 +249,12 @@ def test_records_below_the_position_are_dropped(tmp_path: Path) -> None:
     assert all(len(batch) for batch in batches), "partitions with a position are not announced"
 
 
-def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
+def test_already_read_files_may_be_missing(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_bytes(lines(3, 4))
     assert offsets_of(read_all(tmp_path, {T0: 3})) == {T0: [3, 4]}
 
 
-async def test_a_folder_begins_at_offset_zero_or_at_those_it_is_given_and_nowhere_else(tmp_path: Path) -> None:
+async def test_a_folder_starts_at_offset_zero_or_at_given_offsets_only(tmp_path: Path) -> None:
     source = ChangeLogFolder(tmp_path, follow=False, kept_headers=DebeziumJson.KEPT_HEADERS, known=[T1])
     assert await source.open({T0}) == {T0, T1}
     assert source.identity.cluster_id == tmp_path.as_uri()
@@ -262,7 +264,7 @@ async def test_a_folder_begins_at_offset_zero_or_at_those_it_is_given_and_nowher
         await source.offsets([T0], Latest())
 
 
-async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+async def test_a_missing_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nowhere is not a folder"):
         await ChangeLogFolder(tmp_path / "nowhere", follow=False, kept_headers=DebeziumJson.KEPT_HEADERS).open()
 
@@ -285,9 +287,7 @@ GARBAGE: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("suffix", FORMS)
 @pytest.mark.parametrize(("bad", "reason"), GARBAGE.values(), ids=GARBAGE)
-def test_a_line_that_is_no_record_is_named_by_file_and_line(
-    tmp_path: Path, suffix: str, bad: bytes, reason: str
-) -> None:
+def test_an_invalid_line_is_named_by_file_and_line(tmp_path: Path, suffix: str, bad: bytes, reason: str) -> None:
     (tmp_path / f"a{suffix}").write_bytes(FORMS[suffix](lines(0, 1) + b"\n" + bad + lines(2)))
     with pytest.raises(BadInput) as raised:
         read_all(tmp_path)
@@ -295,16 +295,16 @@ def test_a_line_that_is_no_record_is_named_by_file_and_line(
     assert reason in str(raised.value)
 
 
-def test_the_line_is_right_in_a_later_block_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_number_is_correct_in_later_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_log_file, "BLOCK_BYTES", 500)
-    monkeypatch.setattr(change_log_file, "_READ_BYTES", 64)
+    monkeypatch.setattr(change_log_file, "READ_BYTES", 64)
     (tmp_path / "a.jsonl").write_bytes(lines(*range(100)) + b"oops\n")
     with pytest.raises(BadInput, match=r"a\.jsonl:101: not a change record"):
         read_all(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         pytest.param({"a": lines(0, 1, 1)}, "offset 1 of t-0 comes after 1", id="twice in a row"),
         pytest.param({"a": lines(5, 4)}, "offset 4 of t-0 comes after 5", id="backwards in a file"),
@@ -316,34 +316,34 @@ def test_the_line_is_right_in_a_later_block_too(tmp_path: Path, monkeypatch: pyt
         ),
     ],
 )
-def test_offsets_that_do_not_rise_are_refused(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
+def test_non_increasing_offsets_are_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     for name, data in files.items():
         (tmp_path / f"{name}.jsonl").write_bytes(data)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         read_all(tmp_path)
 
 
-def test_disorder_is_seen_where_records_are_dropped_too(tmp_path: Path) -> None:
+def test_non_increasing_offsets_are_refused_among_skipped_records_too(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(5, 4))
     with pytest.raises(BadInput, match="offset 4 of t-0 comes after 5"):
         read_all(tmp_path, {T0: 5})
 
 
-def test_a_cut_last_line_is_an_error_at_the_end(tmp_path: Path) -> None:
+def test_a_truncated_last_line_raises_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(0) + lines(1)[:30])
     with pytest.raises(BadInput, match=r"a\.jsonl:2: the last line is cut"):
         read_all(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-def test_cut_compression_is_an_error_at_the_end(tmp_path: Path, suffix: str) -> None:
+def test_truncated_compression_raises_at_the_end(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"a{suffix}").write_bytes(COMPRESSED[suffix](lines(*range(100)))[:-5])
     with pytest.raises(BadInput, match="ends in the middle of its compressed data"):
         read_all(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-def test_what_is_not_compressed_is_an_error(tmp_path: Path, suffix: str) -> None:
+def test_an_uncompressed_file_with_a_compressed_name_raises(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"a{suffix}").write_bytes(lines(0))
     with pytest.raises(CorruptFile, match=f"a{suffix}"):
         read_all(tmp_path)
@@ -383,7 +383,7 @@ print(int(peak_memory_mib() - before), refused)
 
 @pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
 @pytest.mark.parametrize("text", ["blank lines", "one line"])
-def test_a_small_file_that_inflates_without_end_takes_little_memory(tmp_path: Path, suffix: str, text: str) -> None:
+def test_a_file_that_is_a_decompression_bomb_takes_little_memory(tmp_path: Path, suffix: str, text: str) -> None:
     path = tmp_path / f"a{suffix}"
     piece = (b"\n" if text == "blank lines" else b" ") * (1 << 20)
     inflated_mib = 128 if suffix == ".jsonl.gz" else 512  # zlib is that much slower
@@ -463,7 +463,7 @@ async def test_new_files_are_read_when_they_appear(tmp_path: Path, following: Fo
     assert await following.poll() == []
 
 
-async def test_what_is_appended_is_read_once_and_a_cut_line_waits(tmp_path: Path, following: Following) -> None:
+async def test_appended_lines_are_read_once_and_a_partial_line_waits(tmp_path: Path, following: Following) -> None:
     path = tmp_path / "a.jsonl"
     await put(path, lines(0) + lines(1)[:30])
     assert await following.poll() == [0]
@@ -476,7 +476,9 @@ async def test_what_is_appended_is_read_once_and_a_cut_line_waits(tmp_path: Path
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-async def test_a_compressed_file_may_be_caught_half_written(tmp_path: Path, following: Following, suffix: str) -> None:
+async def test_a_compressed_file_may_be_read_while_it_is_written(
+    tmp_path: Path, following: Following, suffix: str
+) -> None:
     data = COMPRESSED[suffix](b"".join(line(n, value=str(zlib.crc32(b"%d" % n)) * 50) for n in range(2_000)))
     path = tmp_path / f"a{suffix}"
     offsets: list[int] = []
@@ -499,11 +501,11 @@ async def test_a_file_may_be_removed_while_the_folder_is_listed(
     scandir = os.scandir
 
     @contextmanager
-    def and_one_that_goes(path: Path) -> Iterator[Iterator[object]]:
+    def and_one_deleted(path: Path) -> Iterator[Iterator[object]]:
         with scandir(path) as entries:
             yield iter([Removed(), *entries])
 
-    monkeypatch.setattr(os, "scandir", and_one_that_goes)
+    monkeypatch.setattr(os, "scandir", and_one_deleted)
     await put(tmp_path / "a.jsonl", lines(0))
     assert await following.poll() == [0]
 

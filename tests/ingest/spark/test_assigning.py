@@ -1,4 +1,4 @@
-"""Tables whose buckets an index chooses, written by tasks apart from each other: no key gets into two buckets.
+"""Tables whose buckets an index chooses, written by independent tasks: no key gets into two buckets.
 
 The jobs are run here without Spark, as many tasks as there are; `test_indexed_buckets.py` and the contracts of both
 drivers run them in Spark.
@@ -124,7 +124,7 @@ def batch_of(rows: Sequence[tuple[int, str, int, int]], times: Iterator[int]) ->
 @pytest.fixture(autouse=True)
 def _many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for little work."""
-    monkeypatch.setattr("ingest.spark.shuffling.task_plan._TASK_COST_BYTES", 1)
+    monkeypatch.setattr("ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)
 
 
 def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, ...], tuple[int, str, int]]) -> None:
@@ -146,7 +146,7 @@ def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, .
     ],
     ids=["as many assigners as tasks", "three", "more than shuffle partitions", "few buckets", "deletion vectors"],
 )
-def test_tasks_and_a_writer_in_turns_leave_one_row_a_key(key: list[str], options: Mapping[str, str]) -> None:
+def test_alternating_tasks_and_writers_leave_one_row_per_key(key: list[str], options: Mapping[str, str]) -> None:
     change = st.tuples(st.integers(0, 30), st.sampled_from(["mon", "tue"]), st.integers(0, 9), st.sampled_from([0, 3]))
     turns = st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.lists(change, min_size=1, max_size=40)), max_size=5)
 
@@ -176,7 +176,7 @@ def test_tasks_and_a_writer_in_turns_leave_one_row_a_key(key: list[str], options
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_task_that_runs_again_makes_the_same_of_its_blobs_in_another_order(key: list[str]) -> None:
+def test_a_rerun_task_gives_the_same_result_for_reordered_blobs(key: list[str]) -> None:
     """Else a key of which one part was written already would get a second bucket."""
     times = count()
     for options in ({}, {"dynamic-bucket.max-buckets": "3"}):
@@ -201,7 +201,7 @@ def places(assigned: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_rows_that_are_another_tasks_are_refused(key: list[str]) -> None:
+def test_rows_of_another_task_are_refused(key: list[str]) -> None:
     job = Job(new_table(key), [batch_of([(n, "mon", 0, 0) for n in range(50)], count())])
     shares = rows_of(ShuffleMap(job.tables, SHUFFLE_PARTITIONS)(iter(job.batches)))
     facts = BatchFacts.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.FACTS)
@@ -213,7 +213,7 @@ def test_rows_that_are_another_tasks_are_refused(key: list[str]) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_several_assigners_fill_buckets_of_their_own(key: list[str]) -> None:
+def test_several_assigners_fill_separate_buckets(key: list[str]) -> None:
     table = new_table(key, **{"dynamic-bucket.target-row-num": "100"})
     job = Job(table, [batch_of([(n, "mon", 0, 0) for n in range(100)], count())], cores=4)
     messages = job.messages()
@@ -223,7 +223,7 @@ def test_several_assigners_fill_buckets_of_their_own(key: list[str]) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_rows_of_another_writer_that_came_beside_them_are_a_conflict(key: list[str]) -> None:
+def test_concurrent_rows_of_another_writer_are_a_conflict(key: list[str]) -> None:
     ordered = {"sequence.field": "v"} if len(key) == 2 else {}  # of which two may write to a bucket, but for its index
     table = new_table(key, **ordered)
     messages = Job(table, [batch_of([(n, "mon", 0, 0) for n in range(9)], count())]).messages()
@@ -237,7 +237,7 @@ def test_rows_of_another_writer_that_came_beside_them_are_a_conflict(key: list[s
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_an_overwrite_begins_with_an_empty_index(key: list[str]) -> None:
+def test_an_overwrite_starts_with_an_empty_index(key: list[str]) -> None:
     table, times = new_table(key), count()
     Job(table, [batch_of([(n, "mon", 0, 0) for n in range(50)], times)]).commit(1)
     replacing = Job(table, [batch_of([(n, "tue", 1, 0) for n in range(40, 60)], times)], TypedColumns(("at",), True))
@@ -248,7 +248,7 @@ def test_an_overwrite_begins_with_an_empty_index(key: list[str]) -> None:
     check(table, key, model | {(n,): (n, "tue", 2) for n in range(50, 70)})
 
 
-def test_a_key_that_comes_twice_without_an_order_is_refused_also_where_values_are_summed() -> None:
+def test_a_duplicate_key_without_an_order_is_refused_even_for_sums() -> None:
     """Its first row decides about the partition."""
     summed = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
     table = new_table(["id"], **summed)
@@ -257,8 +257,8 @@ def test_a_key_that_comes_twice_without_an_order_is_refused_also_where_values_ar
         Job(table, [twice], TypedColumns()).messages()
 
 
-def test_a_row_that_moved_to_another_key_comes_as_it_was_from_whatever_assigner() -> None:
-    """Its value did not change, and lies with the rows of its old key."""
+def test_a_moved_row_keeps_its_values_across_assigners() -> None:
+    """Its value is unavailable, and is with the rows of its old key."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])

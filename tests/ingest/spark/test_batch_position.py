@@ -1,4 +1,4 @@
-"""Offsets of a batch beside those of its table, without Spark."""
+"""Offsets of a batch compared with those of its table, without Spark."""
 
 from __future__ import annotations
 
@@ -61,26 +61,26 @@ def held(properties: Mapping[str, str]) -> SourcePosition:
     return position_from_text(properties[POSITION_PROPERTY], "")
 
 
-def test_a_query_that_begins_past_the_table_is_refused_unless_the_gap_is_accepted(history: History) -> None:
+def test_a_query_that_starts_past_the_table_is_refused_unless_the_gap_is_accepted(history: History) -> None:
     history.add("one", ranges(p0=(0, 30)))
     with pytest.raises(PositionRefused, match=r'(?s)at offset 60.*up to 30 only.*startingOffsets.*"0": 30.*accept_gap'):
         history.standing("two").next_position(ranges(p0=(60, 70)), reread=True, accept_gap=False)
     accepted = held(history.add("two", ranges(p0=(60, 70)), accept_gap=True))
-    assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which nobody read
+    assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which no query read
     assert accepted.accepted is not None
     assert accepted.accepted.found == ("gap",)
     following = held(history.add("two", ranges(p0=(70, 80))))
     assert (following.ranges, following.accepted) == (ranges(p0=(70, 80)), None)
 
 
-def test_between_batches_of_a_query_offsets_may_be_missing(history: History) -> None:
+def test_offsets_may_be_missing_between_batches_of_a_query(history: History) -> None:
     history.add("one", ranges(p0=(5, 30)))
     assert held(history.add("one", ranges(p0=(33, 40)))).ranges == ranges(p0=(30, 40))
     history.add("two", ranges(p0=(40, 41)))
     assert held(history.add("two", ranges(p0=(44, 50), p1=(7, 8)))).ranges == ranges(p0=(41, 50), p1=(7, 8))
 
 
-def test_each_partition_that_a_query_meets_late_must_begin_where_the_table_ends(history: History) -> None:
+def test_a_partition_new_to_a_query_must_start_where_the_table_ends(history: History) -> None:
     history.add("one", ranges(p0=(0, 30), p1=(0, 10), p2=(0, 5)))
     assert history.add("two", ranges(p0=(30, 31)))[UNREAD_PROPERTY] == '{"t":[1,2]}'
     history.add("other", ranges(p9=(100, 101)))  # and one that came to the table meanwhile
@@ -93,7 +93,7 @@ def test_each_partition_that_a_query_meets_late_must_begin_where_the_table_ends(
     assert (standing.reads_new_partitions, UNREAD_PROPERTY in standing.properties) == (True, False)
 
 
-def test_a_query_that_goes_on_has_nothing_to_tell_without_rows(history: History) -> None:
+def test_a_continuing_query_reports_no_new_partitions_without_rows(history: History) -> None:
     assert (
         not history.standing("one")
         .next_position(ranges(p0=(3, 9)), reread=False, accept_gap=False)
@@ -125,7 +125,7 @@ def test_a_query_that_goes_on_has_nothing_to_tell_without_rows(history: History)
         pytest.param({}, False, id="no records"),
     ],
 )
-def test_only_a_batch_of_the_same_offsets_is_the_one_that_a_snapshot_was_made_from(
+def test_only_a_batch_with_equal_offsets_is_a_replay_of_a_snapshot(
     history: History, found: Ranges, expected: bool
 ) -> None:
     history.add("one", ranges(p0=(0, 30), p1=(0, 10), p3=(0, 6)))
@@ -133,7 +133,7 @@ def test_only_a_batch_of_the_same_offsets_is_the_one_that_a_snapshot_was_made_fr
     assert is_from_batch(history.newest, found, reread=False) is expected
 
 
-def test_a_batch_that_was_read_again_is_known_too(history: History) -> None:
+def test_a_reread_batch_is_recognised_too(history: History) -> None:
     history.add("one", ranges(p0=(0, 30)))
     history.add("two", ranges(p0=(20, 40)), reread=True)
     assert is_from_batch(history.newest, ranges(p0=(20, 40)), reread=True)
@@ -141,8 +141,8 @@ def test_a_batch_that_was_read_again_is_known_too(history: History) -> None:
     assert not is_from_batch(history.newest, ranges(p0=(20, 40)), reread=False)
 
 
-def test_queries_that_take_turns_on_a_table_are_no_finding(history: History) -> None:
-    """Each tells where the whole table stands: the other one's partitions have moved in between."""
+def test_alternating_queries_on_a_table_are_not_reported(history: History) -> None:
+    """Each snapshot has the position of the whole table. The other query's partitions have advanced in between."""
     history.add("one", ranges(p0=(0, 10)))
     history.add("two", ranges(p1=(0, 5)))
     for turn in range(1, 12):
@@ -151,7 +151,7 @@ def test_queries_that_take_turns_on_a_table_are_no_finding(history: History) -> 
     assert inspect_table(history.table).findings == ()
 
 
-def test_a_gap_between_queries_that_take_turns_is_a_finding(history: History) -> None:
+def test_a_gap_between_alternating_queries_is_reported(history: History) -> None:
     history.add("one", ranges(p0=(0, 10)))
     history.add("two", ranges(p1=(0, 5)))
     jumped = SourcePosition(ranges=ranges(p0=(17, 20), p1=(5, 5)))

@@ -1,4 +1,4 @@
-"""Columns of a micro-batch become raw batches, one a topic partition."""
+"""Columns of a micro-batch become raw batches, one per topic partition."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ONE, BIG = [("a", 0)], 2**31 - 1
     ],
 )
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
-def test_records_of_kafka_are_told_apart_by_partition_and_stand_in_offset_order(
+def test_kafka_records_are_grouped_by_partition_and_ordered_by_offset(
     partitions: list[tuple[str, int]], shuffled: bool
 ) -> None:
     rows = [record(topic, partition, offset) for offset in range(3, 60, 2) for topic, partition in partitions]
@@ -103,7 +103,7 @@ def of_lines(lines: Sequence[str | None]) -> list[Record]:
     return [record for raw in raw_batches(batch, frozenset()) for record in records_of(raw)]
 
 
-def test_lines_of_a_change_log_mean_the_same_with_blanks_around_them_and_between_them() -> None:
+def test_change_log_lines_may_contain_blanks() -> None:
     plain = of_lines([line(offset) for offset in range(3)])
     assert [(found["offset"], found["value"]) for found in plain] == [(n, b'{"n":"}{%d"}' % n) for n in range(3)]
     assert of_lines([line(0) + "\r", "", None, f"  {line(1)}", line(2)]) == plain
@@ -119,6 +119,6 @@ def test_lines_of_a_change_log_mean_the_same_with_blanks_around_them_and_between
         pytest.param([line(0), "[]"], id="another kind of JSON"),
     ],
 )
-def test_a_line_that_is_no_record_is_refused_with_its_beginning(lines: list[str]) -> None:
+def test_an_invalid_line_is_refused_with_its_first_characters(lines: list[str]) -> None:
     with pytest.raises(BadInput, match="not a record of a change log: b'"):
         of_lines(lines)

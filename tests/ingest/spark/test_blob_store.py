@@ -1,4 +1,4 @@
-"""Blobs come out of a store as they went in, whether they fit into memory or not."""
+"""Blobs are read back from a store unchanged, in memory and spilled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.errors import TidelakeError
     blobs=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 500)), max_size=20),
     held_bytes_max=st.sampled_from([0, 3_000, 1 << 30]),
 )
-def test_blobs_come_back_by_table_and_shuffle_partition_in_their_order(
+def test_blobs_are_returned_by_table_and_shuffle_partition_in_order(
     blobs: list[tuple[int, int, int]], held_bytes_max: int
 ) -> None:
     expected: dict[tuple[int, int], list[list[int]]] = {}
@@ -36,7 +36,7 @@ def test_blobs_come_back_by_table_and_shuffle_partition_in_their_order(
         assert found == expected
 
 
-def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     blob = pa.py_buffer(to_ipc(pa.record_batch({"n": [1]})))
     with BlobStore(0) as store:

@@ -1,4 +1,4 @@
-"""A task that writes buckets: rows that moved to another key in a micro-batch, and those of which half is missing."""
+"""A task that writes buckets: rows moved to another key in a micro-batch, and moved rows with a missing record."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def moving() -> SourceTable:
     return source
 
 
-def test_a_row_that_moves_within_a_micro_batch_comes_as_it_was() -> None:
+def test_a_row_moved_within_a_micro_batch_keeps_its_values() -> None:
     written, _ = filled(kafka_columns(moving()))
     assert written.slice(len(written) - 1).to_pylist()[0]["doc"] == "B"
     assert written["id"].to_pylist() == [1, 1, 1, 2]
 
 
-def test_a_row_that_left_in_another_micro_batch_is_refused_with_both_keys() -> None:
+def test_a_row_moved_across_micro_batches_is_refused_with_both_keys() -> None:
     columns = kafka_columns(moving(), left_out=[(1, 2), (1, 3)])
     with pytest.raises(BadInput, match=r'old key \{"id":1\}, new key \{"id":2\}'):
         filled(columns)
@@ -103,7 +103,7 @@ def orders(ids: Sequence[int], kinds: Sequence[int]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("options", [{}, {"ignore-delete": "true"}], ids=["plain", "rows are left out"])
-def test_rows_go_to_the_buckets_that_the_shuffle_found(
+def test_rows_are_written_to_the_buckets_found_by_the_shuffle(
     options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
@@ -135,10 +135,10 @@ def test_rows_go_to_the_buckets_that_the_shuffle_found(
 
 
 @pytest.mark.parametrize("shuffle_partitions", [2, 7])
-def test_partitions_of_a_row_that_moved_between_buckets_are_linked_and_it_comes_as_it_was(
+def test_shuffle_partitions_of_a_row_moved_between_buckets_are_linked(
     shuffle_partitions: int,
 ) -> None:
-    """Its value did not change, and lies with the rows of another bucket."""
+    """Its value is unavailable, and is with the rows of another bucket."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
@@ -160,8 +160,8 @@ def test_partitions_of_a_row_that_moved_between_buckets_are_linked_and_it_comes_
     assert [(row["id"], row["doc"]) for row in left] == [(id_ + 10, f"doc {id_}") for id_ in range(8)]
 
 
-def test_rows_that_don_t_fit_at_once_are_written_in_order_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.spark.bucket_task._CHUNK_BYTES", 2_000)
+def test_rows_larger_than_memory_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.spark.bucket_task.CHUNK_BYTES", 2_000)
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string()), ("at", pa.int64())])
@@ -178,7 +178,7 @@ def test_rows_that_don_t_fit_at_once_are_written_in_order_all_the_same(monkeypat
     assert found["at"].to_pylist() == [550 + id_ for id_ in range(50)]
 
 
-def test_a_key_may_come_twice_where_order_makes_no_difference() -> None:
+def test_duplicate_keys_are_accepted_where_order_is_irrelevant() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("m", pa.int64())])

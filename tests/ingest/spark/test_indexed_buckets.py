@@ -1,4 +1,6 @@
-"""Spark into tables with dynamic buckets, and into those whose keys move between partitions: each batch once."""
+"""Spark writes into tables with dynamic buckets, and into tables whose keys move between partitions: each batch
+once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ KEYS: Final = {"keys keep their partition": ["day", "id"], "keys change it": ["i
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    monkeypatch.setattr("ingest.spark.shuffling.task_plan._TASK_COST_BYTES", 1)  # several tasks for little work
+    monkeypatch.setattr("ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)  # several tasks for little work
     return Stream(spark, tmp_path, "id long, day string, v long, at int", options={"order_by": ["at"]})
 
 
@@ -42,7 +44,7 @@ def expected(key: Sequence[str], batches: Sequence[Sequence[Mapping[str, Any]]])
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_spark_goes_on_from_a_writer_and_java_from_spark(
+def test_spark_continues_after_a_writer_and_java_after_spark(
     key: list[str], stream: Stream, java_oracle: JavaOracle
 ) -> None:
     table = stream.create(SCHEMA, primary_key=key, partition_by=["day"], options=INDEXED)
@@ -85,7 +87,7 @@ def test_a_replayed_batch_changes_neither_rows_nor_index(key: list[str], stream:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_batch_whose_commit_lost_gets_its_buckets_once_more(
+def test_a_batch_whose_commit_lost_a_race_is_assigned_to_buckets_again(
     key: list[str], spark: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = stream.create(SCHEMA, primary_key=key, partition_by=["day"], options=INDEXED)
@@ -117,9 +119,7 @@ def test_a_batch_whose_commit_lost_gets_its_buckets_once_more(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_table_is_overwritten_and_a_partition_where_keys_keep_theirs(
-    key: list[str], spark: SparkSession, stream: Stream
-) -> None:
+def test_a_table_or_a_partition_is_overwritten(key: list[str], spark: SparkSession, stream: Stream) -> None:
     table = stream.create(SCHEMA, primary_key=key, partition_by=["day"], options=INDEXED)
     write(frame(spark, batch(range(50), "mon", 1) + batch(range(50, 60), "tue", 1)), "shop.t", stream.warehouse)
     replacing = frame(spark, batch(range(40, 70), "tue", 2) + batch(range(5), "mon", 2))

@@ -1,4 +1,4 @@
-"""Updates that leave a column out which their table got within the same micro-batch."""
+"""Updates without a column that their table got within the same micro-batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def update(partition: int, offset: int, **row: str) -> dict[str, object]:
     return {**place, "key": None, "value": json.dumps(value).encode()}
 
 
-def test_a_column_counts_as_left_out_from_the_first_record_of_its_partition_that_has_it(tmp_path: Path) -> None:
+def test_a_column_counts_as_missing_from_the_first_record_of_its_partition_that_has_it(tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("shop")
     columns = pa.schema([pa.field("id", pa.string(), nullable=False), ("note", pa.string()), ("extra", pa.string())])

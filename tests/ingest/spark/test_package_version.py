@@ -14,5 +14,5 @@ def test_a_task_of_another_version_than_the_driver_s_is_refused() -> None:
 
 
 @pytest.mark.parametrize("driver", [package_version(), "unknown"])
-def test_the_same_version_or_one_that_nobody_knows_is_taken(driver: str) -> None:
+def test_the_same_or_an_unknown_version_is_accepted(driver: str) -> None:
     check_version(driver)

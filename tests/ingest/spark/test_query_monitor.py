@@ -1,4 +1,4 @@
-"""What a query's driver tells of its batches: progress, commits, and whether anything is wrong."""
+"""What a query's driver reports of its batches: progress, commits, and problems."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> 
     assert observed.lag == 12
 
 
-def test_each_batch_is_a_line_of_the_log(context: TableContext, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_batch_is_logged_in_one_line(context: TableContext, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         reported(monitor(), context, 3, 0, 5)
     (fields,) = [getattr(record, FIELDS) for record in caplog.records if getattr(record, FIELDS).get("batch_id") == 3]
@@ -70,7 +70,7 @@ def test_each_batch_is_a_line_of_the_log(context: TableContext, caplog: pytest.L
     }
 
 
-def test_a_batch_that_failed_is_waited_for_and_not_counted_twice_when_it_comes_again(context: TableContext) -> None:
+def test_a_failed_batch_is_awaited_and_counted_once_after_its_retry(context: TableContext) -> None:
     found = monitor()
     with pytest.raises(OSError, match="disk"), found.batch(0):
         found.was_read({PARTITION: OffsetRange(0, 5)})
@@ -91,7 +91,7 @@ def test_dead_letters_are_counted_by_their_kind() -> None:
 
 
 @pytest.mark.parametrize(("waits_ms", "codes"), [(59_000, []), (61_000, ["commits_stalled"])])
-def test_a_batch_may_take_a_minute_whatever_the_interval(waits_ms: int, codes: list[str]) -> None:
+def test_a_batch_may_take_a_minute_even_with_a_short_interval(waits_ms: int, codes: list[str]) -> None:
     clock = ManualClock()
     observed = RunObservations(100, clock, "RUNNING", stall_tolerance_ms=60_000)
     observed.offsets_read(PARTITION, 0, 5)
@@ -110,7 +110,7 @@ def test_the_endpoint_answers_while_the_query_runs(context: TableContext) -> Non
     assert found.observed.state == "STOPPING"
 
 
-def test_an_address_that_is_taken_is_refused_before_the_query_starts() -> None:
+def test_an_occupied_address_is_refused_before_the_query_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         found = monitor(taken.getsockname()[1])
         with pytest.raises(BadInput, match=r"can't listen on 127\.0\.0\.1"), found.serving(dict):

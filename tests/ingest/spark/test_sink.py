@@ -1,4 +1,4 @@
-"""What `foreachBatch` with our sink promises: each batch once, in order, or a refusal that says what to do."""
+"""The guarantees of `foreachBatch` with our sink: each batch once, in order, or a refusal with a remedy."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
 def test_each_of_several_tasks_finds_its_plan(
     bytes_sent_to_all: int, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_write, "_PLANS_IN_CLOSURE_BYTES_MAX", bytes_sent_to_all)
+    monkeypatch.setattr(batch_write, "PLANS_IN_CLOSURE_BYTES_MAX", bytes_sent_to_all)
     table = stream.create(primary_key=["id"], options={"bucket": "150"})  # 6 MB of work, for one task a core
     stream.put([{"id": i, "name": f"n{i}"} for i in range(300)])
     stream.put([{"id": i, "name": f"m{i}"} for i in range(300)])
@@ -145,7 +145,7 @@ def test_a_replayed_batch_is_a_no_op(stream: Stream, primary_key: list[str]) -> 
 
 
 @pytest.mark.interop
-def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
+def test_old_snapshots_expire_except_the_one_needed_to_detect_a_replay(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = MaintenanceWorker()
@@ -160,7 +160,7 @@ def test_old_snapshots_expire_but_never_the_one_that_tells_a_replay(
     assert [snapshot.id for snapshot in snapshots] == [8]
     consumer = stream.home / "lake" / "shop.db" / "t" / "consumer"
     assert [json.loads(file.read_text())["nextSnapshot"] for file in consumer.iterdir()] == [8]
-    for _ in range(3):  # others come and go; our newest stays, and a replay of its batch is told
+    for _ in range(3):  # snapshots of others expire; our newest stays, and a replay of its batch is recognised
         with table.writer() as other:
             other.write(pa.table({"id": [100], "name": ["other"]}))
             other.commit()
@@ -180,8 +180,8 @@ def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream
         stream.put([{"id": i, "name": "a"}])
     stream.run("one")
     stream.run("one")
-    said = rf"(?s)batch 0, but 'etl' committed batch {batches - 1} already.*new name for commit_user="
-    with pytest.raises(Exception, match=said):
+    message = rf"(?s)batch 0, but 'etl' committed batch {batches - 1} already.*new name for commit_user="
+    with pytest.raises(Exception, match=message):
         stream.run("two")
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [*range(batches)]
     stream.put([{"id": 9, "name": "b"}])
@@ -190,7 +190,7 @@ def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream
 
 
 @pytest.mark.interop
-def test_a_checkpoint_directory_that_was_set_back_is_refused(stream: Stream) -> None:
+def test_a_reset_checkpoint_directory_is_refused(stream: Stream) -> None:
     """Spark makes other batches under the ids that the table knows."""
     table = stream.create(primary_key=["id"])
     for i in range(3):
@@ -204,7 +204,7 @@ def test_a_checkpoint_directory_that_was_set_back_is_refused(stream: Stream) -> 
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1, 2]
 
 
-def test_a_one_off_commit_of_the_same_user_is_no_batch_of_the_stream(stream: Stream) -> None:
+def test_a_one_off_commit_of_the_same_user_is_not_a_stream_batch(stream: Stream) -> None:
     table = stream.create(primary_key=["id"])
     stream.options = {"commit_user": "etl"}
     table.truncate(commit_user="etl")
@@ -233,7 +233,7 @@ def test_a_new_checkpoint_directory_is_a_new_commit_user(stream: Stream) -> None
     assert first.commit_user != second.commit_user
 
 
-def test_row_kinds_delete(stream: Stream) -> None:
+def test_row_kinds_may_delete_rows(stream: Stream) -> None:
     table = stream.create(primary_key=["id"])
     stream.columns += ", _VALUE_KIND byte"
     stream.put([{"id": 1, "name": "a", "_VALUE_KIND": 0}, {"id": 2, "name": "b", "_VALUE_KIND": 0}])
@@ -245,7 +245,7 @@ def test_row_kinds_delete(stream: Stream) -> None:
 TWICE = [{"id": 1, "name": "new", "version": 2}, {"id": 1, "name": "old", "version": 1}]
 
 
-def test_a_key_that_occurs_twice_without_an_order_is_refused(stream: Stream) -> None:
+def test_a_duplicate_key_without_an_order_is_refused(stream: Stream) -> None:
     table = stream.create(primary_key=["id"])
     stream.put(TWICE)
     with pytest.raises(Exception, match=r"(?s)key \{'id': 1\} occurs twice.*order_by=.*sequence.field"):
@@ -253,7 +253,7 @@ def test_a_key_that_occurs_twice_without_an_order_is_refused(stream: Stream) -> 
     assert table.snapshots() == []
 
 
-def test_order_by_tells_which_row_of_a_key_is_newer(stream: Stream) -> None:
+def test_order_by_decides_which_row_of_a_key_is_newer(stream: Stream) -> None:
     table = stream.create(primary_key=["id"])
     stream.options = {"order_by": ["version"]}
     stream.put(TWICE)
@@ -278,7 +278,7 @@ def test_a_sequence_field_orders_rows_in_any_batch(stream: Stream) -> None:
 
 
 @pytest.mark.interop
-def test_partitions_and_an_empty_batch(stream: Stream) -> None:
+def test_partitioned_and_empty_batches_are_written(stream: Stream) -> None:
     table = stream.create(primary_key=["id", "name"], partition_by=["name"], options={"bucket": "2"})
     stream.put([{"id": i, "name": name} for i in range(10) for name in ("x", "y/ö")])
     stream.put([])
@@ -342,7 +342,7 @@ def test_raw_records_are_applied_in_the_order_of_their_offsets(records: Stream) 
     assert rows_of(table) == [(1, "newest", 3), (2, "other", 1)]
 
 
-def test_the_position_is_in_the_snapshot_and_reading_it_twice_is_refused(records: Stream) -> None:
+def test_the_position_is_in_the_snapshot_and_rereading_it_is_refused(records: Stream) -> None:
     table = records.create(primary_key=["id"])
     records.put(
         [change(5, "c", {"id": 1, "name": "a", "version": 1}), change(0, "c", {"id": 2, "name": "b", "version": 1}, 1)]
@@ -378,7 +378,7 @@ def test_a_replayed_batch_of_raw_records_is_a_no_op(records: Stream) -> None:
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 1, 4, 5, 6]
 
 
-def test_a_checkpoint_directory_that_was_set_back_by_one_batch_of_raw_records_is_refused(records: Stream) -> None:
+def test_a_checkpoint_directory_reset_by_one_raw_batch_is_refused(records: Stream) -> None:
     """Spark makes the batch again, of other files than the table knows under its number."""
     table = records.create(primary_key=["id"])
     records.put(created(0))
@@ -387,8 +387,8 @@ def test_a_checkpoint_directory_that_was_set_back_by_one_batch_of_raw_records_is
     records.forget_batch(1)
     (records.home / "rows" / "1.json").unlink()
     records.put(created(2))
-    said = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was reset"
-    with pytest.raises(Exception, match=said):
+    message = r"(?s)made from shop.public.t-0 \[1, 2\), this one reads shop.public.t-0 \[2, 3\).*or it was reset"
+    with pytest.raises(Exception, match=message):
         run_records(records)
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 1]
 
@@ -406,7 +406,7 @@ def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Str
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 2]
 
 
-def test_a_new_query_that_begins_past_the_table_leaves_nothing_or_says_so(records: Stream) -> None:
+def test_a_new_query_that_starts_past_the_table_writes_nothing_without_acceptance(records: Stream) -> None:
     table = records.create()
     records.put(created(0, 1))
     run_records(records)
@@ -423,7 +423,7 @@ def test_a_new_query_that_begins_past_the_table_leaves_nothing_or_says_so(record
     assert position["accepted"] == {"way": "sink(…, accept_gap=True)", "found": ["gap"]}
 
 
-def test_a_query_that_joins_the_table_is_known_to_even_if_its_first_batch_brings_no_rows(records: Stream) -> None:
+def test_a_new_query_is_recorded_even_if_its_first_batch_has_no_rows(records: Stream) -> None:
     table = records.create()
     records.options["match"] = "public.t"
     records.put(created(0, 1))
@@ -440,7 +440,7 @@ def data_files(stream: Stream) -> set[Path]:
     return set((stream.home / "lake").rglob("data-*"))
 
 
-def test_a_position_that_another_stream_moved_meanwhile_is_a_conflict(records: Stream, monkeypatch: Any) -> None:
+def test_a_position_moved_by_another_stream_is_a_conflict(records: Stream, monkeypatch: Any) -> None:
     table = records.create(primary_key=["id"])
     records.put([change(0, "c", {"id": 1, "name": "a", "version": 1})])
     keep_letters = SparkSink.keep_dead_letters  # comes between the comparison and the commit
@@ -456,9 +456,7 @@ def test_a_position_that_another_stream_moved_meanwhile_is_a_conflict(records: S
     assert [snapshot.commit_user for snapshot in table.snapshots()] == ["other"]
 
 
-def test_a_batch_whose_commit_lost_to_another_writer_is_written_again(
-    spark: SparkSession, stream: Stream, monkeypatch: Any
-) -> None:
+def test_a_batch_whose_commit_lost_a_race_is_rewritten(spark: SparkSession, stream: Stream, monkeypatch: Any) -> None:
     table = stream.create(primary_key=["id"], options={"bucket": "1"})
     keep_letters = SparkSink.keep_dead_letters  # comes after the rows were written
     others = [[5, 6], [6]]
@@ -500,7 +498,7 @@ def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, 
 
 
 @pytest.mark.parametrize("has_headers", [True, False])
-def test_records_without_headers_are_applied_beside_those_that_have_some(records: Stream, has_headers: bool) -> None:
+def test_records_without_headers_are_applied_with_those_that_have_some(records: Stream, has_headers: bool) -> None:
     """As Kafka's columns: what has no headers is null there."""
     table = records.create(primary_key=["id"])
     old_key = [("__debezium.oldkey", bytearray(b'{"id": 1}'))]
@@ -524,13 +522,13 @@ def test_records_without_headers_are_applied_beside_those_that_have_some(records
     letters = records.home / "letters"
     sink("shop.t", records.warehouse, commit_user="etl", dead_letters=str(letters), **records.options)(batch, 0)
     found = [json.loads(line) for file in letters.iterdir() for line in file.read_text().splitlines()]
-    moved = [(3, "moves", 1)] if has_headers else []  # only its header tells under which key its name lies
+    moved = [(3, "moves", 1)] if has_headers else []  # only its header has the key under which its name is stored
     assert rows_of(table) == [(2, "stays", 1), *moved]
     assert sorted(letter["offset"] for letter in found) == ([4] if has_headers else [3, 4])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param(
             {"connector": {"binary_handling_mod": "hex"}},
@@ -543,12 +541,12 @@ def test_records_without_headers_are_applied_beside_those_that_have_some(records
         ),
     ],
 )
-def test_options_of_the_format_that_are_none_are_refused(arguments: Mapping[str, Any], said: str) -> None:
-    with pytest.raises(tidelake.BadInput, match=said):
+def test_unknown_format_options_are_refused(arguments: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(tidelake.BadInput, match=message):
         sink("shop.t", "lake", format="debezium-json", **arguments)
 
 
-def test_records_of_two_tables_need_a_choice(records: Stream) -> None:
+def test_records_of_two_tables_require_a_table_selection(records: Stream) -> None:
     table = records.create(primary_key=["id"])
     one = change(0, "c", {"id": 1, "name": "a", "version": 1})
     other = {**one, "offset": 1, "value": one["value"].replace('"table": "t"', '"table": "u"')}
@@ -561,7 +559,7 @@ def test_records_of_two_tables_need_a_choice(records: Stream) -> None:
     assert len(rows_of(table)) == 1
 
 
-def test_called_outside_of_a_streaming_query_it_asks_for_a_commit_user(spark: SparkSession, stream: Stream) -> None:
+def test_outside_of_a_streaming_query_a_commit_user_is_required(spark: SparkSession, stream: Stream) -> None:
     table = stream.create(primary_key=["id"])
     rows = spark.createDataFrame([(1, "a", 1)], stream.columns)
     with pytest.raises(tidelake.BadInput, match="commit_user="):

@@ -1,4 +1,4 @@
-"""A bucket that takes a large batch: what its task holds does not grow with the rows."""
+"""The memory of a task does not grow with the rows of its bucket."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ LONG: Final = pytest.mark.long
         pytest.param("typed", 360, 1_000_000, marks=LONG, id="rows of 1 MB"),
     ],
 )
-def test_a_task_holds_the_same_memory_whatever_the_batch(
+def test_the_memory_of_a_task_does_not_depend_on_the_batch(
     kind: str, count: int, text_bytes: int, tmp_path: Path
 ) -> None:
     """With two compactions, of all that is there."""

@@ -1,4 +1,6 @@
-"""Which task writes which shuffle partitions: few tasks for little work, even shares of much, linked ones together."""
+"""Which task writes which shuffle partitions: few tasks for little data, even shares of much data, linked partitions
+together.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def facts(shuffle_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int,
         pytest.param(facts(dict.fromkeys(range(8), 200 * MIB), 8), 2, 6, id="more than the machines at hand"),
     ],
 )
-def test_how_many_tasks_write(found: BatchFacts, cores: int, tasks: int) -> None:
+def test_the_number_of_write_tasks_follows_the_data(found: BatchFacts, cores: int, tasks: int) -> None:
     assert plan_shuffle(found, 8, cores).tasks == tasks
 
 
@@ -50,7 +52,7 @@ def test_how_many_tasks_write(found: BatchFacts, cores: int, tasks: int) -> None
     links=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=6),
     cores=st.integers(1, 9),
 )
-def test_linked_partitions_share_a_task_and_each_shuffle_partition_has_one(
+def test_linked_shuffle_partitions_share_a_task(
     sizes: dict[int, int], links: list[tuple[int, int]], cores: int
 ) -> None:
     plan = plan_shuffle(facts(sizes, 12, *links), 12, cores)
@@ -97,7 +99,7 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
     assert messages == len(plans)
 
 
-def test_work_finds_its_plan_by_its_first_blob_and_without_one_has_nothing_to_do() -> None:
+def test_a_task_finds_its_plan_by_its_first_blob() -> None:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 

@@ -1,4 +1,4 @@
-"""A source table whose rows move from key to key, and a pipeline that reads what Debezium makes of it.
+"""A source table whose rows move from key to key, and a pipeline that reads Debezium's records of it.
 
 The source is PostgreSQL as it is by default: old rows are known by their key only, and a large value that an update
 leaves alone is not in its record.
@@ -37,7 +37,7 @@ Row = tuple[int, int, str | None]  # id, v, doc
 class SourceTable:
     """Each change goes into the log. partition_of: of a key. history: every row that ever was.
 
-    has_positions: whether records say where in the source's log they lie. sends_whole_rows: REPLICA IDENTITY FULL.
+    has_positions: whether records contain their position in the source's log. sends_whole_rows: REPLICA IDENTITY FULL.
     headers: those that reach the log.
     """
 

@@ -1,4 +1,4 @@
-"""What is on its way is bounded, and comes out of its file as it went in, as far as the table still has its columns."""
+"""Moved rows are bounded, and are read back from their file as far as the table still has their columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def written_and_read(rows: MovedRows, after: TableSchema) -> MovedRows:
     return found
 
 
-def test_rows_come_out_of_a_file_as_they_went_in() -> None:
+def test_rows_are_read_back_from_a_file() -> None:
     rows = moved()
     rows.add_departure(row(1, since_ms=5))
     rows.add_departure(row(2).dropped("a reason"))
@@ -60,7 +60,7 @@ def test_rows_come_out_of_a_file_as_they_went_in() -> None:
     assert len(kept) == 4
 
 
-def test_columns_are_known_by_their_ids() -> None:
+def test_columns_are_identified_by_id() -> None:
     rows = moved()
     rows.add_departure(row(1))
     after = schema({0: ("id", BIGINT), 1: ("renamed", STRING), 2: ("tags", INT), 3: ("doc", STRING)})
@@ -70,7 +70,7 @@ def test_columns_are_known_by_their_ids() -> None:
     assert found.values.select(["id", "renamed"]).to_pylist() == [{"id": 1, "renamed": "text"}]
 
 
-def test_with_too_many_bytes_the_oldest_go_and_are_remembered() -> None:
+def test_the_oldest_rows_are_dropped_beyond_the_byte_limit_and_recorded() -> None:
     one = row(0, "x" * 1_000)
     rows = moved(limit_bytes=one.nbytes * 10)
     for number in range(12):
@@ -82,7 +82,7 @@ def test_with_too_many_bytes_the_oldest_go_and_are_remembered() -> None:
     assert len(list(rows.pairs)) == 12
 
 
-def test_what_other_tables_keep_counts() -> None:
+def test_bytes_kept_by_other_tables_count() -> None:
     one = row(0, "x" * 1_000)
     budget = MovedRowsBudget(1_000, one.nbytes * 2, lambda: 0)
     first, second = MovedRows("a", budget), MovedRows("b", budget)
@@ -97,7 +97,7 @@ def test_what_other_tables_keep_counts() -> None:
 
 
 @pytest.mark.parametrize(("now_ms", "is_kept"), [(999, True), (1_000, False)])
-def test_what_is_too_old_goes_and_is_remembered(now_ms: int, is_kept: bool) -> None:
+def test_rows_that_are_too_old_are_dropped_and_recorded(now_ms: int, is_kept: bool) -> None:
     rows = moved(now_ms=now_ms)
     rows.add_departure(row(1))
     rows.expire()
@@ -105,8 +105,8 @@ def test_what_is_too_old_goes_and_is_remembered(now_ms: int, is_kept: bool) -> N
     assert (found.values is not None, found.why_unknown) == (is_kept, "" if is_kept else DROPPED_BY_AGE)
 
 
-def test_rows_that_are_never_seen_leaving_don_t_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.tables.moved_rows.moved_rows._EARLY_MAX", 3)
+def test_rows_never_seen_leaving_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.tables.moved_rows.moved_rows.EARLY_MAX", 3)
     rows = moved()
     for number in range(5):
         rows.add_arrival(change(number))

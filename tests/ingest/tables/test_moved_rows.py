@@ -1,4 +1,4 @@
-"""A row that moved to another key has the values that it had at the source, or its record is refused: never others."""
+"""A row that moved to another key has the values of the source, or its record is refused. It never has other values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Step = tuple[str, int, int, bool]
 @pytest.mark.parametrize("batch_records", [1, 3], ids=["a checkpoint after each record", "after three"])
 @pytest.mark.parametrize("partitions", [{}, APART], ids=["one partition", "several"])
 @pytest.mark.parametrize("first", [[0] * 9, [2, 1] * 9], ids=["leaving first", "coming first"])
-def test_a_row_that_changed_just_before_it_moved_comes_as_it_was(
+def test_a_row_changed_just_before_it_moved_keeps_its_values(
     partitions: dict[int, int], first: Sequence[int], batch_records: int
 ) -> None:
     source = SourceTable(partition_of=partitions)
@@ -52,7 +52,9 @@ def test_a_row_that_changed_just_before_it_moved_comes_as_it_was(
 
 
 def left_only(**of_world: Any) -> tuple[DocsWorld, Callable[[], None]]:
-    """Row 1 changed and left for key 2, and what tells that it came is still to come: a call has it come."""
+    """Row 1 changed and its delete record for the move to key 2 was read. A call of the returned function sends the
+    insert record.
+    """
     source = SourceTable(partition_of=APART)
     world = DocsWorld(source, COMPACT_AT_TWO, **of_world)
     source.insert(1, "A")
@@ -64,7 +66,7 @@ def left_only(**of_world: Any) -> tuple[DocsWorld, Callable[[], None]]:
     return world, come
 
 
-def test_what_is_on_its_way_outlives_the_process_and_is_gone_with_the_commit_of_the_row() -> None:
+def test_moved_rows_survive_a_restart_and_are_removed_by_the_commit_of_the_row() -> None:
     world, come = left_only()
     newest = world.table.snapshots()[-1]
     state = moved_rows_of(newest.properties, "here")
@@ -78,7 +80,7 @@ def test_what_is_on_its_way_outlives_the_process_and_is_gone_with_the_commit_of_
     assert not verify(world.table.context, deep=True)
 
 
-def test_a_start_that_finds_nothing_to_do_goes_on_keeping_it() -> None:
+def test_a_start_without_new_records_keeps_moved_rows() -> None:
     world, come = left_only()
     for _ in range(3):
         world.run()
@@ -87,13 +89,13 @@ def test_a_start_that_finds_nothing_to_do_goes_on_keeping_it() -> None:
     assert world.rows == world.source.truth
 
 
-def test_a_plan_tells_what_is_on_its_way() -> None:
+def test_a_plan_reports_moved_rows() -> None:
     world, _ = left_only()
     beginning = asyncio.run(world.pipeline().plan())
     assert (beginning.moved_rows[DOCS].rows, beginning.moved_rows[DOCS].oldest_ms is None) == (1, False)
 
 
-def test_another_row_under_the_old_key_is_not_taken_for_it() -> None:
+def test_another_row_under_the_old_key_is_not_used_for_a_moved_row() -> None:
     world, come = left_only()
     world.source.insert(1, "another")
     world.run()
@@ -103,7 +105,7 @@ def test_another_row_under_the_old_key_is_not_taken_for_it() -> None:
 
 
 @pytest.mark.parametrize("bound", ["keep_ms: 1", "bytes_max: 1"])
-def test_what_is_kept_no_longer_is_refused_with_both_keys(bound: str) -> None:
+def test_a_moved_row_that_is_no_longer_kept_is_refused_with_both_keys(bound: str) -> None:
     world, come = left_only(settings=f"moved_rows: {{{bound}}}")
     world.source.insert(1, "another")
     time.sleep(0.01)
@@ -111,8 +113,8 @@ def test_what_is_kept_no_longer_is_refused_with_both_keys(bound: str) -> None:
     come()
     with pytest.raises(RecordRefused) as refused:
         world.run(tolerance="none")
-    said = f"`moved_rows.{bound.partition(':')[0]}`"
-    assert re.search(f"{said} .*; a larger number helps rows that leave after the next start", str(refused.value))
+    message = f"`moved_rows.{bound.partition(':')[0]}`"
+    assert re.search(f"{message} .*; a larger number helps rows that leave after the next start", str(refused.value))
     assert "have the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
         refused.value
     )
@@ -121,7 +123,7 @@ def test_what_is_kept_no_longer_is_refused_with_both_keys(bound: str) -> None:
     world.run()
     assert {row[0] for row in world.rows} == {1}
     (reason,) = world.reasons_of_dead_letters
-    assert said in reason
+    assert message in reason
 
 
 def test_after_a_rollback_further_than_files_are_kept_the_record_is_refused(capsys: Any) -> None:
@@ -135,7 +137,7 @@ def test_after_a_rollback_further_than_files_are_kept_the_record_is_refused(caps
     assert 'old key {"id":1}, new key {"id":2}' in reason
 
 
-def test_files_of_killed_processes_are_swept_and_those_of_others_are_not() -> None:
+def test_files_of_killed_processes_are_deleted_and_those_of_others_kept() -> None:
     world, come = left_only()
     directory = world.table.context.paths.moved_rows_directory
     for user in ("docs", "docs-2"):
@@ -149,7 +151,7 @@ def test_files_of_killed_processes_are_swept_and_those_of_others_are_not() -> No
     assert f"docs-{'0' * 32}.arrow" not in left
 
 
-def test_files_that_newer_ones_replaced_are_not_kept_for_ever() -> None:
+def test_replaced_files_are_eventually_deleted() -> None:
     source = SourceTable(partition_of={n: n % 2 for n in range(100)})
     source.insert(0, "A")
     for number in range(40):
@@ -164,7 +166,7 @@ def test_files_that_newer_ones_replaced_are_not_kept_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         ((OLD_KEY_HEADER,), "no record with header `__debezium.newkey`"),
         ((NEW_KEY_HEADER,), "not in the table: id=2"),
@@ -172,7 +174,7 @@ def test_files_that_newer_ones_replaced_are_not_kept_for_ever() -> None:
     ],
     ids=["the row is not seen leaving", "the row is not seen coming", "neither"],
 )
-def test_without_the_headers_the_record_is_refused(headers: Sequence[str], said: str) -> None:
+def test_a_moved_row_without_headers_is_refused(headers: Sequence[str], message: str) -> None:
     source = SourceTable(headers=headers)
     source.insert(1, "A")
     source.move(1, 2)
@@ -180,10 +182,10 @@ def test_without_the_headers_the_record_is_refused(headers: Sequence[str], said:
     world.run(batch_records=1)
     assert world.rows == []
     (reason,) = world.reasons_of_dead_letters
-    assert said in reason
+    assert message in reason
 
 
-def test_a_record_that_does_not_say_what_it_is_half_of_takes_no_row_that_lies_under_the_old_key() -> None:
+def test_an_incomplete_key_change_does_not_use_the_row_stored_under_the_old_key() -> None:
     source = SourceTable(partition_of=APART, has_positions=False)
     source.insert(1, "stale")
     source.update(1, "B")
@@ -207,9 +209,7 @@ def test_a_record_that_does_not_say_what_it_is_half_of_takes_no_row_that_lies_un
     ],
     ids=["partial-update", "aggregation"],
 )
-def test_a_row_that_a_merge_engine_made_is_not_taken_for_the_source_s(
-    options: dict[str, str], sends_whole_rows: bool
-) -> None:
+def test_a_merged_row_is_not_used_as_the_row_of_the_source(options: dict[str, str], sends_whole_rows: bool) -> None:
     doc = "doc " * 30
     source = SourceTable(sends_whole_rows=sends_whole_rows)
     source.insert(1, doc)
@@ -220,7 +220,7 @@ def test_a_row_that_a_merge_engine_made_is_not_taken_for_the_source_s(
     assert bool(world.reasons_of_dead_letters) is not sends_whole_rows
 
 
-def test_records_that_a_connector_sends_again_do_no_harm() -> None:
+def test_records_resent_by_a_connector_change_nothing() -> None:
     source = SourceTable()
     source.insert(1, "A")
     source.move(1, 2)
@@ -238,7 +238,7 @@ def test_records_that_a_connector_sends_again_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("start", ["earliest", f"{TOPIC}:0:2,{TOPIC}:1:0"])
-def test_a_rewind_never_gives_a_row_values_of_a_later_one(start: str) -> None:
+def test_a_rewind_never_gives_a_row_values_of_a_later_version(start: str) -> None:
     source = SourceTable(partition_of=APART)
     source.insert(1, "A")
     source.update(1, "B")
@@ -272,7 +272,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
     )
 
 
-def tell(source: SourceTable, history: Sequence[Step]) -> None:
+def report(source: SourceTable, history: Sequence[Step]) -> None:
     """What a step can't do is left out."""
     for number, (what, id_, other, changes_doc) in enumerate(history):
         if what == "put" and id_ not in source.rows:
@@ -319,7 +319,7 @@ def check_the_truth(
     has_positions: bool,
 ) -> None:
     source = SourceTable(partition_of=partitions, has_positions=has_positions)
-    tell(source, history)
+    report(source, history)
     world = DocsWorld(source, COMPACT_AT_TWO)
     live(world, batch_records, first, deaths)
     assert world.rows == source.truth
@@ -335,7 +335,7 @@ def check_the_truth_or_a_refusal(
     has_positions: bool,
 ) -> None:
     source = SourceTable(partition_of=partitions, has_positions=has_positions)
-    tell(source, history)
+    report(source, history)
     world = DocsWorld(source, COMPACT_AT_TWO, "moved_rows: {keep_ms: 1, bytes_max: 1}")
     live(world, batch_records, first, deaths)
     missing = set(source.truth) - set(world.rows)
@@ -353,7 +353,7 @@ def check_the_truth_or_a_refusal_after_a_rewind(
     has_positions: bool,
 ) -> None:
     source = SourceTable(partition_of=partitions)
-    tell(source, history)
+    report(source, history)
     world = DocsWorld(source, COMPACT_AT_TWO)
     world.run(batch_records=batch_records, first=first)
     assert world.rows == source.truth
@@ -368,18 +368,18 @@ def check_the_truth_or_a_refusal_after_a_rewind(
 
 @given(**LIVES)
 @settings(SHORT, max_examples=examples(30))
-def test_whatever_happens_to_a_row_and_to_the_pipeline_the_table_comes_to_the_truth(**life: Any) -> None:
+def test_random_moves_and_restarts_give_the_table_of_the_source(**life: Any) -> None:
     check_the_truth(**life)
 
 
 @given(**LIVES)
 @settings(SHORT, max_examples=examples(20))
-def test_with_no_room_to_keep_rows_each_is_true_or_refused(**life: Any) -> None:
+def test_without_room_for_moved_rows_each_row_is_correct_or_refused(**life: Any) -> None:
     check_the_truth_or_a_refusal(**life)
 
 
 @given(**LIVES)
-@example(  # the record of the row's leaving is read again, and another row lies under its old key since
+@example(  # the row's delete record is read again, and another row is stored under its old key since
     history=[
         ("move", 2, 1, False),
         ("put", 2, 1, True),
@@ -397,7 +397,7 @@ def test_with_no_room_to_keep_rows_each_is_true_or_refused(**life: Any) -> None:
     has_positions=True,
 )
 @settings(SHORT, max_examples=examples(20))
-def test_after_a_rewind_each_row_is_true_or_refused(**life: Any) -> None:
+def test_after_a_rewind_each_row_is_correct_or_refused(**life: Any) -> None:
     check_the_truth_or_a_refusal_after_a_rewind(**life)
 
 
@@ -406,5 +406,5 @@ def test_after_a_rewind_each_row_is_true_or_refused(**life: Any) -> None:
 @pytest.mark.parametrize(
     "check", [check_the_truth, check_the_truth_or_a_refusal, check_the_truth_or_a_refusal_after_a_rewind]
 )
-def test_that_holds_for_many_lives(check: Callable[..., None]) -> None:
+def test_many_random_histories_give_the_table_of_the_source(check: Callable[..., None]) -> None:
     settings(PATIENT, max_examples=1_000)(given(**LIVES)(check))()

@@ -1,4 +1,4 @@
-"""PipelineTables of a pipeline: opened where they are, made after their first record where they are not."""
+"""The tables of a pipeline: opened if they exist, created from their first record otherwise."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_a_table_that_exists_is_opened(lake: Lake) -> None:
+def test_an_existing_table_is_opened(lake: Lake) -> None:
     lake.catalog.create_database("shop")
     lake.catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]), primary_key=["id"])
     tables = lake.tables(source_types={"id": "bigint unsigned"})
@@ -80,7 +80,7 @@ def test_a_table_that_exists_is_opened(lake: Lake) -> None:
         pytest.param(["id"], {"merge-engine": "partial-update", **GROUP, **SUM}, True, id="partial update with a sum"),
     ],
 )
-def test_old_images_are_asked_for_where_they_are_needed(
+def test_old_images_are_required_where_they_are_needed(
     lake: Lake, primary_key: list[str], options: dict[str, str], emits: bool
 ) -> None:
     lake.catalog.create_database("shop")
@@ -103,7 +103,7 @@ def test_old_images_are_asked_for_where_they_are_needed(
     ],
     ids=str,
 )
-def test_where_columns_order_rows_a_delete_must_know_them(
+def test_a_table_with_sequence_columns_is_marked_as_ordered_by_columns(
     lake: Lake, options: dict[str, str], is_ordered: bool
 ) -> None:
     lake.catalog.create_database("shop")
@@ -114,7 +114,7 @@ def test_where_columns_order_rows_a_delete_must_know_them(
     assert target.is_ordered_by_columns is is_ordered
 
 
-def test_a_table_is_made_after_its_first_record(lake: Lake) -> None:
+def test_a_table_is_created_from_its_first_record(lake: Lake) -> None:
     tables = lake.tables(partition_by=["day"], primary_key=["day", "id"], options={"bucket": 3, "ignore-delete": True})
     assert (tables.sinks, tables.router.target_of(ORDERS)) == ({}, None)
     assert tables.create(record(id=1, day="mon", note=None), {ORDERS: 0})
@@ -126,12 +126,12 @@ def test_a_table_is_made_after_its_first_record(lake: Lake) -> None:
     assert tables.router.target_of(ORDERS) is not None
 
 
-def test_the_key_is_the_record_s_unless_it_is_given(lake: Lake) -> None:
+def test_the_key_comes_from_the_record_unless_configured(lake: Lake) -> None:
     lake.tables().create(record(id=1, code="a"), {ORDERS: 0})
     assert lake.catalog.load("shop.orders").schema.primary_keys == ("id",)
 
 
-def test_a_table_is_made_once_and_others_are_left_alone(lake: Lake) -> None:
+def test_a_table_is_created_once_and_others_are_untouched(lake: Lake) -> None:
     tables = lake.tables()
     assert not tables.create(record(id=1), {SourceTable("log", table="users"): 0})
     assert tables.create(record(id=1), {ORDERS: 0})
@@ -139,7 +139,7 @@ def test_a_table_is_made_once_and_others_are_left_alone(lake: Lake) -> None:
     assert lake.catalog.load("shop.orders").schema.names == ("id",)
 
 
-def test_a_key_that_the_record_lacks_is_an_error(lake: Lake) -> None:
+def test_a_configured_key_missing_in_the_record_raises(lake: Lake) -> None:
     with pytest.raises(
         BadInput, match=r"shop\.orders can't be created: shop\.public\.orders has no column uid, only id"
     ):
@@ -147,7 +147,7 @@ def test_a_key_that_the_record_lacks_is_an_error(lake: Lake) -> None:
     assert not lake.catalog.table_exists("shop.orders")
 
 
-def test_a_partition_that_does_not_follow_from_the_key_is_told_with_the_setting_that_helps(lake: Lake) -> None:
+def test_a_partition_outside_of_the_key_is_refused_with_the_setting_that_helps(lake: Lake) -> None:
     with pytest.raises(BadInput, match=r"Set `primary_key: \[id, day\]`, .* or set `bucket: -1`"):
         lake.tables(partition_by=["day"]).create(record(id=1, day="mon"), {ORDERS: 0})
     assert lake.catalog.list_databases() == []
@@ -161,13 +161,13 @@ def test_keys_may_move_between_partitions_where_the_options_say_so(lake: Lake) -
 
 
 @pytest.mark.parametrize("settings", [{"rounded_columns": ["nmae"]}, {"source_types": {"nmae": "bits"}}], ids=str)
-def test_a_setting_for_a_column_that_there_is_not_is_refused_before_the_table_is_made_and_before_it_is_read(
+def test_a_setting_for_a_missing_column_is_refused_before_the_table_is_created_or_read(
     lake: Lake, settings: dict[str, Any]
 ) -> None:
-    said = f"{next(iter(settings))} of shop.orders: the table has no column 'nmae'; did you mean 'name'\\?"
-    with pytest.raises(BadInput, match=said):
+    message = f"{next(iter(settings))} of shop.orders: the table has no column 'nmae'; did you mean 'name'\\?"
+    with pytest.raises(BadInput, match=message):
         lake.tables(**settings).create(record(id=1, name="a"), {ORDERS: 0})
     assert lake.catalog.list_databases() == []
     lake.tables().create(record(id=1, name="a"), {ORDERS: 0})
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         lake.tables(**settings)

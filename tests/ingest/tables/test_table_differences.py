@@ -1,4 +1,4 @@
-"""A configuration that contradicts a table that exists: each difference is shown, and refused or not by its weight."""
+"""A configuration that contradicts an existing table: each difference is shown, and refused or not by its severity."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def create(path: Path, **arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_each_difference_has_its_weight(case: Case, tmp_path: Path) -> None:
+def test_each_difference_has_its_severity(case: Case, tmp_path: Path) -> None:
     create(tmp_path, **case.table)
     context = open_catalog(str(tmp_path / "lake")).load("shop.t")
     found = differences(TableSettings(name="shop.t", **case.configured), context)
@@ -79,7 +79,7 @@ def test_each_difference_has_its_weight(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(IMMUTABLE - {"primary-key", "partition", "type"}))
-def test_no_option_that_files_depend_on_is_a_mere_warning(key: str, tmp_path: Path) -> None:
+def test_no_option_that_affects_files_is_only_a_warning(key: str, tmp_path: Path) -> None:
     create(tmp_path)
     context = open_catalog(str(tmp_path / "lake")).load("shop.t")
     [found] = differences(TableSettings(name="shop.t", options={key: "17"}), context)

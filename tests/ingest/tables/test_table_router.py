@@ -1,4 +1,4 @@
-"""Which table takes which records."""
+"""Which table receives which records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def router(**routes: tuple[list[str], list[str]]) -> TableRouter:
 @pytest.mark.parametrize(
     "pattern", ["orders", "public.orders", "shop.public.orders", "pg.shop.public.orders", "pg.*.orders", "ord?rs"]
 )
-def test_a_pattern_may_fit_any_spelling_of_the_source_table(pattern: str) -> None:
+def test_a_pattern_may_match_any_form_of_the_source_table_name(pattern: str) -> None:
     target = router(t=([pattern], ["*"])).target_of(ORDERS)
     assert target is not None
     assert target.name == "t"
@@ -59,9 +59,7 @@ def test_records_that_two_tables_take_are_refused() -> None:
     st.lists(st.tuples(st.lists(PATTERNS, min_size=1, max_size=3), st.sampled_from(["*", "pg.*", "t1"])), max_size=6),
     st.builds(SourceTable, st.sampled_from(["t1", "pg.t1"]), *[st.none() | NAMES] * 3),
 )
-def test_a_source_table_goes_where_asking_every_table_would_send_it(
-    matches: list[tuple[list[str], str]], source: SourceTable
-) -> None:
+def test_routing_equals_checking_every_table(matches: list[tuple[list[str], str]], source: SourceTable) -> None:
     routes = [Route(f"r{number}", match, [topic]) for number, (match, topic) in enumerate(matches)]
     wanted = [route.table for route in routes if route.accepts(source)]
     if len(wanted) > 1:
@@ -71,7 +69,7 @@ def test_a_source_table_goes_where_asking_every_table_would_send_it(
         assert TableRouter(routes).table_of(source) == (wanted[0] if wanted else None)
 
 
-def test_of_many_tables_that_name_their_source_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_many_tables_with_a_named_source_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def accepts(route: Route, source: SourceTable) -> bool:
@@ -84,7 +82,7 @@ def test_of_many_tables_that_name_their_source_one_is_asked(monkeypatch: pytest.
     assert asked == ["t42"]
 
 
-def test_a_table_that_does_not_exist_yet_takes_no_records() -> None:
+def test_a_table_that_does_not_exist_yet_receives_no_records() -> None:
     subject = TableRouter([Route("t", ["orders"])])
     assert (subject.target_of(ORDERS), subject.table_of(ORDERS), subject.tables) == (None, "t", ["t"])
     subject.add_target(Target("t", SCHEMA))

@@ -1,4 +1,4 @@
-"""Rows are cut by the offsets of their records, whole records at a time."""
+"""Rows are sliced by the offsets of their records, whole records at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def batch() -> TableRows:
         pytest.param(9, 5, [], None, set(), id="an empty range"),
     ],
 )
-def test_between(start: int, stop: int | None, kept: list[int], flagged: list[int] | None, columns: set[str]) -> None:
+def test_rows_between_two_offsets_are_selected(
+    start: int, stop: int | None, kept: list[int], flagged: list[int] | None, columns: set[str]
+) -> None:
     part = slice_by_offset(batch(), start, stop)
     assert part.rows["id"].to_pylist() == kept
     assert part.offsets.tolist() == [OFFSETS[n] for n in kept]
@@ -49,7 +51,7 @@ def test_between(start: int, stop: int | None, kept: list[int], flagged: list[in
         assert all(len(flags) == len(flagged) for flags in part.unavailable.columns.values())
 
 
-def test_a_record_leaves_with_all_its_rows() -> None:
+def test_all_rows_of_a_record_are_dropped_together() -> None:
     rest = drop_records(batch(), np.array([False, True, False, False, False, True]))
     assert rest.rows["id"].to_pylist() == [0, 3, 4]
     assert (rest.offsets.tolist(), rest.unavailable) == ([3, 8, 8], None)

@@ -1,4 +1,4 @@
-"""A left-out value is that of the row before it: in the batch, in the table, or as it was when it left its old key."""
+"""An unavailable value is taken from the previous row: in the batch, in the table, or from the moved row."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_left_out_values(case: Case) -> None:
+def test_unavailable_values_are_completed(case: Case) -> None:
     assert fill(case.batch, case.table) == (case.values, case.lost)
 
 
@@ -282,7 +282,7 @@ REPLACED = [
 
 
 @pytest.mark.parametrize(("batch", "lost", "needed"), REPLACED)
-def test_a_row_whose_value_is_nowhere_is_needless_where_a_later_record_replaces_it(
+def test_an_unavailable_value_is_ignored_if_a_later_record_replaces_the_row(
     batch: list[Row], lost: list[int], needed: set[int]
 ) -> None:
     rows = table_rows(batch)
@@ -291,14 +291,14 @@ def test_a_row_whose_value_is_nowhere_is_needless_where_a_later_record_replaces_
     assert (np.flatnonzero(filled.lost).tolist(), set(filled.reasons)) == (lost, set(needed))
 
 
-def test_where_columns_order_rows_no_later_record_replaces_another() -> None:
+def test_with_sequence_columns_no_later_record_replaces_an_earlier_one() -> None:
     rows = table_rows([Row(A1, kept=("text",)), Row(A1, "whole")], Target("t", SCHEMA, last_record_wins=False))
     assert rows.unavailable is not None
     filled = fill_unavailable(rows, rows.unavailable, KnownRows(), moved_rows(), np.zeros(2, np.bool_))
     assert set(filled.reasons) == {0}
 
 
-def test_the_table_is_asked_only_for_what_the_batch_lacks() -> None:
+def test_only_values_missing_in_the_batch_are_looked_up_in_the_table() -> None:
     table = KnownRows({B1: ("b", None)})
     fill([Row(A1, "a"), Row(A1, kept=("text",)), Row(B1, kept=("text",))], table)
     assert table.asked == [B1]
@@ -363,8 +363,6 @@ def test_a_row_of_the_batch_is_found_by_its_key(
         pytest.param(pa.array([1, None]), [False, False], id="numbers, which a connector may make up"),
     ],
 )
-def test_a_before_image_is_believed_where_no_connector_makes_such_values_up(
-    column: pa.Array, expected: list[bool]
-) -> None:
+def test_a_before_image_is_trusted_if_its_values_cannot_be_defaults(column: pa.Array, expected: list[bool]) -> None:
     assert certain_source_values(column).tolist() == expected
     assert certain_source_values(column.slice(1)).tolist() == expected[1:]

@@ -1,4 +1,4 @@
-"""Statistics of a table: what is counted, in which file, and how long snapshots name it."""
+"""Statistics of a table: what is counted, in which file, and how long snapshots reference it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def table_of(table: tidelake.Table, system: str) -> pa.Table:
     return tidelake.open_catalog(warehouse).table(f"{table.name}${system}").scan().to_arrow()
 
 
-def test_only_columns_that_are_named_are_counted(table: tidelake.Table) -> None:
+def test_only_the_named_columns_are_analyzed(table: tidelake.Table) -> None:
     table.analyze(["name"])
     assert list(((found := table.statistics()) and found.columns) or ()) == ["name"]
     table.analyze([])
@@ -114,7 +114,7 @@ def test_only_columns_that_are_named_are_counted(table: tidelake.Table) -> None:
     ("column", "error", "message"),
     [("nothing", tidelake.BadInput, "no column 'nothing'"), ("tags", tidelake.UnsupportedFeature, "have no order")],
 )
-def test_columns_that_cannot_be_counted_are_named(
+def test_columns_that_cannot_be_analyzed_are_named(
     table: tidelake.Table, column: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -130,7 +130,7 @@ def test_a_table_without_rows_has_no_statistics(tmp_path: Path) -> None:
     assert table.statistics() is None
 
 
-def test_snapshots_name_statistics_until_the_schema_changes(table: tidelake.Table, tmp_path: Path) -> None:
+def test_snapshots_reference_statistics_until_the_schema_changes(table: tidelake.Table, tmp_path: Path) -> None:
     table.analyze()
     with table.writer(commit_user="u") as writer:
         writer.commit(5)
@@ -142,7 +142,7 @@ def test_snapshots_name_statistics_until_the_schema_changes(table: tidelake.Tabl
     assert catalog.table("db.t").statistics() is None
 
 
-def test_the_file_goes_with_the_last_snapshot_that_names_it(table: tidelake.Table) -> None:
+def test_the_statistics_file_is_deleted_with_the_last_snapshot_that_references_it(table: tidelake.Table) -> None:
     table.analyze()
     table.analyze()
     assert len(list(Path(table.location, "statistics").iterdir())) == 2
@@ -152,7 +152,7 @@ def test_the_file_goes_with_the_last_snapshot_that_names_it(table: tidelake.Tabl
     assert left.name == table.snapshots()[-1].statistics
 
 
-def test_java_reads_what_was_counted(table: tidelake.Table, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_java_reads_the_statistics(table: tidelake.Table, java_oracle: JavaOracle, tmp_path: Path) -> None:
     table.analyze()
     (javas,) = java_oracle.system(tmp_path, "db.t", "statistics")
     (ours,) = table_of(table, "statistics").to_pylist()
@@ -170,7 +170,7 @@ def summary(sql: str, *batches: Sequence[Any]) -> dict[str, Any]:
     return found.to_json()
 
 
-def test_no_number_is_no_bound(tmp_path: Path) -> None:
+def test_nan_is_not_a_bound(tmp_path: Path) -> None:
     reported = summary("DOUBLE", [float("nan"), 2.5], [0.0, -0.0, None, float("nan")])
     assert (reported["min"], reported["max"], reported["distinctCount"], reported["nullCount"]) == ("0.0", "2.5", 3, 1)
 
@@ -207,6 +207,6 @@ def test_many_different_values_are_estimated(distinct: int) -> None:
         ("BYTES", [b"ab", b""], (None, None, 2, 2)),
     ],
 )
-def test_bounds_are_texts_as_java_reads_them(sql: str, values: list[Any], reported: tuple[Any, ...]) -> None:
+def test_bounds_are_strings_as_java_reads_them(sql: str, values: list[Any], reported: tuple[Any, ...]) -> None:
     found = summary(sql, values)
     assert (found.get("min"), found.get("max"), found["distinctCount"], found["maxLen"]) == reported

@@ -1,4 +1,4 @@
-"""About how many rows a condition leaves, by the last analysis."""
+"""The estimated number of rows of a condition, from the last analysis."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def table(tmp_path: Path) -> tidelake.Table:
         pytest.param((col("few") == "t3") | (col("few") == "t4"), 15, id="either"),
     ],
 )
-def test_an_even_table_is_estimated_well(table: tidelake.Table, condition: Any, off_by: int) -> None:
+def test_the_estimate_for_evenly_distributed_values_is_close(
+    table: tidelake.Table, condition: Any, off_by: int
+) -> None:
     scan = table.scan(filter=condition)
     estimated = scan.estimated_rows()
     assert estimated is not None
@@ -86,18 +88,18 @@ def test_an_even_table_is_estimated_well(table: tidelake.Table, condition: Any, 
     [col("few") < "t3", col("few").starts_with("t"), col("m")["k"] == "v", col("m").is_null()],
     ids=["a range of texts", "a prefix", "a key of a map", "a column that is not counted"],
 )
-def test_where_the_analysis_says_too_little_there_is_no_estimate(table: tidelake.Table, condition: Any) -> None:
+def test_without_enough_statistics_no_estimate_is_given(table: tidelake.Table, condition: Any) -> None:
     assert table.scan(filter=condition).estimated_rows() is None
     assert table.scan(snapshot=1).estimated_rows() is None
 
 
-def test_the_analysis_is_of_rows_and_not_of_system_tables_or_changes(table: tidelake.Table, tmp_path: Path) -> None:
+def test_system_tables_and_changes_have_no_estimate(table: tidelake.Table, tmp_path: Path) -> None:
     files = tidelake.open_catalog(str(tmp_path)).table("db.t$files")
     assert files.scan().estimated_rows() is None
     assert table.scan(between=(0, 1)).estimated_rows() is None
 
 
-def test_the_explained_scan_tells_it(table: tidelake.Table, tmp_path: Path, call: Call) -> None:
+def test_the_explained_scan_prints_the_estimate(table: tidelake.Table, tmp_path: Path, call: Call) -> None:
     arguments = ("table", "scan", "db.t", "-w", str(tmp_path), "--where", "few = 't3'", "--explain")
     assert "about 100 rows in the result, estimated from `table analyze`" in call(*arguments).out
     assert call(*arguments, "--json").document["estimatedRows"] == 100

@@ -57,7 +57,7 @@ BINARY_ROW_MEMBERS = {
 
 
 @pytest.mark.parametrize("case", vectors("binary_row"), ids=case_id)
-def test_rows_have_the_bytes_and_the_hash_that_java_gives_them(case: Case) -> None:
+def test_rows_have_the_same_bytes_and_hash_as_in_java(case: Case) -> None:
     check_members(case, BINARY_ROW_MEMBERS)
     columns, types = case_columns(case), case_types(case)
     assert encode_rows(columns, types)[0].as_py().hex() == case["row_hex"]
@@ -66,7 +66,7 @@ def test_rows_have_the_bytes_and_the_hash_that_java_gives_them(case: Case) -> No
 
 
 @pytest.mark.parametrize("case", vectors("binary_row"), ids=case_id)
-def test_rows_of_java_give_back_their_values(case: Case) -> None:
+def test_rows_of_java_are_decoded(case: Case) -> None:
     types = case_types(case)
     decoded = decode_rows([bytes.fromhex(case["serialized_hex"])], types, out_of_range="null")
     for column, given_column, data_type in zip(decoded, case_columns(case), types, strict=True):
@@ -83,7 +83,7 @@ UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosec
 
 
 @pytest.mark.parametrize("case", vectors("complex_types"), ids=case_id)
-def test_nested_values_have_the_bytes_that_java_gives_them(case: Case) -> None:
+def test_nested_values_have_the_same_bytes_as_in_java(case: Case) -> None:
     check_members(case, {"types", "value", "array_hex", "row_hex", "hash"})
     types, is_row = types_in(case["types"]), case["types"].startswith("[")
     value, remark = read_value(case["value"])
@@ -287,7 +287,7 @@ def test_rows_are_encoded_the_same_alone_in_slices_and_in_chunks(table: Table, d
 
 
 @pytest.mark.parametrize("data_type", SCALAR_TYPES, ids=str)
-def test_no_rows_at_all_are_fine(data_type: DataType) -> None:
+def test_zero_rows_are_encoded(data_type: DataType) -> None:
     nothing = pa.array([], arrow_type(data_type))
     for column in (nothing, pa.chunked_array([], arrow_type(data_type))):
         assert encode_rows([column], [data_type]).to_pylist() == []
@@ -307,7 +307,7 @@ def test_one_row_of_python_values_is_the_row_of_the_columns() -> None:
     assert serialize_row([column[0] for column in columns], types) == serialize_rows(columns, types)[0]
 
 
-def test_bytes_under_a_null_do_not_reach_the_row() -> None:
+def test_bytes_under_a_null_are_not_written() -> None:
     text = pa.array(["left over from a longer value", "b"])
     masked = pa.Array.from_buffers(pa.string(), 2, [pa.py_buffer(b"\x02"), *text.buffers()[1:]])
     assert masked.to_pylist() == [None, "b"]
@@ -351,7 +351,9 @@ def test_many_blocks_hash_as_one() -> None:
         ),
     ],
 )
-def test_columns_of_another_form_are_refused(columns: list[pa.Array], types: list[DataType], message: str) -> None:
+def test_columns_of_another_arrow_type_are_refused(
+    columns: list[pa.Array], types: list[DataType], message: str
+) -> None:
     with pytest.raises(BadInput, match=message):
         encode_rows(columns, types)
     with pytest.raises(BadInput, match=message):
@@ -416,7 +418,7 @@ def test_broken_rows_are_refused(row: bytes, types: list[DataType], message: str
 
 
 @given(tables(min_rows=1), st.data())
-def test_a_damaged_row_is_refused_or_read_but_nothing_worse(table: Table, data: st.DataObject) -> None:
+def test_a_damaged_row_is_refused_or_read_without_other_errors(table: Table, data: st.DataObject) -> None:
     columns, types = table
     rows = serialize_rows(columns, types)
     damaged = bytearray(rows[-1])

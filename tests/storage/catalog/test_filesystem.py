@@ -43,13 +43,21 @@ def _s3(request: pytest.FixtureRequest) -> tuple[FileIO, str]:
     return open_file_io(root, server.options), f"{root}/lake"
 
 
+class ObservedCatalog(FileSystemCatalog):
+    """A catalog that shows the FileIO it was opened with."""
+
+    def __init__(self, io: FileIO, warehouse: str, *, now_ms: Callable[[], int]) -> None:
+        super().__init__(io, warehouse, now_ms=now_ms)
+        self.io = io
+
+
 @pytest.fixture(
     params=[_local, _memory, pytest.param(_s3, marks=pytest.mark.needs("S3 server"))], ids=["local", "memory", "s3"]
 )
 def catalog(request: pytest.FixtureRequest) -> FileSystemCatalog:
     make: Callable[[pytest.FixtureRequest], tuple[FileIO, str]] = request.param
     io, warehouse = make(request)
-    return FileSystemCatalog(io, warehouse, now_ms=lambda: NOW_MS)
+    return ObservedCatalog(io, warehouse, now_ms=lambda: NOW_MS)
 
 
 @pytest.fixture
@@ -61,7 +69,8 @@ def shop(catalog: FileSystemCatalog) -> FileSystemCatalog:
 
 
 def io_of(catalog: FileSystemCatalog) -> FileIO:
-    return catalog._io
+    assert isinstance(catalog, ObservedCatalog)
+    return catalog.io
 
 
 def paths_of(catalog: FileSystemCatalog, table: str = "shop.orders") -> TablePaths:
@@ -93,7 +102,7 @@ def test_a_new_warehouse_is_empty(catalog: FileSystemCatalog) -> None:
 
 
 @pytest.mark.parametrize("location", ["lake", "./lake/", "file:lake"])
-def test_a_relative_warehouse_stays_where_it_is_when_the_process_goes_elsewhere(
+def test_a_relative_warehouse_is_kept_when_the_working_directory_changes(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -113,7 +122,7 @@ def test_databases_that_were_created_are_listed_sorted_and_empty(catalog: FileSy
     assert catalog.list_tables("a") == []
 
 
-def test_creating_a_database_twice_is_refused_unless_asked_for(catalog: FileSystemCatalog) -> None:
+def test_creating_a_database_twice_is_refused_unless_allowed(catalog: FileSystemCatalog) -> None:
     catalog.create_database("shop")
     catalog.create_database("shop", if_not_exists=True)
     with pytest.raises(BadInput, match="database 'shop' exists already"):
@@ -121,7 +130,7 @@ def test_creating_a_database_twice_is_refused_unless_asked_for(catalog: FileSyst
 
 
 @pytest.mark.parametrize("name", ["sys", "", "a.b", "a/b", "a$b"])
-def test_databases_with_names_that_can_not_be_are_refused(catalog: FileSystemCatalog, name: str) -> None:
+def test_invalid_database_names_are_refused(catalog: FileSystemCatalog, name: str) -> None:
     with pytest.raises(BadInput, match="database"):
         catalog.create_database(name)
     assert catalog.list_databases() == []
@@ -133,12 +142,12 @@ def test_an_empty_database_is_dropped(catalog: FileSystemCatalog) -> None:
     assert catalog.list_databases() == []
 
 
-def test_a_database_stays_when_its_last_table_goes(shop: FileSystemCatalog) -> None:
+def test_a_database_is_kept_when_its_last_table_is_dropped(shop: FileSystemCatalog) -> None:
     shop.drop_table("shop.orders")
     assert shop.list_databases() == ["shop"]
 
 
-def test_a_database_that_holds_anything_is_dropped_only_with_all_that(shop: FileSystemCatalog) -> None:
+def test_a_database_with_content_is_dropped_only_with_all_content(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/notes/readme")
     with pytest.raises(BadInput, match=r"'shop' is not empty: it holds notes, orders; drop with cascade=True"):
         shop.drop_database("shop")
@@ -148,7 +157,7 @@ def test_a_database_that_holds_anything_is_dropped_only_with_all_that(shop: File
     assert io_of(shop).list_directory(f"{shop.warehouse}/shop.db") == []
 
 
-def test_a_missing_database_is_named_with_those_there_are(shop: FileSystemCatalog) -> None:
+def test_a_missing_database_is_named_with_the_existing_ones(shop: FileSystemCatalog) -> None:
     shop.drop_database("shp", if_exists=True)
     for call in (
         lambda: shop.drop_database("shp"),
@@ -177,12 +186,12 @@ def test_a_table_that_was_created_is_listed_and_can_be_loaded(shop: FileSystemCa
     assert (table.schema.id, table.schema.comment, table.schema.time_ms) == (0, "né", NOW_MS)
 
 
-def test_columns_may_come_with_their_own_types(shop: FileSystemCatalog) -> None:
+def test_columns_may_be_given_with_tidelake_types(shop: FileSystemCatalog) -> None:
     shop.create_table("shop.t", [DataField(0, "c", parse_type("VARCHAR(7)"))])
     assert str(shop.load("shop.t").schema.by_name["c"].type) == "VARCHAR(7)"
 
 
-def test_options_given_when_loading_lie_over_those_stored(shop: FileSystemCatalog) -> None:
+def test_options_given_when_loading_override_stored_ones(shop: FileSystemCatalog) -> None:
     table = shop.load("shop.orders", {"num-levels": "7", "write-only": "true"})
     assert (table.options.num_levels, table.options.write_only) == (7, True)
     assert table.schema.options["num-levels"] == "3"
@@ -196,27 +205,27 @@ def test_a_table_exists_from_its_creation_to_its_end(shop: FileSystemCatalog) ->
     assert not shop.table_exists("shop.orders")
 
 
-def test_creating_a_table_twice_is_refused_unless_asked_for(shop: FileSystemCatalog) -> None:
+def test_creating_a_table_twice_is_refused_unless_allowed(shop: FileSystemCatalog) -> None:
     shop.create_table("shop.orders", pa.schema([("other", pa.int8())]), if_not_exists=True)
     assert shop.load("shop.orders").schema.names == ("k", "v")
     with pytest.raises(BadInput, match=r"table shop\.orders exists already; choose another name, or pass"):
         shop.create_table("shop.orders", COLUMNS)
 
 
-def test_a_table_that_can_not_be_leaves_nothing_behind(shop: FileSystemCatalog) -> None:
+def test_a_refused_table_leaves_no_files(shop: FileSystemCatalog) -> None:
     with pytest.raises(BadInput, match="no column 'q'"):
         shop.create_table("shop.t", COLUMNS, primary_key=["q"])
     assert io_of(shop).list_directory(paths_of(shop, "shop.t").location) == []
 
 
-def test_a_table_is_not_created_over_files_that_would_become_its_own(shop: FileSystemCatalog) -> None:
+def test_a_table_is_not_created_over_existing_files(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/t/snapshot/snapshot-1")
     with pytest.raises(BadInput, match=r"shop\.t can't be created: .*/t is not a table, but holds snapshot; move"):
         shop.create_table("shop.t", COLUMNS)
     assert shop.list_tables("shop") == ["orders"]
 
 
-def test_directories_without_files_are_no_table_s(tmp_path: Path) -> None:
+def test_empty_directories_do_not_prevent_a_creation(tmp_path: Path) -> None:
     """A writer whose table was dropped under it leaves them, on a disk."""
     catalog = FileSystemCatalog(open_file_io(str(tmp_path)), str(tmp_path))
     catalog.create_database("shop")
@@ -226,12 +235,12 @@ def test_directories_without_files_are_no_table_s(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("if_not_exists", [True, False])
-def test_of_two_creators_at_the_same_time_one_wins(shop: FileSystemCatalog, if_not_exists: bool) -> None:
-    def other_goes_first(call: Call) -> None:
+def test_one_of_two_concurrent_creators_wins(shop: FileSystemCatalog, if_not_exists: bool) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent" and not shop.table_exists("shop.t"):
             shop.create_table("shop.t", COLUMNS, comment="other")
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
     if if_not_exists:
         late.create_table("shop.t", COLUMNS, comment="late", if_not_exists=True)
     else:
@@ -249,7 +258,7 @@ def test_dropping_a_table_deletes_all_of_it_and_nothing_else(shop: FileSystemCat
     assert shop.list_tables("shop") == ["orders2"]
 
 
-def test_a_table_is_gone_from_the_first_moment_it_is_dropped(shop: FileSystemCatalog) -> None:
+def test_a_table_disappears_as_soon_as_its_drop_begins(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/orders/snapshot/snapshot-1")
     faulty = FaultyFileIO(io_of(shop))
     faulty.fault = lambda call: Fault.AFTER if call.name == "delete_directory" else None
@@ -261,7 +270,7 @@ def test_a_table_is_gone_from_the_first_moment_it_is_dropped(shop: FileSystemCat
 
 
 @pytest.mark.parametrize("key", ["data-file.external-paths", "global-index.external-path"])
-def test_a_table_with_files_elsewhere_is_dropped_and_the_log_names_the_place(
+def test_dropping_a_table_with_external_files_logs_their_location(
     shop: FileSystemCatalog, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_as_java(shop, "shop.z", COLUMNS, {key: "s3://elsewhere/files"})
@@ -279,7 +288,7 @@ def test_renaming_a_table_moves_all_of_it(shop: FileSystemCatalog) -> None:
     assert io_of(shop).read(f"{shop.warehouse}/archive.db/old/bucket-0/data-1.parquet") == b"rows"
 
 
-def test_renaming_onto_something_is_refused(shop: FileSystemCatalog) -> None:
+def test_renaming_onto_an_existing_name_is_refused(shop: FileSystemCatalog) -> None:
     shop.create_table("shop.t", COLUMNS)
     put(shop, "shop.db/notes/readme")
     for name in ("t", "notes", "orders"):
@@ -288,7 +297,7 @@ def test_renaming_onto_something_is_refused(shop: FileSystemCatalog) -> None:
     assert shop.list_tables("shop") == ["orders", "t"]
 
 
-def test_a_missing_table_is_named_with_one_that_looks_alike(shop: FileSystemCatalog) -> None:
+def test_a_missing_table_is_named_with_a_similar_name(shop: FileSystemCatalog) -> None:
     shop.drop_table("shop.order", if_exists=True)
     for call in (
         lambda: shop.load("shop.Order"),
@@ -300,7 +309,7 @@ def test_a_missing_table_is_named_with_one_that_looks_alike(shop: FileSystemCata
             call()
 
 
-def test_a_directory_without_schema_is_said_to_be_no_table(shop: FileSystemCatalog) -> None:
+def test_a_directory_without_schema_is_reported_as_no_table(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/notes/readme")
     with pytest.raises(BadInput, match=r"/shop\.db/notes is not a table: the directory holds no schema"):
         shop.load("shop.notes")
@@ -323,7 +332,7 @@ def test_a_branch_is_loaded_by_the_name_of_the_table(shop: FileSystemCatalog) ->
     assert shop.load("shop.orders$branch_main").schema.names == ("k", "v")
 
 
-def test_a_missing_branch_is_named_with_those_there_are(shop: FileSystemCatalog) -> None:
+def test_a_missing_branch_is_named_with_the_existing_ones(shop: FileSystemCatalog) -> None:
     with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; it has no branches"):
         shop.load("shop.orders$branch_dev")
     make_branch(shop, "test")
@@ -371,7 +380,7 @@ def test_altering_makes_one_new_version(shop: FileSystemCatalog) -> None:
     assert table.schemas.get(0).names == ("k", "v")
 
 
-def test_changes_that_change_nothing_make_no_version(shop: FileSystemCatalog) -> None:
+def test_changes_without_effect_make_no_version(shop: FileSystemCatalog) -> None:
     assert shop.alter_table("shop.orders", []).id == 0
     assert shop.alter_table("shop.orders", [SetOption("num-levels", "3"), UpdateComment("né")]).id == 0
     assert shop.load("shop.orders").schemas.ids() == [0]
@@ -383,7 +392,7 @@ def test_when_one_change_is_refused_none_is_made(shop: FileSystemCatalog) -> Non
     assert shop.load("shop.orders").schemas.ids() == [0]
 
 
-def test_a_table_with_snapshots_is_asked_for_more(shop: FileSystemCatalog) -> None:
+def test_changes_of_a_table_with_snapshots_are_restricted(shop: FileSystemCatalog) -> None:
     keyed = [SetOption("bucket", "2"), SetOption("bucket-key", "k")]
     assert shop.alter_table("shop.orders", keyed).options["bucket-key"] == "k"
     put(shop, "shop.db/orders/snapshot/snapshot-1", b"{}")
@@ -391,37 +400,38 @@ def test_a_table_with_snapshots_is_asked_for_more(shop: FileSystemCatalog) -> No
         shop.alter_table("shop.orders", [SetOption("bucket-key", "k,k")])
 
 
-def test_a_change_that_comes_late_is_made_on_top_of_the_other(shop: FileSystemCatalog) -> None:
-    def other_goes_first(call: Call) -> None:
+def test_a_change_that_lost_a_race_is_applied_on_the_newer_schema(shop: FileSystemCatalog) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent" and shop.load("shop.orders").schema.id < 2:
             shop.alter_table("shop.orders", [AddColumn(f"other_{uuid4().hex}", "INT")])
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
     altered = late.alter_table("shop.orders", [AddColumn("late", "INT")])
     assert (altered.id, altered.by_name["late"].id) == (3, 4)
     assert len(altered.names) == 5
 
 
-def test_a_change_that_contradicts_the_one_that_won_is_refused(shop: FileSystemCatalog) -> None:
-    def other_goes_first(call: Call) -> None:
+def test_a_change_that_contradicts_the_winning_one_is_refused(shop: FileSystemCatalog) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent":
             shop.alter_table("shop.orders", [AddColumn("a", "STRING")])
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_goes_first), shop.warehouse)
+    late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
     with pytest.raises(BadInput, match="'a' exists already"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 
 
-def test_a_change_that_always_comes_late_gives_up(tmp_path: Path) -> None:
+def test_a_change_that_always_loses_the_race_gives_up(tmp_path: Path) -> None:
     here = FileSystemCatalog(open_file_io(str(tmp_path)), str(tmp_path))
     here.create_database("shop")
     here.create_table("shop.orders", COLUMNS)
 
-    def other_goes_first(call: Call) -> None:
+    def other_commits_first(call: Call) -> None:
         if call.name == "create_if_absent":
             here.alter_table("shop.orders", [UpdateComment(uuid4().hex)])
 
-    late = FileSystemCatalog(FaultyFileIO(io_of(here), other_goes_first), here.warehouse)
+    io = FaultyFileIO(open_file_io(str(tmp_path)), other_commits_first)
+    late = FileSystemCatalog(io, here.warehouse)
     with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times; try again later"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 

@@ -1,4 +1,4 @@
-"""Names of tables, taken apart and put together."""
+"""Table names, parsed and printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("text", "identifier"), GOOD)
-def test_a_name_is_taken_apart_and_put_together_again(text: str, identifier: Identifier) -> None:
+def test_a_name_is_parsed_and_printed(text: str, identifier: Identifier) -> None:
     assert Identifier.parse(text) == identifier
     assert str(identifier) == text
 
@@ -58,6 +58,6 @@ def test_only_a_whole_table_is_plain(text: str, plain: bool) -> None:
         pytest.param("shop.orders$branch_7", "branch name '7'", id="a bare number as branch"),
     ],
 )
-def test_what_is_no_name_is_refused(text: str, message: str) -> None:
+def test_an_invalid_name_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         Identifier.parse(text)

@@ -1,4 +1,4 @@
-"""What `open_catalog` takes."""
+"""The options of `open_catalog`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ LAKE = "memory://catalog-options/lake"
         pytest.param({"warehouse": "/elsewhere"}, "name it once", id="another warehouse"),
     ],
 )
-def test_what_would_be_ignored_is_refused(options: Mapping[str, str], message: str) -> None:
+def test_options_that_would_be_ignored_are_refused(options: Mapping[str, str], message: str) -> None:
     with pytest.raises(tidelake.TidelakeError, match=message):
         open_catalog(LAKE, options)
 
 
-def test_options_that_only_repeat_what_holds_are_accepted() -> None:
+def test_options_with_the_effective_value_are_accepted() -> None:
     options = {"metastore": "filesystem", "warehouse": LAKE, "lock.enabled": "false", "s3.endpoint": "http://store"}
     open_catalog(LAKE, options)
 
 
-def test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say_otherwise() -> None:
+def test_new_tables_get_the_default_options_of_the_catalog_unless_overridden() -> None:
     defaults = {"table-default.file.format": "orc", "table-default.bucket": "3"}
     catalog = tidelake.open_catalog(LAKE, **defaults)
     catalog.create_database("shop", if_not_exists=True)
@@ -60,7 +60,7 @@ def test_new_tables_have_the_options_that_the_catalog_gives_them_unless_they_say
     plain.drop_database("shop", cascade=True)
 
 
-def test_a_default_that_no_table_can_have_refuses_every_new_table() -> None:
+def test_an_invalid_table_default_refuses_every_new_table() -> None:
     catalog = tidelake.open_catalog(LAKE, **{"table-default.pk-btree.index.columns": "id"})
     catalog.create_database("shop", if_not_exists=True)
     with pytest.raises(tidelake.UnsupportedFeature, match=r"pk-btree\.index\.columns = id: cannot create"):
@@ -68,7 +68,7 @@ def test_a_default_that_no_table_can_have_refuses_every_new_table() -> None:
 
 
 @pytest.mark.parametrize("option", [{"case-sensitive": "false"}, {"allow-upper-case": "false"}], ids=str)
-def test_a_catalog_that_tells_no_letters_apart_takes_no_capital_ones(option: Mapping[str, str]) -> None:
+def test_a_case_insensitive_catalog_refuses_capital_letters(option: Mapping[str, str]) -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake", **option)
     catalog.create_database("shop")
     catalog.create_table("shop.t", SCHEMA, primary_key=["id"])

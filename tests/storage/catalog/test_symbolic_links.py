@@ -1,4 +1,4 @@
-"""Tables, databases and warehouses that lie behind a symbolic link."""
+"""Tables, databases and warehouses behind a symbolic link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a later operation refuses is refused when the table is created or altered; tables of others open and go."""
+"""Options that a later operation refuses are refused when a table is created or altered. Existing tables of other
+writers can be opened and dropped.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def catalog() -> FileSystemCatalog:
 
 
 @pytest.mark.parametrize(("options", "primary_key", "message"), UNSUPPORTED)
-def test_it_is_not_created(
+def test_an_unsupported_table_is_not_created(
     options: Mapping[str, str], primary_key: Sequence[str], message: str, catalog: FileSystemCatalog
 ) -> None:
     with pytest.raises(UnsupportedFeature, match=rf"shop\.t: option .*{message}.*cannot create: ") as refused:
@@ -49,7 +51,7 @@ def test_it_is_not_created(
 
 
 @pytest.mark.parametrize(("options", "primary_key", "message"), UNSUPPORTED)
-def test_no_table_is_altered_into_one(
+def test_no_table_is_altered_into_an_unsupported_one(
     options: Mapping[str, str], primary_key: Sequence[str], message: str, catalog: FileSystemCatalog
 ) -> None:
     catalog.create_table("shop.t", SCHEMA, primary_key=primary_key)
@@ -60,7 +62,7 @@ def test_no_table_is_altered_into_one(
 
 
 @pytest.mark.parametrize(("options", "primary_key", "message"), UNSUPPORTED)
-def test_one_of_java_opens_takes_other_changes_and_goes(
+def test_an_unsupported_table_of_java_can_be_opened_altered_otherwise_and_dropped(
     options: Mapping[str, str], primary_key: Sequence[str], message: str, catalog: FileSystemCatalog
 ) -> None:
     create_as_java(catalog, "shop.t", SCHEMA, options, primary_key=primary_key)
@@ -74,7 +76,7 @@ def test_one_of_java_opens_takes_other_changes_and_goes(
     assert catalog.list_tables("shop") == []
 
 
-def test_a_database_goes_with_all_of_them(catalog: FileSystemCatalog) -> None:
+def test_a_database_with_unsupported_tables_can_be_dropped(catalog: FileSystemCatalog) -> None:
     for number, case in enumerate(UNSUPPORTED):
         options, primary_key, _ = case.values
         create_as_java(catalog, f"shop.t{number}", SCHEMA, options, primary_key=primary_key)  # type: ignore[arg-type]

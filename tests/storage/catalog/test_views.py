@@ -1,4 +1,4 @@
-"""Views in each catalog that keeps them: their names, their queries, and what they may not be called."""
+"""Views in each catalog that stores them: names, queries, and invalid names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keeps_dialects(where: Lake) -> bool:
 
 
 @pytest.mark.needs("Hive metastore")
-def test_a_view_goes_through_its_life(where: Lake) -> None:
+def test_a_view_is_created_altered_renamed_and_dropped(where: Lake) -> None:
     warehouse, options, database = where
     lake = tidelake.open_catalog(warehouse, **options)
     dialects = {"spark": "SELECT * FROM t"} if keeps_dialects(where) else {}
@@ -66,7 +66,7 @@ def test_a_view_goes_through_its_life(where: Lake) -> None:
 
 
 @pytest.mark.needs("Hive metastore")
-def test_a_name_is_that_of_one_table_or_one_view(where: Lake) -> None:
+def test_tables_and_views_share_one_namespace(where: Lake) -> None:
     warehouse, options, database = where
     lake = tidelake.open_catalog(warehouse, **options)
     lake.create_table(f"{database}.t", SCHEMA)
@@ -116,14 +116,14 @@ def test_commands_and_asyncio_do_the_same(tmp_path: Path, call: Call) -> None:
     assert call("view", "drop", "shop.w", "--json", *at).document == {"dropped": "shop.w"}
 
 
-def test_a_directory_keeps_no_views(tmp_path: Path) -> None:
+def test_a_file_system_catalog_has_no_views(tmp_path: Path) -> None:
     lake = tidelake.open_catalog(str(tmp_path))
     lake.create_database("shop")
     with pytest.raises(UnsupportedFeature, match="it has no place for what is no table"):
         lake.create_view("shop.v", SCHEMA, QUERY)
 
 
-def test_a_metastore_refuses_queries_that_it_would_lose(hive_lake: HiveLake) -> None:
+def test_a_metastore_refuses_queries_that_it_cannot_store(hive_lake: HiveLake) -> None:
     lake = hive_lake.open()
     lake.create_database(hive_lake.database)
     with pytest.raises(UnsupportedFeature, match="keeps one query of a view"):
@@ -138,11 +138,11 @@ def test_a_metastore_refuses_queries_that_it_would_lose(hive_lake: HiveLake) -> 
         "ARRAY<MAP<STRING, DECIMAL(3, 1)>>",
     ],
 )  # fmt: skip
-def test_types_come_back_from_their_names_in_hive(spelled: str) -> None:
+def test_types_are_read_back_from_their_hive_names(spelled: str) -> None:
     assert type_of_hive(hive_type(parse_type(spelled))) == parse_type(spelled)
 
 
-def test_a_row_comes_back_from_its_name_in_hive() -> None:
+def test_a_row_type_is_read_back_from_its_hive_name() -> None:
     assert str(type_of_hive("struct<a:int,b:map<int,array<string>>>")) == "ROW<`a` INT, `b` MAP<INT, ARRAY<STRING>>>"
     with pytest.raises(UnsupportedFeature, match="column type interval_day_time of Hive"):
         type_of_hive("interval_day_time")

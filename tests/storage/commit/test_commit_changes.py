@@ -68,7 +68,7 @@ def test_commit_kinds(case: dict[str, Any]) -> None:
     assert [empty_indexes | as_expected(change) for change in changes] == expected
 
 
-def test_entries_keep_the_order_of_messages_and_deletes_stand_before_what_replaces_them() -> None:
+def test_entries_keep_the_message_order_and_deletes_precede_their_replacements() -> None:
     a, b = data_file("a"), data_file("b", level=5)
     compaction = CommitMessage(EMPTY_ROW, 1, compact_before=(a,), compact_after=(b,))
     first, second = commit_changes([added("x"), compaction, added("y")], 1, ignore_empty=True)
@@ -80,7 +80,7 @@ def test_entries_keep_the_order_of_messages_and_deletes_stand_before_what_replac
     ]
 
 
-def test_a_message_that_does_not_say_takes_the_tables_number_of_buckets() -> None:
+def test_a_message_without_a_bucket_count_uses_that_of_the_table() -> None:
     saying = CommitMessage(EMPTY_ROW, 1, total_buckets=8, new_files=(data_file("b"),))
     (change,) = commit_changes([added("a"), saying], 4, ignore_empty=True)
     assert [entry.total_buckets for entry in change.entries] == [4, 8]

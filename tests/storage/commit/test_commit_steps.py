@@ -1,4 +1,4 @@
-"""Work that others came before is done again."""
+"""Work that lost a race is repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Work:
         return "done"
 
 
-def test_work_is_done_again_until_nobody_came_first() -> None:
+def test_work_is_repeated_until_no_conflict_occurs() -> None:
     work = Work(CommitConflict("a"), SnapshotExpired("shop.orders", 1, "gone"))
     assert retry_on_conflict(3, work) == "done"
     assert work.calls == 3
@@ -35,7 +35,7 @@ def test_the_last_conflict_is_raised() -> None:
     assert work.calls == 2
 
 
-def test_any_other_error_ends_it_at_once() -> None:
+def test_any_other_error_is_raised_at_once() -> None:
     work = Work(BadInput("no"))
     with pytest.raises(BadInput, match="no"):
         retry_on_conflict(3, work)

@@ -1,4 +1,4 @@
-"""Conflict rules as tables: what is there, what a commit wants, what it hears."""
+"""Conflict rules as tables: the existing files, the wanted changes, the raised conflict."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_conflicts(case: Case) -> None:
+def test_the_conflict_vectors_hold(case: Case) -> None:
     def check() -> None:
         check_no_conflict(case.kind, entries(case.base), entries(case.delta), KEY_TYPES, bytes.hex)
 

@@ -1,4 +1,4 @@
-"""Index files in commits: what an index manifest holds after each, and which commits would lose deleted rows."""
+"""Index files in commits: the index manifest after each commit, and commits that would lose deleted rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def table(request: pytest.FixtureRequest) -> TableContext:
     return make_table(IO, f"memory://{uuid4()}/t", primary_key=has_key, options=options)
 
 
-def test_an_index_manifest_is_read_as_it_was_written(table: TableContext) -> None:
+def test_a_written_index_manifest_is_read_back(table: TableContext) -> None:
     commit(table, added("a", "b"))
     file = vectors_of("index-1", "a", "b")
     commit(table, deletes([file]))
@@ -82,7 +82,7 @@ def test_an_index_manifest_is_read_as_it_was_written(table: TableContext) -> Non
     assert latest(table).index_manifest == name, "what doesn't change the index keeps its manifest"
 
 
-def test_a_global_index_is_carried_on_as_it_stands(table: TableContext) -> None:
+def test_a_global_index_is_carried_over_unchanged(table: TableContext) -> None:
     global_index = {
         "_ROW_RANGE_START": 0,
         "_ROW_RANGE_END": 9,
@@ -99,7 +99,7 @@ def test_a_global_index_is_carried_on_as_it_stands(table: TableContext) -> None:
     assert files == [foreign, vectors_of("index-1", "a")]
 
 
-def test_new_vectors_replace_the_files_that_they_name(table: TableContext) -> None:
+def test_new_vectors_replace_the_index_files_they_reference(table: TableContext) -> None:
     commit(table, added("a", "b"))
     first = vectors_of("index-1", "a")
     commit(table, deletes([first]))
@@ -119,7 +119,7 @@ def test_vectors_of_another_commit_are_never_lost(table: TableContext) -> None:
     assert index_names(table) == ["index-2"]
 
 
-def test_rows_of_a_file_that_was_replaced_meanwhile_cannot_be_deleted(table: TableContext) -> None:
+def test_rows_of_a_concurrently_replaced_file_cannot_be_deleted(table: TableContext) -> None:
     commit(table, added("a"))
     new = data_file("c", keys=(0, 0), level=5)
     commit(table, compaction([data_file("a", keys=(0, 0))], [new]), user="compaction")
@@ -128,7 +128,7 @@ def test_rows_of_a_file_that_was_replaced_meanwhile_cannot_be_deleted(table: Tab
     assert live_names(table) == ["c"]
 
 
-def test_deleted_rows_do_not_come_back_with_a_file_that_was_compacted_without_them(table: TableContext) -> None:
+def test_deleted_rows_do_not_reappear_through_a_concurrent_compaction(table: TableContext) -> None:
     commit(table, added("a"))
     old, new = data_file("a", keys=(0, 0)), data_file("c", keys=(0, 0), level=5)
     vectors = vectors_of("index-1", "a")
@@ -139,7 +139,7 @@ def test_deleted_rows_do_not_come_back_with_a_file_that_was_compacted_without_th
     assert live_names(table) == ["c"]
 
 
-def test_a_vector_stays_with_a_file_that_is_only_raised_to_another_level() -> None:
+def test_a_vector_is_kept_for_an_upgraded_file() -> None:
     table = make_table(IO, f"memory://{uuid4()}/t", primary_key=True, options={"bucket": "1"})
     low, high = data_file("a", keys=(0, 0), level=4), data_file("a", keys=(0, 0), level=5)
     commit(table, CommitMessage(EMPTY_ROW, 0, new_files=(low,)))
@@ -148,7 +148,7 @@ def test_a_vector_stays_with_a_file_that_is_only_raised_to_another_level() -> No
     assert (index_names(table), live_names(table)) == (["index-1"], ["a"])
 
 
-def test_tables_without_buckets_have_as_many_index_files_as_there_are() -> None:
+def test_tables_without_buckets_may_have_many_index_files() -> None:
     table = make_table(IO, f"memory://{uuid4()}/t")
     commit(table, added("a", "b", "c"))
     commit(table, deletes([vectors_of("index-1", "a"), vectors_of("index-2", "b")]))
@@ -157,7 +157,7 @@ def test_tables_without_buckets_have_as_many_index_files_as_there_are() -> None:
     assert index_names(table) == ["index-1", "index-3", "index-4"]
 
 
-def test_hashes_replace_those_of_their_bucket() -> None:
+def test_a_new_hash_index_replaces_that_of_its_bucket() -> None:
     table = make_table(IO, f"memory://{uuid4()}/t", primary_key=True)
     commit(table, deletes([IndexFileMeta("HASH", "index-1", 4, 1)]), deletes([IndexFileMeta("HASH", "i")], bucket=1))
     assert latest(table).commit_kind is CommitKind.APPEND
@@ -168,7 +168,7 @@ def test_hashes_replace_those_of_their_bucket() -> None:
 @pytest.mark.parametrize(
     ("specs", "left"), [([{"p": "x"}], ["index-y"]), (None, [])], ids=["a partition", "everything"]
 )
-def test_what_is_overwritten_leaves_the_index_too(specs: list[dict[str, str]] | None, left: list[str]) -> None:
+def test_overwritten_buckets_are_removed_from_the_index(specs: list[dict[str, str]] | None, left: list[str]) -> None:
     table = make_table(IO, f"memory://{uuid4()}/t", partitioned=True)
     for name in ("x", "y"):
         commit(table, added(name, in_partition=partition(name)))
@@ -181,7 +181,7 @@ def test_what_is_overwritten_leaves_the_index_too(specs: list[dict[str, str]] | 
     assert index_names(table) == left
 
 
-def test_index_files_of_a_commit_that_is_given_up_are_deleted() -> None:
+def test_index_files_of_an_aborted_commit_are_deleted() -> None:
     table = make_table(IO, f"memory://{uuid4()}/t")
     path = table.paths.index("index-1")
     IO.write(path, b"\1")
@@ -189,7 +189,7 @@ def test_index_files_of_a_commit_that_is_given_up_are_deleted() -> None:
     assert not IO.exists(path)
 
 
-def test_a_replay_leaves_the_index_files_that_its_first_commit_published() -> None:
+def test_a_replay_keeps_the_published_index_files() -> None:
     table = make_table(IO, f"memory://{uuid4()}/t")
     commits = committer(table)
     commits.commit(Committable(1, [added("a")]))

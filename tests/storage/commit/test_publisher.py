@@ -1,4 +1,4 @@
-"""Commits while others commit, stores fail, writers sleep and answers get lost."""
+"""Commits with concurrent commits, failing stores, paused writers and lost answers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def once(action: Callable[[], None]) -> Callable[[Call], Fault | None]:
 # ---------------------------------------------------------------- losing the race
 
 
-def test_a_lost_race_is_run_again_on_top_of_the_winner(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_lost_race_is_retried_on_top_of_the_winner(table: TableContext, io: FaultyFileIO) -> None:
     time = FakeTime()
     other = committer(seen_by_others(table), "other")
     io.fault = once(lambda: _ignore(other.commit(Committable(1, [added("theirs")]))))
@@ -101,7 +101,7 @@ def test_metadata_of_a_lost_attempt_is_deleted(table: TableContext, io: FaultyFi
     assert metadata_files(table) == named_by_snapshots(table)
 
 
-def test_waits_double_up_to_a_maximum_and_then_the_commit_gives_up(table: TableContext, io: FaultyFileIO) -> None:
+def test_waits_double_up_to_a_maximum_until_the_commit_gives_up(table: TableContext, io: FaultyFileIO) -> None:
     time = FakeTime()
     other = committer(seen_by_others(table), "other")
     io.fault = on_create(
@@ -126,7 +126,7 @@ def test_commit_timeout_ends_the_attempts(io: FaultyFileIO) -> None:
     assert time.slept_ms == [11.0, 22.0, 44.0]
 
 
-def test_an_overwrite_also_replaces_what_came_while_it_lost_the_race(io: FaultyFileIO) -> None:
+def test_an_overwrite_also_replaces_rows_committed_while_it_lost_the_race(io: FaultyFileIO) -> None:
     table = make_table(io, f"memory://{uuid.uuid4()}/t", partitioned=True)
     other = committer(seen_by_others(table), "other")
     x, y = partition("x"), partition("y")
@@ -183,29 +183,29 @@ def test_a_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
     assert len(snapshots(seen_by_others(table))) == 1
 
 
-def test_it_is_also_found_when_others_committed_on_top_of_it(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_landed_commit_is_found_below_newer_snapshots(table: TableContext, io: FaultyFileIO) -> None:
     time = FakeTime()
     other = committer(seen_by_others(table), "other")
 
-    def others_go_on(wait_ms: float) -> None:
+    def others_continue(wait_ms: float) -> None:
         time.slept_ms.append(wait_ms)
         other.commit(Committable(len(time.slept_ms), [added("theirs")]))
 
     io.fault = on_create(lambda _: Fault.AFTER)
-    environment = replace(time.environment(), sleep_ms=others_go_on)
+    environment = replace(time.environment(), sleep_ms=others_continue)
     commit = TableCommit(table, "etl", environment=environment)
     assert commit.commit(Committable(1, [added("ours")])) == 1
     assert [s.commit_user for s in snapshots(seen_by_others(table))] == ["etl", "other"]
 
 
-def test_a_commit_that_failed_for_sure_is_made_again(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_commit_that_certainly_failed_is_retried(table: TableContext, io: FaultyFileIO) -> None:
     faults = iter([Fault.BEFORE, None])
     io.fault = on_create(lambda _: next(faults))
     assert committer(table).commit(Committable(1, [added("a")])) == 1
     assert live_names(table) == ["a"]
 
 
-def test_one_that_failed_while_another_took_its_place_is_made_again(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_failed_commit_whose_id_was_taken_is_retried(table: TableContext, io: FaultyFileIO) -> None:
     other = committer(seen_by_others(table), "other")
     faults = iter([Fault.BEFORE, None])
 
@@ -221,14 +221,14 @@ def test_one_that_failed_while_another_took_its_place_is_made_again(table: Table
     assert metadata_files(table) == named_by_snapshots(table)
 
 
-def test_when_no_answer_ever_comes_the_outcome_is_unknown_and_files_stay(table: TableContext, io: FaultyFileIO) -> None:
+def test_without_any_answer_the_outcome_is_unknown_and_files_are_kept(table: TableContext, io: FaultyFileIO) -> None:
     io.fault = on_create(lambda _: Fault.BEFORE)
     with pytest.raises(CommitOutcomeUnknown, match="'etl', identifier 1, may or may not have been published"):
         committer(table).commit(Committable(1, [added("a")]))
     assert not any(call.name == "delete" for call in io.calls)
 
 
-def test_an_unknown_outcome_is_settled_by_committing_again(table: TableContext, io: FaultyFileIO) -> None:
+def test_an_unknown_outcome_is_resolved_by_committing_again(table: TableContext, io: FaultyFileIO) -> None:
     def lose_answer_and_table(call: Call) -> Fault | None:
         published = any(map(creates_snapshot, io.calls[:-1]))
         return Fault.BEFORE if published else Fault.AFTER if creates_snapshot(call) else None
@@ -241,7 +241,7 @@ def test_an_unknown_outcome_is_settled_by_committing_again(table: TableContext, 
     assert live_names(table) == ["a"]
 
 
-def test_a_store_that_asked_twice_and_met_its_own_file_has_published(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_store_retry_that_finds_its_own_file_counts_as_published(table: TableContext, io: FaultyFileIO) -> None:
     """As object store clients do: the first answer got lost, the second says that the name is taken."""
     create = io.create_if_absent
 
@@ -263,7 +263,7 @@ def test_a_store_that_asked_twice_and_met_its_own_file_has_published(table: Tabl
         pytest.param("create_if_absent", id="just before our second try"),
     ],
 )
-def test_a_commit_that_lands_after_we_gave_it_up_is_ours_and_the_second_try_is_not(
+def test_a_late_landed_commit_is_recognised_and_not_repeated(
     table: TableContext, io: FaultyFileIO, lands_at: str
 ) -> None:
     def fault(call: Call) -> Fault | None:
@@ -281,7 +281,7 @@ def test_a_commit_that_lands_after_we_gave_it_up_is_ours_and_the_second_try_is_n
     assert metadata_files(table) == named_by_snapshots(table)
 
 
-def test_a_store_that_never_answers_is_given_up_when_the_time_is_over_and_nothing_is_deleted(io: FaultyFileIO) -> None:
+def test_a_silent_store_ends_the_commit_at_its_timeout_without_deleting_files(io: FaultyFileIO) -> None:
     table = make_table(io, f"memory://{uuid.uuid4()}/t", options={"commit.timeout": "3 min"})
     time = FakeTime()
     started_ms = time.now_ms
@@ -293,9 +293,7 @@ def test_a_store_that_never_answers_is_given_up_when_the_time_is_over_and_nothin
     assert not any(call.name == "delete" for call in io.calls)
 
 
-def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
-    table: TableContext, io: FaultyFileIO
-) -> None:
+def test_a_conflict_after_an_unknown_attempt_keeps_the_outcome_unknown(table: TableContext, io: FaultyFileIO) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
 
@@ -308,8 +306,10 @@ def test_a_conflict_met_while_an_earlier_attempt_is_unknown_leaves_it_unknown(
         commit.commit(Committable(2, [added("b")]))
 
 
-def test_whatever_fails_after_a_lost_answer_a_one_off_commit_is_in_the_table_once() -> None:
-    """Only the snapshot itself tells it from another one-off commit. A file listed twice would be a CorruptFile."""
+def test_a_one_off_commit_with_a_lost_answer_is_published_once_after_any_failure() -> None:
+    """Only the snapshot itself distinguishes it from another one-off commit. A file listed twice would be a
+    CorruptFile.
+    """
     for number in range(12):
         io, table = prepared()
         calls_after: list[Call] = []
@@ -327,7 +327,7 @@ def test_whatever_fails_after_a_lost_answer_a_one_off_commit_is_in_the_table_onc
         assert live_names(seen_by_others(table)) == ["new", *OLD], f"failed at {calls_after}"
 
 
-def test_a_full_disk_leaves_the_table_and_no_orphans(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_full_disk_leaves_the_table_unchanged_and_no_orphans(table: TableContext, io: FaultyFileIO) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     outputs = itertools.count()
@@ -338,7 +338,7 @@ def test_a_full_disk_leaves_the_table_and_no_orphans(table: TableContext, io: Fa
     assert commit.commit(Committable(2, [added("b")])) == 2
 
 
-def test_a_store_that_can_not_exclude_others_is_refused_at_once(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_store_without_exclusive_creation_is_refused_at_once(table: TableContext, io: FaultyFileIO) -> None:
     def refuse(_: Call) -> None:
         raise UnsupportedFeature("this store", "it has no conditional put", "Use another")
 
@@ -355,7 +355,7 @@ def test_two_processes_that_replay_one_identifier_publish_it_once(table: TableCo
     assert live_names(table) == ["a"]
 
 
-def test_a_process_that_others_of_its_user_overtook_is_told(table: TableContext) -> None:
+def test_a_process_overtaken_by_another_of_its_user_is_refused(table: TableContext) -> None:
     slow, quick = committer(table), committer(seen_by_others(table), "etl")
     slow.commit(Committable(1, [added("a")]))
     quick.commit(Committable(2, [added("b")]))
@@ -406,7 +406,7 @@ OLD = ["old-1", "old-2", "old-3"]
         pytest.param(overwrite, [OLD, ["new"]], id="overwrite"),
     ],
 )
-def test_a_failure_at_any_call_leaves_one_of_the_states_and_a_replay_goes_on(
+def test_a_failure_at_any_call_leaves_a_valid_state_and_a_replay_completes(
     run: Callable[[TableContext], object], states: list[list[str]], fault: Fault
 ) -> None:
     """Also a failure for good: from that call on the store answers nothing more."""
@@ -447,19 +447,19 @@ def expire_below(table: TableContext, snapshot_id: int) -> None:
 
 
 @pytest.mark.parametrize("has_base", [True, False], ids=["on a snapshot", "on an empty table"])
-def test_a_writer_that_slept_until_its_id_expired_does_not_publish_below_the_earliest(
+def test_a_writer_paused_until_its_id_expired_does_not_publish_below_the_earliest(
     table: TableContext, io: FaultyFileIO, has_base: bool
 ) -> None:
     other = committer(seen_by_others(table), "other")
     if has_base:
         other.commit(Committable(0, [added("first")]))
 
-    def others_go_on() -> None:
+    def others_continue() -> None:
         for number in range(1, 8):
             other.commit(Committable(number, [added(f"theirs-{number}")]))
         expire_below(table, 6)
 
-    io.fault = once(others_go_on)
+    io.fault = once(others_continue)
     newest = 8 if has_base else 7
     assert committer(table).commit(Committable(1, [added("ours")])) == newest + 1
     assert store_of(table).ids() == list(range(6, newest + 2))
@@ -468,8 +468,10 @@ def test_a_writer_that_slept_until_its_id_expired_does_not_publish_below_the_ear
 
 
 @pytest.mark.parametrize("slept", [False, True], ids=["built on ours", "built on the one that expired"])
-def test_when_only_its_base_expired_the_next_snapshot_tells(table: TableContext, io: FaultyFileIO, slept: bool) -> None:
-    """Both times the base is gone when we look after publishing, and the next id is taken."""
+def test_after_its_base_expired_the_next_snapshot_decides_the_outcome(
+    table: TableContext, io: FaultyFileIO, slept: bool
+) -> None:
+    """In both cases the base has expired when we check after publishing, and the next id is taken."""
     other = committer(seen_by_others(table), "other")
     other.commit(Committable(0, [added("first")]))
 
@@ -492,7 +494,7 @@ def test_when_only_its_base_expired_the_next_snapshot_tells(table: TableContext,
     assert {"ours", "theirs-1"} <= set(live_names(table))
 
 
-def test_a_commit_that_expired_before_it_could_be_looked_at_is_unknown(table: TableContext, io: FaultyFileIO) -> None:
+def test_a_commit_that_expired_before_it_was_verified_is_unknown(table: TableContext, io: FaultyFileIO) -> None:
     other = committer(seen_by_others(table), "other")
     other.commit(Committable(0, [added("first")]))
 
@@ -508,7 +510,7 @@ def test_a_commit_that_expired_before_it_could_be_looked_at_is_unknown(table: Ta
         committer(table).commit(Committable(1, [added("ours")]))
 
 
-def test_a_listing_that_lags_makes_no_first_snapshot_look_like_a_late_one(
+def test_a_stale_listing_does_not_make_a_first_snapshot_look_late(
     table: TableContext, io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no base to prove it by, and what the directory shows is older than our own file."""
@@ -527,7 +529,7 @@ HINTS = [None, b"", b"?", b"1", b"2", b"4", b"99", b"-1", b"3" * 30, b"\xff\xfe"
 
 @pytest.mark.parametrize("earliest", HINTS, ids=repr)
 @pytest.mark.parametrize("latest_hint", HINTS, ids=repr)
-def test_hints_that_are_wrong_missing_or_torn_never_matter(
+def test_wrong_missing_or_torn_hints_have_no_effect(
     table: TableContext, latest_hint: bytes | None, earliest: bytes | None
 ) -> None:
     """For reading, recovering, replaying and committing. The table holds snapshots 2 to 4."""
@@ -555,10 +557,10 @@ def test_hints_that_are_wrong_missing_or_torn_never_matter(
     assert live_names(table) == [f"a{number}" for number in range(1, 7)]
 
 
-# ---------------------------------------------------------------- what we saw no longer stands
+# ---------------------------------------------------------------- seen snapshots that changed
 
 
-def test_a_snapshot_of_ours_that_somebody_replaced_is_noticed(table: TableContext) -> None:
+def test_a_replaced_own_snapshot_is_detected(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     replaced = replace(latest(table), commit_user="java", uuid="another")
@@ -567,7 +569,7 @@ def test_a_snapshot_of_ours_that_somebody_replaced_is_noticed(table: TableContex
         commit.commit(Committable(2, [added("b")]))
 
 
-def test_also_when_others_built_on_the_replacement(table: TableContext) -> None:
+def test_a_replaced_own_snapshot_is_detected_below_newer_ones(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     replaced = replace(latest(table), commit_user="java", uuid="another")
@@ -577,7 +579,7 @@ def test_also_when_others_built_on_the_replacement(table: TableContext) -> None:
         commit.commit(Committable(2, [added("b")]))
 
 
-def test_a_rollback_is_noticed(table: TableContext) -> None:
+def test_a_rollback_is_detected(table: TableContext) -> None:
     commit = committer(table)
     for number in range(1, 4):
         commit.commit(Committable(number, [added(f"a{number}")]))
@@ -591,7 +593,7 @@ def test_a_rollback_is_noticed(table: TableContext) -> None:
     assert committer(table).commit(Committable(4, [added("b")])) == 2
 
 
-def test_a_table_that_was_made_anew_is_noticed(table: TableContext) -> None:
+def test_a_recreated_table_is_detected(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     table.io.delete_directory(table.paths.snapshot_directory)
@@ -599,7 +601,7 @@ def test_a_table_that_was_made_anew_is_noticed(table: TableContext) -> None:
         commit.commit(Committable(2, [added("b")]))
 
 
-def test_expiry_of_what_we_saw_is_no_reason_to_stop(table: TableContext) -> None:
+def test_expiry_of_seen_snapshots_does_not_stop_a_commit(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     other = committer(table, "other")
@@ -613,7 +615,7 @@ def test_expiry_of_what_we_saw_is_no_reason_to_stop(table: TableContext) -> None
 
 
 def fence(epoch: int) -> Callable[[Sequence[Snapshot]], None]:
-    """As a pipeline guards itself: a higher epoch in a snapshot of its user means that somebody took over."""
+    """The fence of a pipeline: a higher epoch in a snapshot of its user means that another process took over."""
 
     def guard(new: Sequence[Snapshot]) -> None:
         if any(int(s.properties.get("epoch", 0)) > epoch for s in new if s.commit_user == "etl"):
@@ -641,9 +643,7 @@ def test_a_fence_set_in_the_moment_before_publishing_still_stops_it(table: Table
     assert metadata_files(table) == named_by_snapshots(table)
 
 
-def test_a_fence_that_was_seen_just_before_the_store_failed_is_not_forgotten(
-    table: TableContext, io: FaultyFileIO
-) -> None:
+def test_a_fence_seen_just_before_a_store_failure_is_kept(table: TableContext, io: FaultyFileIO) -> None:
     """The first attempt fails while the fence is set; the second meets it, and can't read on; the third must stop."""
     new = committer(seen_by_others(table))
 
@@ -674,7 +674,7 @@ def test_the_guard_sees_each_snapshot_since_the_newest_own_one_and_none_twice(ta
     assert seen == [[2, 3], [5], []]
 
 
-def test_a_guard_that_can_not_see_all_stops_the_commit(table: TableContext) -> None:
+def test_a_guard_that_cannot_see_all_snapshots_stops_the_commit(table: TableContext) -> None:
     commit = committer(table, guard=lambda _: None)
     commit.commit(Committable(1, [added("a")]))
     other = committer(table, "other")
@@ -688,7 +688,7 @@ def test_a_guard_that_can_not_see_all_stops_the_commit(table: TableContext) -> N
 # ---------------------------------------------------------------- costs
 
 
-def test_bytes_a_commit_reads_and_writes_stay_flat_and_nothing_is_listed(io: FaultyFileIO, table: TableContext) -> None:
+def test_the_bytes_of_a_commit_stay_constant_and_nothing_is_listed(io: FaultyFileIO, table: TableContext) -> None:
     """2,000 snapshots with one file each; the table keeps them all, so its manifests grow."""
     commit, costs = committer(table), []
     for number in range(2_000):
@@ -730,7 +730,7 @@ def _ignore(_: object) -> None:
     """For actions whose result means nothing here."""
 
 
-def test_the_help_above_tells_real_files(table: TableContext) -> None:
+def test_the_helper_for_referenced_files_is_correct(table: TableContext) -> None:
     committer(table).commit(Committable(1, [added("a")]))
     assert len(named_by_snapshots(table)) == 3
     io: FileIO = seen_by_others(table).io

@@ -56,18 +56,20 @@ def test_blobs_have_the_ids_of_the_data_file_before_them_column_by_column() -> N
         ),
     ],
 )
-def test_files_whose_rows_have_ids_take_none(file: DataFileMeta, first: int | None, sequence: int) -> None:
+def test_files_whose_rows_already_have_ids_get_no_new_ones(
+    file: DataFileMeta, first: int | None, sequence: int
+) -> None:
     entries, next_row_id = with_row_ids(added(file), 7, 10)
     assert (numbered(entries), next_row_id) == ([(file.file_name, first, sequence)], 10)
 
 
-def test_rows_that_come_with_ids_beyond_the_next_are_not_numbered_again() -> None:
+def test_rows_with_ids_beyond_the_next_id_are_not_renumbered() -> None:
     cloned = replace(new("a.parquet", 3), first_row_id=20)
     entries, next_row_id = with_row_ids(added(cloned, new("b.parquet", 1)), 7, 0)
     assert [first for _, first, _ in numbered(entries)] == [20, 23]
     assert next_row_id == 24
 
 
-def test_files_that_go_stay_as_they_are() -> None:
+def test_deleted_files_get_no_ids() -> None:
     gone = ManifestEntry(FileKind.DELETE, EMPTY_ROW, 0, -1, new("a.parquet", 3))
     assert with_row_ids([gone], 7, 10) == ([gone], 10)

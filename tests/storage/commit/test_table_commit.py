@@ -1,4 +1,4 @@
-"""What commits, overwrites and removals make of a table, when nobody interferes."""
+"""Commits, overwrites and removals without concurrent writers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def keyed(io: FileIO, place: str) -> TableContext:
 # ---------------------------------------------------------------- plain commits
 
 
-def test_the_first_snapshot_says_what_javas_would(table: TableContext) -> None:
+def test_the_first_snapshot_equals_javas(table: TableContext) -> None:
     files = (data_file("a", rows=3), data_file("b", rows=4))
     message = CommitMessage(EMPTY_ROW, 0, new_files=files, changelog_files=(data_file("c", rows=5),))
     assert committer(table).commit(Committable(7, [message], watermark=99, properties={"k": "v"})) == 1
@@ -94,7 +94,7 @@ def test_the_first_snapshot_says_what_javas_would(table: TableContext) -> None:
     assert not table.io.exists(table.paths.earliest_hint)
 
 
-def test_counts_and_watermark_go_on_from_the_last_snapshot(table: TableContext) -> None:
+def test_counts_and_watermark_continue_from_the_last_snapshot(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a", "b")], watermark=50))
     commit.commit(Committable(2, [added("c")], watermark=20))
@@ -155,9 +155,7 @@ def test_a_replayed_identifier_publishes_nothing(table: TableContext) -> None:
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["both snapshots are there", "that of the rows has expired"])
-def test_files_of_a_replay_go_where_it_can_be_told_that_no_snapshot_names_them(
-    table: TableContext, expired: bool
-) -> None:
+def test_files_of_a_replay_are_deleted_only_if_certainly_unreferenced(table: TableContext, expired: bool) -> None:
     committer(table).commit(Committable(3, [added("a")]))
     first = replace(added("b"), compact_before=(data_file("a", keys=(0, 0)),), compact_after=(data_file("c"),))
     committer(table).commit(Committable(4, [first]))
@@ -183,7 +181,7 @@ def test_a_smaller_identifier_is_refused(table: TableContext) -> None:
     assert live_names(table) == ["a"]
 
 
-def test_batch_commits_are_never_taken_for_replays(table: TableContext) -> None:
+def test_batch_commits_are_never_treated_as_replays(table: TableContext) -> None:
     commit = committer(table)
     assert [commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(n)])) for n in "abc"] == [1, 2, 3]
 
@@ -226,7 +224,7 @@ def test_the_schema_id_is_the_tables_newest(table: TableContext) -> None:
     assert [s.schema_id for s in snapshots(table)] == [0, 2]
 
 
-def test_statistics_are_passed_on_while_the_schema_stays(table: TableContext) -> None:
+def test_statistics_are_carried_over_while_the_schema_is_unchanged(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     analyzed = replace(
@@ -241,7 +239,7 @@ def test_statistics_are_passed_on_while_the_schema_stays(table: TableContext) ->
     assert latest(table).statistics is None
 
 
-def test_what_other_engines_keep_in_a_snapshot_is_carried_on(table: TableContext) -> None:
+def test_unknown_properties_of_other_engines_are_carried_over(table: TableContext) -> None:
     commit = committer(table)
     commit.commit(Committable(1, [added("a")]))
     theirs = replace(
@@ -252,14 +250,14 @@ def test_what_other_engines_keep_in_a_snapshot_is_carried_on(table: TableContext
     assert (latest(table).index_manifest, latest(table).next_row_id) == ("index-manifest-1", 77)
 
 
-def test_duplicate_files_are_dropped_where_the_table_asks_for_it(io: FileIO, place: str) -> None:
+def test_duplicate_files_are_dropped_if_the_option_is_set(io: FileIO, place: str) -> None:
     table = make_table(io, place, options={"commit.discard-duplicate-files": "true"})
     committer(table).commit(Committable(1, [added("a")]))
     committer(table, user="replayed elsewhere").commit(Committable(1, [added("a", "b")]))
     assert live_names(table) == ["a", "b"]
 
 
-def test_messages_and_commits_to_a_branch_leave_the_table_alone(table: TableContext) -> None:
+def test_commits_to_a_branch_do_not_change_the_table(table: TableContext) -> None:
     committer(table).commit(Committable(1, [added("a")]))
     table.io.write(table.paths.for_branch("dev").schema(0), table.schema.to_json().encode())
     dev = TableContext.open(table.io, table.location, "db.t", branch="dev")
@@ -316,7 +314,7 @@ def test_a_refused_commit_leaves_no_metadata_behind(keyed: TableContext) -> None
         pytest.param(lambda call: Fault.BEFORE if call.name == "delete" else None, id="its files can't be deleted"),
     ],
 )
-def test_when_only_the_compaction_conflicts_it_is_thrown_away_and_the_rows_stay(
+def test_a_conflicting_compaction_is_discarded_and_the_rows_are_kept(
     place: str, fault: Callable[[Call], Fault | None]
 ) -> None:
     io = FaultyFileIO(MemoryFileIO(), fault)
@@ -335,8 +333,8 @@ def test_when_only_the_compaction_conflicts_it_is_thrown_away_and_the_rows_stay(
     assert commit.commit(Committable(1, [message])) is None
 
 
-def test_a_compaction_that_no_room_is_left_for_does_not_make_its_rows_look_unpublished(place: str) -> None:
-    """Whoever took it for a failed commit would delete files of the table, or write the rows twice."""
+def test_a_full_disk_during_the_compaction_commit_does_not_hide_the_published_rows(place: str) -> None:
+    """A caller that treated it as a failed commit would delete files of the table, or write the rows twice."""
     io = FaultyFileIO(MemoryFileIO())
     keyed = make_table(io, place, primary_key=True)
     commit = committer(keyed)
@@ -350,7 +348,7 @@ def test_a_compaction_that_no_room_is_left_for_does_not_make_its_rows_look_unpub
     assert commit.commit(Committable(2, [message])) is None
 
 
-def test_a_fence_between_the_two_snapshots_of_a_commit_still_says_so(keyed: TableContext) -> None:
+def test_a_fence_between_the_two_snapshots_of_a_commit_raises(keyed: TableContext) -> None:
     def guard(_: object) -> None:
         if snapshots(keyed):
             raise WriterFenced("another took over")
@@ -369,12 +367,12 @@ def test_another_writers_rows_in_our_bucket_are_a_conflict(keyed: TableContext) 
     assert committer(keyed).commit(Committable(2, [added("c", base=2)])) == 3
 
 
-def test_rows_in_another_bucket_are_none(keyed: TableContext) -> None:
+def test_rows_in_another_bucket_are_no_conflict(keyed: TableContext) -> None:
     committer(keyed, "other").commit(Committable(1, [added("b", bucket=1)]))
     assert committer(keyed).commit(Committable(1, [added("c", bucket=0)])) == 2
 
 
-def test_compactions_of_others_are_none(keyed: TableContext) -> None:
+def test_compactions_of_others_are_no_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "compactor").commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction("a", "x")]))
     assert committer(keyed).commit(Committable(2, [added("c", base=1)])) == 3
@@ -387,18 +385,18 @@ def test_overwrites_of_others_are_a_conflict(keyed: TableContext) -> None:
         committer(keyed).commit(Committable(2, [added("c", base=1)]))
 
 
-def test_a_sequence_field_orders_rows_whoever_wrote_them(io: FileIO, place: str) -> None:
+def test_with_a_sequence_field_concurrent_rows_are_no_conflict(io: FileIO, place: str) -> None:
     keyed = make_table(io, place, primary_key=True, options={"sequence.field": "v"})
     committer(keyed, "other").commit(Committable(1, [added("b")]))
     assert committer(keyed).commit(Committable(1, [added("c")])) == 2
 
 
-def test_rows_without_a_key_have_no_order_to_lose(table: TableContext) -> None:
+def test_concurrent_rows_without_a_key_are_no_conflict(table: TableContext) -> None:
     committer(table, "other").commit(Committable(1, [added("b")]))
     assert committer(table).commit(Committable(1, [added("c")])) == 2
 
 
-def test_a_bucket_that_waited_is_checked_from_its_own_base(keyed: TableContext) -> None:
+def test_a_bucket_is_checked_from_its_own_base(keyed: TableContext) -> None:
     ours = committer(keyed)
     ours.commit(Committable(1, [added("a", bucket=0)]))
     committer(keyed, "other").commit(Committable(1, [added("b", bucket=1)]))
@@ -407,7 +405,7 @@ def test_a_bucket_that_waited_is_checked_from_its_own_base(keyed: TableContext) 
         ours.commit(Committable(3, [added("d", bucket=1, base=1)]))
 
 
-def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: TableContext) -> None:
+def test_a_bucket_opened_first_is_checked_back_to_its_base(keyed: TableContext) -> None:
     for number in range(2):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     ours = committer(keyed)
@@ -417,7 +415,7 @@ def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: Ta
     assert ours.commit(Committable(2, [added("c", bucket=1, base=2)])) == 4
 
 
-def test_what_expired_unseen_can_not_be_proven(keyed: TableContext) -> None:
+def test_expired_unseen_snapshots_are_a_conflict(keyed: TableContext) -> None:
     for number in range(3):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     keyed.snapshots.delete_snapshot_file(1)
@@ -461,23 +459,23 @@ def test_a_dynamic_overwrite_without_files_replaces_nothing(xyz: TableContext) -
     assert len(snapshots(xyz)) == 1
 
 
-def test_a_static_overwrite_replaces_the_partition_named_also_by_nothing(xyz: TableContext) -> None:
+def test_a_static_overwrite_without_rows_empties_its_partition(xyz: TableContext) -> None:
     assert committer(xyz).overwrite(Committable(2), {"p": "x"}) == 2
     assert live_names(xyz) == ["n1", "y1"]
 
 
 @pytest.mark.parametrize("null", [None, "__DEFAULT_PARTITION__"])
-def test_the_null_partition_can_be_named(xyz: TableContext, null: str | None) -> None:
+def test_the_null_partition_can_be_overwritten(xyz: TableContext, null: str | None) -> None:
     committer(xyz).overwrite(Committable(2, [in_partition(None, "n2")]), {"p": null})
     assert live_names(xyz) == ["n2", "x1", "x2", "y1"]
 
 
-def test_a_whole_table_is_overwritten_when_the_caller_says_so(xyz: TableContext) -> None:
+def test_a_whole_table_is_overwritten_on_request(xyz: TableContext) -> None:
     committer(xyz).overwrite(Committable(2, [in_partition("z", "z1")]), dynamic=False)
     assert live_names(xyz) == ["z1"]
 
 
-def test_an_unpartitioned_table_is_overwritten_whole(table: TableContext) -> None:
+def test_an_unpartitioned_table_is_overwritten_completely(table: TableContext) -> None:
     committer(table).commit(Committable(1, [added("a")]))
     committer(table).overwrite(Committable(2, [added("b")]))
     assert live_names(table) == ["b"]
@@ -493,14 +491,12 @@ def test_files_outside_of_the_partition_are_refused(xyz: TableContext) -> None:
     ("partition_spec", "message"),
     [({"q": 1}, "is partitioned by p; 'q' can't choose"), ({"p": 5}, "5 is no value of partition column p")],
 )
-def test_a_partition_that_means_nothing_is_refused(
-    xyz: TableContext, partition_spec: dict[str, object], message: str
-) -> None:
+def test_an_invalid_partition_is_refused(xyz: TableContext, partition_spec: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         committer(xyz).overwrite(Committable(2), partition_spec)
 
 
-def test_a_replayed_overwrite_replaces_nothing_again(xyz: TableContext) -> None:
+def test_a_replayed_overwrite_replaces_nothing(xyz: TableContext) -> None:
     committer(xyz).overwrite(Committable(2, [in_partition("x", "x3")]))
     committer(xyz, "other").commit(Committable(1, [in_partition("x", "x4")]))
     assert committer(xyz).overwrite(Committable(2, [in_partition("x", "x3")])) is None
@@ -514,7 +510,7 @@ def test_a_replayed_overwrite_replaces_nothing_again(xyz: TableContext) -> None:
         pytest.param([(1, 4), (4, 9)], {0}, id="overlapping ones stay on level 0"),
     ],
 )
-def test_what_replaces_a_bucket_goes_to_the_top_level(
+def test_files_that_overwrite_a_bucket_go_to_the_top_level(
     keyed: TableContext, ranges: list[tuple[int, int]], levels: set[int]
 ) -> None:
     files = tuple(data_file(f"a{i}", keys=keys) for i, keys in enumerate(ranges))
@@ -522,7 +518,7 @@ def test_what_replaces_a_bucket_goes_to_the_top_level(
     assert {entry.file.level for entry in live_entries(keyed, latest(keyed))} == levels
 
 
-def test_the_table_may_ask_to_leave_levels_alone(io: FileIO, place: str) -> None:
+def test_overwrite_upgrade_can_be_disabled(io: FileIO, place: str) -> None:
     keyed = make_table(io, place, primary_key=True, options={"overwrite-upgrade": "false"})
     committer(keyed).overwrite(Committable(1, [added("a")]))
     assert {entry.file.level for entry in live_entries(keyed, latest(keyed))} == {0}
@@ -536,7 +532,7 @@ def test_a_compaction_in_an_overwrite_is_a_second_snapshot(keyed: TableContext) 
     assert live_names(keyed) == ["merged"]
 
 
-def test_no_changelog_comes_with_an_overwrite(keyed: TableContext) -> None:
+def test_an_overwrite_has_no_changelog(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("old")]))
     message = replace(
         compaction("new", "merged"), new_files=(data_file("new", keys=(0, 0)),), compact_changelog=(data_file("c"),)
@@ -558,7 +554,7 @@ def test_an_overwrite_may_change_the_number_of_buckets(keyed: TableContext) -> N
     assert [entry.total_buckets for entry in live_entries(keyed, latest(keyed))] == [8]
 
 
-def test_truncating_removes_all_and_says_so(xyz: TableContext) -> None:
+def test_truncating_removes_all_rows_and_is_recorded(xyz: TableContext) -> None:
     assert committer(xyz).truncate() == 2
     snapshot = overwritten(xyz)
     assert (snapshot.operation, snapshot.total_record_count, snapshot.delta_record_count) == ("TRUNCATE", 0, -4)
@@ -573,18 +569,18 @@ def test_truncating_removes_all_and_says_so(xyz: TableContext) -> None:
         pytest.param([{"p": "nobody"}], ["n1", "x1", "x2", "y1"], id="one that is not there"),
     ],
 )
-def test_dropping_partitions(xyz: TableContext, specs: list[dict[str, object]], left: list[str]) -> None:
+def test_partitions_are_dropped(xyz: TableContext, specs: list[dict[str, object]], left: list[str]) -> None:
     assert committer(xyz).drop_partitions(specs) == 2
     assert live_names(xyz) == left
 
 
 @pytest.mark.parametrize("specs", [[], [{}], [{"p": "x"}, {}]])
-def test_dropping_nothing_in_particular_is_refused(xyz: TableContext, specs: list[dict[str, object]]) -> None:
+def test_dropping_without_a_partition_is_refused(xyz: TableContext, specs: list[dict[str, object]]) -> None:
     with pytest.raises(BadInput, match="names no partition"):
         committer(xyz).drop_partitions(specs)
 
 
-def test_deletes_keep_their_statistics_unless_the_table_says_otherwise(io: FileIO, place: str) -> None:
+def test_delete_entries_keep_statistics_unless_disabled(io: FileIO, place: str) -> None:
     table = make_table(io, place, options={"manifest.delete-file-drop-stats": "true"})
     file = data_file("a", value_stats_columns=None)
     committer(table).commit(Committable(1, [CommitMessage(EMPTY_ROW, 0, new_files=(file,))]))
@@ -595,7 +591,7 @@ def test_deletes_keep_their_statistics_unless_the_table_says_otherwise(io: FileI
 # ---------------------------------------------------------------- giving up
 
 
-def test_aborting_deletes_new_files_and_keeps_what_only_moved(keyed: TableContext) -> None:
+def test_aborting_deletes_new_files_and_keeps_upgraded_ones(keyed: TableContext) -> None:
     directory = keyed.paths.bucket_directory("", 0)
     for name in ("new", "new.index", "changes", "moved", "merged"):
         keyed.io.write(f"{directory}/{name}", b"x")

@@ -1,4 +1,4 @@
-"""A default is text in the schema; what it is as a value."""
+"""A default is a text in the schema, and a value of the column's type."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_a_default_is_a_value_of_the_columns_type(data_type: str, text: str | No
         ("DATE", "31.1.2024"), ("TIME(3)", "noon"), ("TIMESTAMP(6)", "now"), ("TIMESTAMP_LTZ(6)", "now"),
     ],
 )  # fmt: skip
-def test_a_default_that_is_no_value_is_named_with_column_and_type(data_type: str, text: str) -> None:
+def test_an_invalid_default_is_named_with_column_and_type(data_type: str, text: str) -> None:
     with pytest.raises(BadInput, match=f"column 'c': its default {text!r} is not a"):
         default(data_type, text)
 
 
 @pytest.mark.parametrize("data_type", ["ARRAY<INT>", "MAP<INT, INT>", "ROW<a INT>", "VARIANT"])
-def test_nested_types_have_no_default(data_type: str) -> None:
+def test_nested_types_cannot_have_defaults(data_type: str) -> None:
     with pytest.raises(UnsupportedFeature, match="Remove the default"):
         default(data_type, "[1]")

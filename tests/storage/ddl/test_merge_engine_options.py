@@ -1,4 +1,4 @@
-"""Options of the merge engines are checked when a table is created or altered: what is refused, and why."""
+"""Options of merge engines are checked when a table is created or altered."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.id)
-def test_options_that_do_not_go_together_are_refused(case: Refused) -> None:
+def test_contradictory_options_are_refused(case: Refused) -> None:
     with pytest.raises(BadInput, match=f"(?s){case.message}"):
         schema_with(case.options, case.engine)
 
@@ -179,9 +179,9 @@ def test_an_altered_option_is_checked_as_a_new_one() -> None:
         pytest.param({"ignore-delete": "true", "changelog-producer": "lookup"}, "first-row", id="first row"),
     ],
 )
-def test_what_java_takes_is_taken(options: Mapping[str, str], engine: str) -> None:
+def test_options_that_java_accepts_are_accepted(options: Mapping[str, str], engine: str) -> None:
     assert schema_with(options, engine).options["merge-engine"] == engine
 
 
-def test_without_a_primary_key_nothing_is_merged() -> None:
+def test_without_a_primary_key_merge_options_are_not_checked() -> None:
     assert schema_with({"fields.a.aggregate-function": "sum"}, has_key=False).primary_keys == ()

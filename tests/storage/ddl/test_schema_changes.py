@@ -1,4 +1,4 @@
-"""What `apply_changes` makes of a schema, and what it refuses."""
+"""The results of `apply_changes`, and the refused changes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("case", PLACES, ids=lambda c: c.id)
-def test_a_new_column_goes_where_it_is_wanted(case: Place) -> None:
+def test_a_new_column_is_placed_as_requested(case: Place) -> None:
     assert " ".join(alter(table(case.options), case.change).names) == case.names
 
 
@@ -138,13 +138,13 @@ def test_a_new_column_may_be_given_as_text_as_arrow_or_as_a_type(given: Any, spe
     assert after.by_name["a"].description == "what it is"
 
 
-def test_new_columns_take_new_ids_before_what_is_nested_in_them() -> None:
+def test_new_columns_get_ids_before_their_nested_fields() -> None:
     after = alter(table(), AddColumn("a", ROW), AddColumn("b", "INT"))
     assert after.highest_field_id == 18
     assert [f.id for f in walk_fields(after.fields[-2:])] == [14, 15, 17, 16, 18]
 
 
-def test_an_id_is_never_given_twice_even_when_its_column_is_gone() -> None:
+def test_ids_of_dropped_columns_are_never_reused() -> None:
     dropped = alter(table(), AddColumn("a", "INT"), DropColumn("a"))
     assert dropped.highest_field_id == 14
     assert ids(alter(dropped, AddColumn("a", "INT")))["a"] == 15
@@ -237,7 +237,7 @@ def test_the_bucket_key_follows_the_new_name_of_its_column() -> None:
     assert alter(schema, RenameColumn("n", "m2")).options["bucket-key"] == "v,m2"
 
 
-def test_renaming_inside_a_row_leaves_options_alone() -> None:
+def test_renaming_a_nested_field_does_not_change_options() -> None:
     schema = alter(table({"sequence.field": "n"}), AddColumn(("r", "n"), "INT"))
     assert alter(schema, RenameColumn(("r", "n"), "w")).options["sequence.field"] == "n"
 
@@ -297,7 +297,7 @@ def test_types_inside_rows_and_arrays_change_by_their_path() -> None:
     assert type_of(after, "ll") == {"type": "ARRAY", "element": {"type": "ARRAY", "element": "BIGINT"}}
 
 
-def test_a_row_that_is_given_its_own_type_keeps_the_ids_inside() -> None:
+def test_setting_a_row_to_its_own_type_keeps_nested_ids() -> None:
     before = table()
     assert alter(before, UpdateColumnType("r", before.by_name["r"].type)).fields == before.fields
 
@@ -314,7 +314,7 @@ def test_nulls_are_allowed_at_any_depth() -> None:
     assert type_of(after, "a")["element"] == {"type": "ROW", "fields": [{"id": 15, "name": "x", "type": "INT"}]}
 
 
-def test_nulls_are_forbidden_only_where_the_table_says_that_it_may_be() -> None:
+def test_not_null_can_be_added_only_if_the_option_allows_it() -> None:
     lenient = table({"alter-column-null-to-not-null.disabled": "false"})
     after = alter(lenient, UpdateColumnNullability("v", False), UpdateColumnNullability(("m", "value"), False))
     assert type_of(after, "v") == "STRING NOT NULL"
@@ -443,7 +443,7 @@ OPTION_CASES = [
 
 
 @pytest.mark.parametrize("case", OPTION_CASES, ids=lambda c: c.id)
-def test_options_change_where_files_allow_it(case: OptionCase) -> None:
+def test_options_can_change_unless_files_depend_on_them(case: OptionCase) -> None:
     schema = table(case.options)
     if case.refused:
         with pytest.raises(BadInput, match=case.refused):
@@ -545,7 +545,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda c: c.id)
-def test_what_can_not_be_changed_is_refused_with_the_name_and_the_reason(case: Refused) -> None:
+def test_impossible_changes_are_refused_with_name_and_reason(case: Refused) -> None:
     with pytest.raises(BadInput, match=case.message):
         alter(table(case.options), *case.changes)
 

@@ -1,4 +1,4 @@
-"""What `create_schema` makes of a user's columns, keys and options, and what it refuses."""
+"""The results of `create_schema` for columns, keys and options, and the refused schemas."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def spelled(schema: TableSchema) -> dict[str, str]:
 # ---------------------------------------------------------------- columns
 
 
-def test_primary_key_columns_are_not_null_and_others_are_as_given() -> None:
+def test_primary_key_columns_become_not_null_and_others_are_unchanged() -> None:
     columns = pa.schema([("k", pa.int64()), pa.field("v", pa.string(), nullable=False), ("w", pa.bool_())])
     assert spelled(create(columns, ["k"])) == {"k": "BIGINT NOT NULL", "v": "STRING NOT NULL", "w": "BOOLEAN"}
 
 
-def test_with_nullable_primary_keys_they_all_take_nulls() -> None:
+def test_with_nullable_primary_keys_key_columns_accept_nulls() -> None:
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
     assert spelled(create(columns, ["k"], options={"primary-key.nullable": "true"}))["k"] == "BIGINT"
 
 
-def test_a_new_schema_is_number_0_and_dated() -> None:
+def test_a_new_schema_has_id_0_and_a_time() -> None:
     schema = create_schema(COLUMNS, comment="né", time_ms=NOW_MS)
     assert (schema.id, schema.time_ms, schema.comment, schema.highest_field_id) == (0, NOW_MS, "né", 4)
 
 
-def test_a_column_is_numbered_before_what_is_nested_in_it_and_a_nested_field_after() -> None:
+def test_column_ids_precede_those_of_their_nested_fields() -> None:
     inner = pa.struct([("p", pa.int32()), ("q", pa.int32())])
     columns = pa.schema(
         [
@@ -123,7 +123,7 @@ def test_keys_given_as_options_move_into_the_schema() -> None:
         pytest.param([], {"bucket": "4", "bucket-key": "n"}, BucketMode.FIXED, id="append with a bucket key"),
     ],
 )
-def test_buckets_are_dynamic_unless_the_table_says_otherwise_and_options_are_stored_as_given(
+def test_buckets_are_dynamic_by_default_and_options_are_stored_as_given(
     primary_key: list[str], options: dict[str, str], mode: BucketMode
 ) -> None:
     schema = create(primary_key=primary_key, options=options)
@@ -161,7 +161,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=lambda c: c.id)
-def test_options_that_go_with_the_schema_are_stored_as_given(case: Accepted) -> None:
+def test_consistent_options_are_stored_as_given(case: Accepted) -> None:
     schema = create(primary_key=case.primary_key, options=case.options)
     assert case.options.items() <= schema.options.items()
 
@@ -422,12 +422,12 @@ REFUSALS = [*COLUMN_REFUSALS, *KEY_REFUSALS, *BUCKET_REFUSALS, *OPTION_REFUSALS]
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda c: c.id)
-def test_what_does_not_go_together_is_refused_with_the_name_the_reason_and_the_remedy(case: Refused) -> None:
+def test_contradictory_schemas_are_refused_with_name_reason_and_remedy(case: Refused) -> None:
     with pytest.raises(case.error, match=case.message) as raised:
         create(case.columns, case.primary_key, case.partition_by, case.options)
     assert type(raised.value) is case.error
 
 
-def test_one_name_instead_of_a_list_is_not_taken_apart() -> None:
+def test_a_single_name_is_not_split_into_characters() -> None:
     with pytest.raises(BadInput, match=r"primary_key = 'k': give a list of column names, \['k'\]"):
         create(primary_key="k")

@@ -1,4 +1,4 @@
-"""Rules that no table made here can break, only a schema file gone wrong (the others: test_schema_creation.py)."""
+"""Rules that only a damaged schema file can break (test_schema_creation.py has the others)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_ids_are_unique_and_none_is_beyond_the_highest(fields: Sequence[DataFiel
         check_schema(replace(SCHEMA, fields=tuple(fields)))
 
 
-def test_tables_that_java_made_may_be_what_a_new_one_may_not() -> None:
+def test_existing_tables_of_java_may_have_schemas_refused_for_new_ones() -> None:
     columns = (DataField(0, "k", INT), DataField(1, "p", INT))
     keyed = TableSchema(0, columns, 1, partition_keys=("p",), primary_keys=("k",), options={"bucket": "2"})
     check_schema(keyed)

@@ -1,4 +1,4 @@
-"""Deletion vectors and their index files, byte for byte as Java's."""
+"""Deletion vectors and their index files equal Java's byte by byte."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_64(format_name: str) -> bool:
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=case_id)
-def test_a_vector_is_written_and_read_as_java_does(case: Case) -> None:
+def test_a_vector_is_written_and_read_as_in_java(case: Case) -> None:
     check_members(case, {"format", "positions", "hex", "meta_length", "total_bytes"})
     positions, bitmap64 = positions_of(case["positions"]), is_64(case["format"])
     data = vector_to_bytes(positions, bitmap64=bitmap64)
@@ -64,7 +64,7 @@ def test_an_index_file_is_read_vector_by_vector(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", INDEX_FILES, ids=case_id)
-def test_an_index_file_is_written_as_java_does(case: Case) -> None:
+def test_an_index_file_is_written_as_in_java(case: Case) -> None:
     file = IndexFileBuilder()
     for vector in case["vectors"]:
         bitmap64 = is_64(vector.get("format", "bitmap32"))
@@ -75,7 +75,7 @@ def test_an_index_file_is_written_as_java_does(case: Case) -> None:
 
 
 @given(st.sets(st.integers(0, 2**31 - 1)), st.booleans())
-def test_what_was_written_is_read(positions: set[int], bitmap64: bool) -> None:
+def test_written_vectors_are_read_back(positions: set[int], bitmap64: bool) -> None:
     check_round_trip(sorted(positions), bitmap64=bitmap64)
 
 
@@ -101,7 +101,7 @@ def check_round_trip(positions: Sequence[int], *, bitmap64: bool) -> None:
 
 
 @pytest.mark.parametrize("bitmap64", [False, True])
-def test_a_changed_bit_is_noticed(bitmap64: bool) -> None:
+def test_a_flipped_bit_is_detected(bitmap64: bool) -> None:
     whole = vector_to_bytes(np.array([1, 3, 70_000]), bitmap64=bitmap64)
     length = metadata_length(len(whole), bitmap64=bitmap64)
     for at in range(len(whole)):
@@ -127,7 +127,7 @@ def test_a_position_beyond_32_bits_needs_the_larger_form() -> None:
         pytest.param(b"\x01" + vector_to_bytes(np.array([1]), bitmap64=False), 2, "2 deleted rows", id="another count"),
     ],
 )
-def test_an_index_file_that_lies_is_told_by_name(data: bytes, cardinality: int, found: str) -> None:
+def test_an_index_file_with_wrong_content_is_named(data: bytes, cardinality: int, found: str) -> None:
     io, path = MemoryFileIO(), "memory://index/damaged"
     io.write(path, data)
     with pytest.raises(CorruptFile, match=found) as error:
@@ -135,6 +135,6 @@ def test_an_index_file_that_lies_is_told_by_name(data: bytes, cardinality: int, 
     assert path in str(error.value)
 
 
-def test_an_index_file_that_is_gone_is_told_by_name() -> None:
+def test_a_missing_index_file_is_named() -> None:
     with pytest.raises(CorruptFile, match="memory://index/gone"):
         read_vector(MemoryFileIO(), DeletionFile("memory://index/gone", DeletionVectorMeta("data-1.parquet", 1, 22)))

@@ -1,4 +1,4 @@
-"""A table's random life on several branches, beside the naive model of what each of their states must still have.
+"""A table's random history on several branches, and the naive model of the rows and files of each state.
 
 Tags, branches and rollbacks are laid out as Java does, in the order in which it writes and deletes files.
 """
@@ -31,7 +31,7 @@ Files = dict[tuple[int, str], DataFileMeta]  # by bucket and name
 
 @dataclass
 class State:
-    """files: live ones. changes: names of the files that tell what changed; None where these may have expired."""
+    """files: live files. changes: names of the files with its changes; None if these may have expired."""
 
     snapshot: Snapshot
     files: Files

@@ -1,4 +1,4 @@
-"""A table's random life, beside the naive model of which files each snapshot and tag must still have."""
+"""A table's random history, and the naive model of the files of each snapshot and tag."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TableLife:
         self.overwrite_bucket(self.dice.randrange(BUCKETS))
 
     def overwrite_bucket(self, bucket: int) -> None:
-        """All of the table goes; one file of this bucket comes."""
+        """Removes all files of the table, and adds one file of this bucket."""
         new = self._new_file("data", bucket)
         message = CommitMessage(EMPTY_ROW, bucket, new_files=(new,))
         self._publish(lambda commit: commit.overwrite(Committable(next(self._numbers), [message])))
@@ -134,7 +134,7 @@ class TableLife:
         self.tags[name] = snapshot_id, self.states[snapshot_id]
 
     def consume(self) -> None:
-        """A consumer comes, moves on, or goes."""
+        """Creates, advances or deletes a consumer."""
         name = self.dice.choice(["a", "b"])
         if name in self.consumers and self.dice.random() < 0.7:
             self.table.io.delete(self.table.paths.consumer(name))

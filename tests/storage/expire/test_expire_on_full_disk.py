@@ -1,4 +1,4 @@
-"""Expiry on a disk without room: what it gives up for the hint that it writes first, and what a crash then leaves."""
+"""Expiry on a full disk: what it deletes first to write the hint, and the state after a crash."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def expire(table: tidelake.Table, io: FullDisk) -> None:
 
 
 def check_readable(table: tidelake.Table) -> None:
-    """From the earliest on: who begins there never meets a snapshot that is half gone."""
+    """From the earliest on: a reader that starts there never meets a half-expired snapshot."""
     store = table.context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
     assert earliest is not None
@@ -76,7 +76,7 @@ def check_readable(table: tidelake.Table) -> None:
 
 
 @pytest.mark.parametrize("pinned", [(), ("LATEST",)], ids=["the other hint makes room", "a snapshot file does"])
-def test_what_expiry_gives_up_on_a_full_disk_is_found_again(tmp_path: Path, pinned: tuple[str, ...]) -> None:
+def test_expiry_on_a_full_disk_completes_and_the_table_stays_readable(tmp_path: Path, pinned: tuple[str, ...]) -> None:
     table = make_table(tmp_path)
     expire(table, FullDisk(table.context, pinned=pinned))
     assert [snapshot.id for snapshot in table.snapshots()] == [2 * _COMMITS]
@@ -87,7 +87,7 @@ def test_what_expiry_gives_up_on_a_full_disk_is_found_again(tmp_path: Path, pinn
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("pinned", [(), ("LATEST",)], ids=["the other hint makes room", "a snapshot file does"])
-def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earliest_on_whole(
+def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earliest_complete(
     tmp_path: Path, pinned: tuple[str, ...]
 ) -> None:
     """At each of its calls; the next round, with as little room, does the rest."""
@@ -110,7 +110,7 @@ def test_a_crash_of_expiry_on_a_full_disk_leaves_every_snapshot_from_the_earlies
         check_readable(table)
 
 
-def test_changelogs_that_are_to_outlive_their_snapshots_are_not_given_up_for_room(tmp_path: Path) -> None:
+def test_changelogs_to_be_decoupled_are_not_dropped_on_a_full_disk(tmp_path: Path) -> None:
     table = make_table(tmp_path, {"changelog-producer": "input", "changelog.time-retained": "100 d"})
     with pytest.raises(OSError, match="No space left"):
         expire(table, FullDisk(table.context, pinned=("LATEST",)))

@@ -1,4 +1,4 @@
-"""Whatever expires on one branch, what any branch still holds can be read to the end."""
+"""Expiry on one branch keeps everything readable that any branch still references."""
 
 from __future__ import annotations
 
@@ -51,22 +51,20 @@ def live(life: BranchedLife, steps: int) -> None:
 
 @pytest.mark.parametrize("options", TABLES)
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.interop)])
-def test_after_each_step_of_a_life_on_branches_all_that_is_held_is_read_to_the_end(
-    options: dict[str, str], seed: int
-) -> None:
+def test_all_retained_states_are_readable_after_each_step_with_branches(options: dict[str, str], seed: int) -> None:
     live(new_life(seed, options), steps=50)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", TABLES)
 @pytest.mark.parametrize("seed", range(100, 130))
-def test_so_of_many_and_longer_lives(options: dict[str, str], seed: int) -> None:
+def test_all_retained_states_are_readable_in_many_longer_histories(options: dict[str, str], seed: int) -> None:
     live(new_life(seed, options), steps=100)
 
 
 @pytest.mark.parametrize("options", TABLES)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.interop)])
-def test_what_no_branch_names_any_more_is_gone(options: dict[str, str], seed: int) -> None:
+def test_files_referenced_by_no_branch_are_deleted(options: dict[str, str], seed: int) -> None:
     life = new_life(seed, options, is_tame=True)
     live(life, steps=30)
     for line in (*life.lines.values(), *life.lines.values()):
@@ -116,7 +114,7 @@ def branched_table(folder: Path, producer: str, *, before_branch: int = 0) -> tu
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("keeps_tag", [True, False], ids=["tag kept", "tag deleted"])
 @pytest.mark.parametrize("active", ["main", "branch"])
-def test_changelogs_that_expire_on_one_side_leave_the_other_side_whole(
+def test_changelogs_that_expire_on_one_side_keep_the_other_side_complete(
     tmp_path: Path, producer: str, keeps_tag: bool, active: str
 ) -> None:
     main, branch = branched_table(tmp_path, producer)
@@ -148,7 +146,7 @@ def test_a_branch_of_a_tag_whose_changelog_expired_is_sound(tmp_path: Path) -> N
     assert inspect(main.context).problems == []
 
 
-def test_a_changelog_that_is_lost_where_it_must_be_is_a_problem(tmp_path: Path) -> None:
+def test_a_lost_required_changelog_is_a_problem(tmp_path: Path) -> None:
     main, _ = branched_table(tmp_path, "input")
     name = main.snapshots()[0].changelog_manifest_list
     assert name is not None

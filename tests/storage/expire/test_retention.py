@@ -1,4 +1,4 @@
-"""Which snapshots the options let go."""
+"""Which snapshots the options retain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", [pytest.param(line, id=line.id) for line in LINES])
-def test_the_first_snapshot_that_stays(line: Line) -> None:
+def test_the_first_retained_snapshot_follows_the_options(line: Line) -> None:
     asked: list[int] = []
 
     def followed_at_ms(snapshot_id: int) -> int | None:
@@ -71,7 +71,7 @@ def test_numbers_that_contradict_each_other_are_refused() -> None:
         Retention.of_snapshots(TableOptions({"snapshot.num-retained.max": "3"}))
 
 
-def test_what_the_caller_says_wins_over_the_option_it_contradicts() -> None:
+def test_an_argument_overrides_a_contradicting_option() -> None:
     options = TableOptions({"snapshot.num-retained.min": "10", "snapshot.num-retained.max": "20"})
     assert (retention_of(options, num_max=3).num_min, retention_of(options, num_min=30).num_max) == (3, 30)
     with pytest.raises(BadInput):

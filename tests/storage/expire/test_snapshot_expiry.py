@@ -1,4 +1,4 @@
-"""What expires, what stays, what is left of it: against a naive model, and cut off wherever it may be."""
+"""Which snapshots and files expire, compared with a naive model, and after a crash in any call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def drawn_retention(life: TableLife) -> Retention:
 
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("seed", range(10))
-def test_a_random_life_keeps_what_it_needs_and_nothing_else(seed: int) -> None:
+def test_random_histories_keep_exactly_the_referenced_files(seed: int) -> None:
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed)
     gone = 0
     for _ in range(60):
@@ -66,8 +66,8 @@ def test_a_random_life_keeps_what_it_needs_and_nothing_else(seed: int) -> None:
     assert gone > 0
 
 
-def test_a_file_that_a_later_snapshot_brought_back_stays() -> None:
-    """As Java's rollback to a tag does, whose tag may be gone by then."""
+def test_a_file_added_again_by_a_later_snapshot_is_kept() -> None:
+    """As Java's rollback to a tag does. The tag may have been deleted by then."""
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed=0)
     life.append()
     bucket = next(iter(life.live))[0]
@@ -82,7 +82,7 @@ def test_a_file_that_a_later_snapshot_brought_back_stays() -> None:
         check(life)
 
 
-def test_files_and_metadata_that_only_another_branch_names_stay() -> None:
+def test_files_and_metadata_referenced_only_by_another_branch_are_kept() -> None:
     """Though no tag holds them: Java lets such a tag be deleted, too."""
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed=1)
     life.append()
@@ -99,7 +99,7 @@ def test_files_and_metadata_that_only_another_branch_names_stay() -> None:
     assert live_names(on_branch) == sorted(name for _, name in life.states[2])
 
 
-def test_metadata_that_cannot_be_read_does_not_keep_a_table_from_expiring(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_metadata_does_not_block_expiry(caplog: pytest.LogCaptureFixture) -> None:
     life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed=2)
     for step in (life.append, life.append, life.append, life.append):
         step()
@@ -161,7 +161,7 @@ def check_readable(life: TableLife) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
-def test_wherever_it_crashes_the_table_is_readable_and_the_next_round_completes_it(fault: Fault) -> None:
+def test_after_a_crash_anywhere_the_table_is_readable_and_the_next_round_completes(fault: Fault) -> None:
     life = a_life()
     going = life.expected_to_go(RETENTION)
     calls = calls_of_a_round(life)
@@ -179,7 +179,7 @@ def test_wherever_it_crashes_the_table_is_readable_and_the_next_round_completes_
 
 
 @pytest.mark.sampled
-def test_two_processes_that_expire_at_the_same_time_leave_what_one_would() -> None:
+def test_two_concurrent_expiries_give_the_result_of_one() -> None:
     life = a_life()
     for number in sample(range(calls_of_a_round(life))):
         shared = copied(life)

@@ -1,4 +1,4 @@
-"""Columns and answers as the suites file-index-*.json write them."""
+"""Columns and results in the form of the suites file-index-*.json."""
 
 from __future__ import annotations
 

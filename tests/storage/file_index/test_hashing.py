@@ -1,4 +1,4 @@
-"""Hashes of many texts at once are xxHash's of each."""
+"""Vectorized hashes of strings equal those of xxHash for each string."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def expected(values: list[bytes]) -> list[int]:
 MANY: Final = 2_500  # of one length, so that they are hashed in columns
 
 
-def test_texts_of_every_length_have_the_hash_of_the_library() -> None:
+def test_strings_of_every_length_have_the_hash_of_the_library() -> None:
     random = np.random.default_rng(1)
     for length in range(260):
         some_bytes = random.bytes(MANY * length)
@@ -30,7 +30,7 @@ def test_texts_of_every_length_have_the_hash_of_the_library() -> None:
         assert hash_texts(pa.array(values, pa.binary())).view(np.uint64).tolist() == expected(values), length
 
 
-def test_texts_of_mixed_lengths_have_the_hash_of_the_library() -> None:
+def test_strings_of_mixed_lengths_have_the_hash_of_the_library() -> None:
     random = np.random.default_rng(1)
     values = [random.bytes(length) for length in [*range(300), 1_000, 70_000]]
     values += [random.bytes(length) for length in (0, 3, 8, 31, 32, 100) for _ in range(MANY)]
@@ -41,7 +41,7 @@ def test_texts_of_mixed_lengths_have_the_hash_of_the_library() -> None:
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=50), st.integers(0, 3), st.integers(0, 2**64 - 1))
-def test_any_texts_have_the_hash_of_the_library(values: list[bytes | None], start: int, seed: int) -> None:
+def test_random_strings_have_the_hash_of_the_library(values: list[bytes | None], start: int, seed: int) -> None:
     values *= 250  # of which some lengths are frequent, others rare
     hashes = hash_texts(pa.array(values, pa.binary()).slice(start), seed).view(np.uint64)
     for value, found in zip(values[start:], hashes.tolist(), strict=True):
@@ -49,7 +49,7 @@ def test_any_texts_have_the_hash_of_the_library(values: list[bytes | None], star
 
 
 @given(st.lists(st.binary(max_size=12), min_size=1, max_size=100))
-def test_a_bloom_filter_forgets_no_value(values: list[bytes]) -> None:
+def test_a_bloom_filter_has_no_false_negatives(values: list[bytes]) -> None:
     writer = BloomFilterWriter(BYTES, items=len(values), false_positives=0.01)
     writer.add(pa.array([*values, None], pa.binary()))
     index = BloomFilterIndex(writer.finish(), BYTES)

@@ -1,4 +1,4 @@
-"""Indexes, byte for byte as Java writes them, and with the answers that Java reads out of them."""
+"""Indexes equal Java's byte by byte, and give the same answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWERS = {"probes", "is_null", "is_not_null", "in", "not_in"}
 
 
 @pytest.mark.parametrize("case", vectors("file-index-hash"), ids=lambda case: f"{case['type']} {case['value']!r}")
-def test_a_value_has_the_hash_that_java_gives_it(case: Case) -> None:
+def test_a_value_has_the_same_hash_as_in_java(case: Case) -> None:
     check_members(case, {"type", "value", "signed", "hex"})
     data_type = type_of(case)
     values = column([case["value"]] * 3, data_type)
@@ -34,7 +34,7 @@ def test_a_value_has_the_hash_that_java_gives_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", vectors("file-index-bloom-filter"), ids=case_id)
-def test_a_bloom_filter_is_java_s(case: Case) -> None:
+def test_a_bloom_filter_equals_javas(case: Case) -> None:
     check_members(
         case, {"type", "options", "rows", "bytes", "num_bits", "num_hash_functions", "bit_positions", "equal"}
     )
@@ -51,7 +51,7 @@ def test_a_bloom_filter_is_java_s(case: Case) -> None:
         check_answer(index.any_of(column([probe["literal"]], data_type)), probe["result"])
 
 
-def test_a_bloom_filter_has_java_s_size() -> None:
+def test_a_bloom_filter_has_the_same_size_as_in_java() -> None:
     sizes = json.loads(vector_files()["file-index-bloom-filter"].read_text(encoding="utf-8"))["sizes"]
     assert sizes
     for size in sizes:
@@ -61,8 +61,8 @@ def test_a_bloom_filter_has_java_s_size() -> None:
 
 
 @pytest.mark.parametrize("case", vectors("file-index-bitmap"), ids=case_id)
-def test_a_bitmap_index_is_java_s(case: Case) -> None:
-    """Java lays values out in the order of a hash map, which the case tells; we do it in their own order."""
+def test_a_bitmap_index_equals_javas(case: Case) -> None:
+    """Java writes values in the order of a hash map, which the case contains. We write them in sorted order."""
     check_members(case, {"type", "options", "rows", "bytes", "bitmap_layout_order", *_ANSWERS})
     data_type = type_of(case)
     rows = column(case["rows"], data_type)
@@ -84,7 +84,7 @@ def test_a_bitmap_index_is_java_s(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", vectors("file-index-bsi"), ids=case_id)
-def test_a_bit_sliced_index_is_java_s(case: Case) -> None:
+def test_a_bit_sliced_index_equals_javas(case: Case) -> None:
     check_members(case, {"type", "options", "rows", "bytes", "between", *_ANSWERS})
     data_type = type_of(case)
     data = written(KINDS["bsi"].writer(data_type, case["options"]), column(case["rows"], data_type))
@@ -93,7 +93,7 @@ def test_a_bit_sliced_index_is_java_s(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", vectors("file-index-range-bitmap"), ids=case_id)
-def test_a_range_bitmap_is_java_s(case: Case) -> None:
+def test_a_range_bitmap_equals_javas(case: Case) -> None:
     check_members(case, {"type", "options", "rows", "bytes", "between", *_ANSWERS})
     data_type = type_of(case)
     data = written(KINDS["range-bitmap"].writer(data_type, case["options"]), column(case["rows"], data_type))
@@ -102,7 +102,7 @@ def test_a_range_bitmap_is_java_s(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", vectors("file-index-container"), ids=case_id)
-def test_a_container_is_java_s(case: Case) -> None:
+def test_a_container_equals_javas(case: Case) -> None:
     check_members(case, {"columns", "bytes"})
     indexes = {
         name: {kind: None if body is None else bytes.fromhex(body) for kind, body in of_column}

@@ -1,4 +1,4 @@
-"""What create_if_absent answers when the store, or the way to it, fails."""
+"""The answers of create_if_absent when the store or the network fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MINE = b"mine"
 @pytest.fixture(autouse=True)
 def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     backoff = {"init_backoff": timedelta(microseconds=1), "max_backoff": timedelta(microseconds=2), "base": 2}
-    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 3, "backoff": backoff})
+    monkeypatch.setattr(stores, "RETRY", {"max_retries": 3, "backoff": backoff})
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_answer_is_whose_object_is_there(case: Case) -> None:
+def test_a_conditional_put_reports_whose_object_exists(case: Case) -> None:
     with scripted_s3() as server:
         server.faults.extend(case.faults)
         assert open_file_io(PATH, server.options).create_if_absent(PATH, MINE) is case.created
@@ -53,7 +53,7 @@ def test_the_answer_is_whose_object_is_there(case: Case) -> None:
         assert not server.faults
 
 
-def test_equal_bytes_of_someone_else_are_not_ours() -> None:
+def test_equal_bytes_of_another_writer_are_not_ours() -> None:
     with scripted_s3() as server:
         server.objects[KEY] = (MINE, {})
         assert not open_file_io(PATH, server.options).create_if_absent(PATH, MINE)
@@ -85,7 +85,7 @@ def test_an_unknown_outcome_is_an_os_error_that_names_the_path(faults: list[Faul
         pytest.param("drops_metadata", "drops the metadata", id="drops metadata"),
     ],
 )
-def test_a_store_that_cannot_is_refused_before_anything_is_published(flag: str, reason: str) -> None:
+def test_a_store_without_conditional_put_is_refused_before_anything_is_published(flag: str, reason: str) -> None:
     with scripted_s3(**{flag: True}) as server:
         io = open_file_io(PATH, server.options)
         for _ in range(2):
@@ -94,7 +94,7 @@ def test_a_store_that_cannot_is_refused_before_anything_is_published(flag: str, 
         assert server.objects == {}
 
 
-def test_a_store_is_tried_once_and_the_log_says_so(
+def test_a_store_is_probed_once_and_the_probe_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(object_store, "_CHECKED_STORES", set())
@@ -109,7 +109,7 @@ def test_a_store_is_tried_once_and_the_log_says_so(
         assert set(server.objects) == {f"{KEY}0", f"{KEY}1", f"{KEY}2"}
 
 
-def test_who_only_reads_does_not_try_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_does_not_probe_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_CHECKED_STORES", set())
     with scripted_s3() as server:
         server.objects[KEY] = (MINE, {})

@@ -1,4 +1,4 @@
-"""Whoever waits for a file on a local disk hears of it."""
+"""Waiting for a file on a local disk."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from storage.fileio.file_watch import FileWatch, call_when_exists
 from storage.fileio.local import LocalFileIO
 
 
-def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
+def test_a_new_file_calls_back_once(tmp_path: Path) -> None:
     calls: list[int] = []
     there, again = threading.Event(), threading.Event()
     watch = FileWatch()
 
-    def tell() -> None:
+    def call_back() -> None:
         calls.append(1)
         there.set()
 
-    watch.call_when_exists(str(tmp_path / "a"), tell)
+    watch.call_when_exists(str(tmp_path / "a"), call_back)
     (tmp_path / "a").touch()
     assert there.wait(60)
     watch.call_when_exists(str(tmp_path / "a"), again.set)
@@ -28,7 +28,7 @@ def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
     assert calls == [1]
 
 
-def test_waiting_ends_also_when_something_else_holds(tmp_path: Path) -> None:
+def test_waiting_also_ends_when_another_condition_holds(tmp_path: Path) -> None:
     stopped, reported = threading.Event(), threading.Event()
     watch = FileWatch()
     watch.call_when_exists(str(tmp_path / "never"), reported.set, stopped.is_set)
@@ -36,7 +36,7 @@ def test_waiting_ends_also_when_something_else_holds(tmp_path: Path) -> None:
     assert reported.wait(60)
 
 
-def test_who_no_longer_waits_hears_nothing_and_the_thread_ends(tmp_path: Path) -> None:
+def test_a_cancelled_wait_gets_no_callback_and_the_thread_ends(tmp_path: Path) -> None:
     reported, other = threading.Event(), threading.Event()
     watch = FileWatch()
     cancel = watch.call_when_exists(str(tmp_path / "a"), reported.set)
@@ -45,11 +45,11 @@ def test_who_no_longer_waits_hears_nothing_and_the_thread_ends(tmp_path: Path) -
     watch.call_when_exists(str(tmp_path / "a"), other.set)
     assert other.wait(60)
     assert not reported.is_set()
-    while (thread := watch._thread) is not None:  # until it saw that nobody waits
+    while (thread := watch._thread) is not None:  # until it noticed that no caller waits
         thread.join(60)
 
 
-def test_an_error_of_an_event_loop_that_was_closed_keeps_nobody_else_from_hearing(tmp_path: Path) -> None:
+def test_an_error_of_a_closed_event_loop_does_not_stop_other_callbacks(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("Event loop is closed")
 
@@ -61,7 +61,7 @@ def test_an_error_of_an_event_loop_that_was_closed_keeps_nobody_else_from_hearin
     assert reported.wait(60)
 
 
-def test_a_forked_process_has_a_watch_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_has_its_own_watch(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     reported = threading.Event()
     assert call_when_exists(LocalFileIO(), str(tmp_path / "a"), reported.set) is not None
@@ -74,6 +74,6 @@ def test_a_forked_process_has_a_watch_of_its_own(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_elsewhere_nobody_watches() -> None:
+def test_only_local_files_are_watched() -> None:
     io = open_file_io("memory://watch/lake")
     assert call_when_exists(io, "memory://watch/lake/a", lambda: None) is None

@@ -1,4 +1,4 @@
-"""What holds for a local disk only: what is fsynced and when, full and read-only disks, file systems without links."""
+"""Guarantees of the local disk only: what is fsynced and when, full and read-only disks, file systems without links."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trace:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that promises no more than POSIX does."""
-    monkeypatch.setattr(local, "_keeps_names", lambda _: False)
+    monkeypatch.setattr(local, "keeps_names", lambda _: False)
 
 
 @pytest.fixture
 def journaling(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose fsync of a file keeps its name too."""
-    monkeypatch.setattr(local, "_keeps_names", lambda _: True)
+    monkeypatch.setattr(local, "keeps_names", lambda _: True)
 
 
 def test_create_if_absent_makes_the_content_durable_before_the_name(io: FileIO, tmp_path: Path, trace: Trace) -> None:
@@ -114,7 +114,7 @@ def test_a_hint_costs_no_fsync(io: FileIO, tmp_path: Path, trace: Trace) -> None
     assert trace.reported == ["replace LATEST"]
 
 
-def test_what_is_written_at_once_is_written_in_pieces_where_the_system_takes_no_more(
+def test_a_large_write_is_split_into_the_pieces_that_the_system_accepts(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_write = os.write
@@ -126,7 +126,7 @@ def test_what_is_written_at_once_is_written_in_pieces_where_the_system_takes_no_
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_file_that_is_written_again_is_never_missing(
+def test_a_rewritten_file_is_never_missing(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
     """Readers that find no LATEST list the whole directory."""
@@ -145,9 +145,7 @@ def test_a_file_that_is_written_again_is_never_missing(
     assert set(seen) == {"1", "2"}
 
 
-def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
-    io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_growing_file_is_read_to_its_end(io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
     real_fstat = os.fstat
     monkeypatch.setattr(os, "fstat", lambda descriptor: os.stat_result([*real_fstat(descriptor)[:6], 3, 0, 0, 0]))
@@ -186,7 +184,7 @@ def test_a_renamed_directory_is_durable_at_both_ends(io: FileIO, tmp_path: Path,
         pytest.param(None, False, id="no answer"),
     ],
 )
-def test_which_file_systems_keep_names_with_files(
+def test_file_systems_that_persist_names_with_files_are_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None, keeps: bool
 ) -> None:
     class LibC:
@@ -196,7 +194,7 @@ def test_which_file_systems_keep_names_with_files(
             return 0 if number else -1
 
     monkeypatch.setattr(local, "_libc", LibC)
-    assert local._keeps_names(str(tmp_path)) is keeps
+    assert local.keeps_names(str(tmp_path)) is keeps
 
 
 # ---------------------------------------------------------------- a full disk
@@ -253,7 +251,7 @@ assert io.list_directory(folder) == []
     ("options", "script"),
     [pytest.param("size=256k", FULL_DISK, id="full"), pytest.param("ro", READ_ONLY, id="read-only")],
 )
-def test_a_full_or_read_only_disk_is_told_and_left_clean(tmp_path: Path, options: str, script: str) -> None:
+def test_a_full_or_read_only_disk_raises_and_leaves_no_files(tmp_path: Path, options: str, script: str) -> None:
     mount = f'mount -t tmpfs -o {options} none "$1" && exec "$2" -c "$3" "$1"'
     unshare = ["unshare", "--user", "--map-root-user", "--mount", "--"]
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
@@ -267,7 +265,7 @@ def test_a_full_or_read_only_disk_is_told_and_left_clean(tmp_path: Path, options
     assert run.returncode == 0, run.stderr
 
 
-def test_a_file_above_the_limit_of_the_process_is_told_and_left_clean(tmp_path: Path) -> None:
+def test_a_file_above_the_process_limit_raises_and_leaves_no_files(tmp_path: Path) -> None:
     script = """
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -282,7 +280,7 @@ for call in (lambda path: io.write(path, big), lambda path: io.create_if_absent(
 
 
 @pytest.mark.parametrize("broken", ["fsync", "rename"])
-def test_an_output_that_cannot_be_published_leaves_nothing(
+def test_an_output_that_cannot_be_published_leaves_no_files(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -296,7 +294,7 @@ def test_an_output_that_cannot_be_published_leaves_nothing(
 
 
 @pytest.mark.usefixtures("strict")
-def test_an_output_whose_name_did_not_become_durable_is_taken_back(
+def test_an_output_whose_name_is_not_durable_is_removed(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: str) -> None:
@@ -308,7 +306,7 @@ def test_an_output_whose_name_did_not_become_durable_is_taken_back(
     assert names(tmp_path) == set()
 
 
-def test_an_output_for_which_no_file_can_be_opened_leaves_nothing(
+def test_an_output_that_cannot_be_opened_leaves_no_files(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_many(*_: object) -> None:
@@ -326,7 +324,7 @@ def test_an_output_for_which_no_file_can_be_opened_leaves_nothing(
 
 
 def refuse_links(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """No file system at hand lacks links, so this one stands in: link fails as it does on vfat, the rename is real."""
+    """Simulates a file system without hard links: link fails as on vfat, and the rename is real."""
 
     def link(_: str, __: str) -> None:
         raise OSError(code, os.strerror(code))
@@ -335,7 +333,7 @@ def refuse_links(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS], ids=errno.errorcode.get)
-def test_without_links_a_rename_that_never_replaces_does_it(
+def test_without_hard_links_renameat2_is_used(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     refuse_links(monkeypatch, code)
@@ -346,7 +344,7 @@ def test_without_links_a_rename_that_never_replaces_does_it(
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS], ids=errno.errorcode.get)
-def test_with_neither_the_file_system_is_refused(
+def test_a_file_system_with_neither_is_refused(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     refuse_links(monkeypatch, errno.EPERM)
@@ -375,7 +373,7 @@ class LibC:
         return -1
 
 
-def test_a_link_that_is_refused_for_another_reason_is_an_error(
+def test_a_hard_link_that_fails_for_another_reason_raises(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_links(monkeypatch, errno.ENOSPC)
@@ -385,7 +383,7 @@ def test_a_link_that_is_refused_for_another_reason_is_an_error(
     assert names(tmp_path) == set()
 
 
-def test_a_link_that_worked_and_was_asked_for_again_is_a_success(
+def test_a_repeated_hard_link_that_succeeded_counts_as_success(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As over NFS, when the first answer gets lost."""
@@ -430,7 +428,7 @@ def test_a_relative_path_starts_at_the_working_directory(
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/f", "memory://m/f", "file://host/f", "file://"])
-def test_a_path_of_another_place_is_refused_and_makes_no_directories(
+def test_a_path_of_another_store_is_refused_and_makes_no_directories(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -440,7 +438,7 @@ def test_a_path_of_another_place_is_refused_and_makes_no_directories(
 
 
 @pytest.mark.parametrize("letter", ["x", "ß", "東", "🌊"])
-def test_the_longest_name_that_the_file_system_takes_is_taken(io: FileIO, tmp_path: Path, letter: str) -> None:
+def test_the_longest_allowed_file_name_is_accepted(io: FileIO, tmp_path: Path, letter: str) -> None:
     name = letter * (255 // len(letter.encode()))
     assert io.create_if_absent(f"{tmp_path}/{name}", b"1")
     io.write(f"{tmp_path}/{name}", b"2")
@@ -449,7 +447,7 @@ def test_the_longest_name_that_the_file_system_takes_is_taken(io: FileIO, tmp_pa
     assert names(tmp_path) == {name}
 
 
-def test_temporary_files_are_hidden_beside_their_file(io: FileIO, tmp_path: Path) -> None:
+def test_temporary_files_are_hidden_files_in_the_same_directory(io: FileIO, tmp_path: Path) -> None:
     """Java's orphan cleaner removes what is not named snapshot-* from snapshot/."""
     with io.open_output(f"{tmp_path}/snapshot/snapshot-1"):
         [temporary] = names(tmp_path / "snapshot")
@@ -457,14 +455,14 @@ def test_temporary_files_are_hidden_beside_their_file(io: FileIO, tmp_path: Path
     assert temporary.endswith(".tmp")
 
 
-def test_a_broken_link_is_not_listed_and_a_link_counts_as_what_it_names(io: FileIO, tmp_path: Path) -> None:
+def test_a_broken_link_is_not_listed_and_a_link_has_the_size_of_its_target(io: FileIO, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "broken").symlink_to(tmp_path / "nothing")
     assert {(e.name, e.is_directory) for e in io.list_directory(str(tmp_path))} == {("real", True), ("link", True)}
 
 
-def test_a_file_that_may_not_be_looked_at_is_an_error_not_an_absence(
+def test_a_file_without_permission_raises_instead_of_being_missing(
     io: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(path: str) -> None:

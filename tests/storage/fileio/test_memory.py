@@ -1,4 +1,4 @@
-"""Files in memory stay in their process."""
+"""Files in memory belong to one process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.errors import BadInput
 from storage.fileio import open_file_io
 
 
-def test_the_same_name_is_the_same_place_and_another_is_not() -> None:
+def test_equal_names_share_one_memory_store() -> None:
     open_file_io("memory://here/a").write("memory://here/a", b"1")
     assert open_file_io("memory://here").read("memory://here/a") == b"1"
     assert not open_file_io("memory://there").exists("memory://there/a")
@@ -25,7 +25,7 @@ def test_another_process_is_refused() -> None:
     assert b"UnsupportedFeature: memory://: its files live in one process and this is another" in run.stderr
 
 
-def test_a_forked_child_is_refused_instead_of_waiting_for_ever() -> None:
+def test_a_forked_child_is_refused_instead_of_hanging() -> None:
     """Holds for every object store; with a real one the child would hang."""
     script = """
 import os
@@ -47,6 +47,6 @@ assert io.read("memory://here/f") == b"1"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_path_of_another_place_is_refused() -> None:
+def test_a_path_of_another_store_is_refused() -> None:
     with pytest.raises(BadInput, match="s3://bucket"):
         open_file_io("memory://here").write("s3://bucket/f", b"1")

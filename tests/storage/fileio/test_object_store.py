@@ -1,4 +1,4 @@
-"""What holds for a real S3 server only: how much is fetched, multipart uploads, Hadoop's directories, errors."""
+"""Behaviour of a real S3 server only: fetched bytes, multipart uploads, Hadoop directories, errors."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_orc_fetches_the_footer_and_the_column_read(
         pytest.param(3 * PART_BYTES + 1, 4, id="large goes in parts"),
     ],
 )
-def test_a_file_goes_in_parts_above_the_threshold(
+def test_a_file_above_the_threshold_is_uploaded_in_parts(
     s3: FileIO, boto: Any, bucket: str, size_bytes: int, parts: int
 ) -> None:
     data = os.urandom(size_bytes)
@@ -146,13 +146,13 @@ def marked(boto: Any, bucket: str) -> str:
     return f"s3://{bucket}/db"
 
 
-def test_a_directory_mark_is_not_listed_as_a_file(s3: FileIO, marked: str) -> None:
+def test_a_directory_marker_is_not_listed_as_a_file(s3: FileIO, marked: str) -> None:
     assert [(e.name, e.is_directory) for e in s3.list_directory(marked)] == [("t", True)]
     assert [(e.name, e.is_directory) for e in s3.list_directory(f"{marked}/t/snapshot")] == [("snapshot-1", False)]
     assert not s3.exists(f"{marked}/t/snapshot")
 
 
-def test_a_directory_with_marks_can_be_renamed_and_deleted(s3: FileIO, marked: str) -> None:
+def test_a_directory_with_markers_can_be_renamed_and_deleted(s3: FileIO, marked: str) -> None:
     s3.rename_directory(f"{marked}/t", f"{marked}/u")
     assert s3.exists(f"{marked}/u/snapshot/snapshot-1")
     assert not s3.exists(f"{marked}/t/snapshot/snapshot-1")
@@ -163,7 +163,7 @@ def test_a_directory_with_marks_can_be_renamed_and_deleted(s3: FileIO, marked: s
 # ---------------------------------------------------------------- errors, secrets
 
 
-def test_a_bucket_that_is_not_there_is_named(s3: FileIO) -> None:
+def test_a_missing_bucket_is_named(s3: FileIO) -> None:
     path = "s3://no-such-bucket/f"
     for call in (lambda: s3.read(path), lambda: s3.write(path, b""), lambda: s3.list_directory(path)):
         with pytest.raises(OSError, match="no-such-bucket"):
@@ -171,7 +171,7 @@ def test_a_bucket_that_is_not_there_is_named(s3: FileIO) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["s3.access-key", "s3.secret-key"])
-def test_wrong_credentials_are_a_permission_error_without_the_secret(
+def test_wrong_credentials_raise_a_permission_error_without_the_secret(
     s3_server: S3Server, bucket: str, wrong: str
 ) -> None:
     options = {**s3_server.options, wrong: "hush-hush"}
@@ -183,8 +183,8 @@ def test_wrong_credentials_are_a_permission_error_without_the_secret(
     assert s3_server.secret_key not in f"{caught.value} {s3!r}"
 
 
-def test_a_store_that_does_not_answer_is_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 1, "backoff": {"init_backoff": timedelta(microseconds=1)}})
+def test_a_store_that_does_not_answer_raises_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "RETRY", {"max_retries": 1, "backoff": {"init_backoff": timedelta(microseconds=1)}})
     s3 = open_file_io("s3://b/f", {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key": "a", "s3.secret-key": "b"})
     with pytest.raises(OSError, match="s3://b/f"):
         s3.read("s3://b/f")
@@ -224,19 +224,19 @@ def test_a_directory_does_not_move_to_another_bucket(s3: FileIO, bucket: str) ->
     "path",
     ["s3://", "s3:///f", "s3://b//f", "s3://b/a/../f", "s3://b/./f", "s3://b/a\x01b", "/local/f", "ftp://b/f"],
 )
-def test_a_path_that_cannot_be_one_is_bad_input(s3: FileIO, path: str) -> None:
+def test_an_invalid_path_is_bad_input(s3: FileIO, path: str) -> None:
     with pytest.raises(BadInput):
         s3.read(path)
 
 
-def test_s3a_and_s3_are_the_same_place(s3: FileIO, bucket: str) -> None:
+def test_s3a_and_s3_are_the_same_store(s3: FileIO, bucket: str) -> None:
     s3.write(f"s3a://{bucket}/f", b"1")
     assert s3.read(f"s3://{bucket}/f") == b"1"
     s3.delete_all([f"s3n://{bucket}/f", f"s3://{bucket}/g"])
     assert s3.list_directory(f"s3://{bucket}") == []
 
 
-def test_what_is_written_is_a_copy(s3: FileIO, bucket: str) -> None:
+def test_written_bytes_are_copied(s3: FileIO, bucket: str) -> None:
     buffer = bytearray(b"before")
     with s3.open_output(f"s3://{bucket}/f") as output:
         output.stream.write(buffer)

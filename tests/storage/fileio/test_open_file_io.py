@@ -1,4 +1,4 @@
-"""Which FileIO a location gets, and what Paimon's options make of the client behind it."""
+"""The FileIO of a location, and the client configuration from Paimon's options."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from storage.fileio.stores import open_store, store_options
         ("abfss://container@account.dfs.core.windows.net/warehouse", "ObjectStoreFileIO"),
     ],
 )
-def test_the_scheme_decides(location: str, kind: str) -> None:
+def test_the_scheme_selects_the_file_io(location: str, kind: str) -> None:
     assert type(open_file_io(location)).__name__ == kind
 
 
-def test_tables_on_a_disk_are_ingested_without_loading_the_clients_of_stores_metastores_and_kafka() -> None:
+def test_ingesting_local_tables_loads_no_client_of_stores_metastores_or_kafka() -> None:
     settings = {
         "pipeline": "shop",
         "warehouse": "/lake",
@@ -62,7 +62,7 @@ def test_each_scheme_of_a_store_has_a_client(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("location", ["hdfs://namenode:8020/warehouse", "oss://bucket/warehouse", "https://host/f"])
-def test_an_unknown_scheme_is_refused_naming_those_known(location: str) -> None:
+def test_an_unknown_scheme_is_refused_with_the_known_ones(location: str) -> None:
     with pytest.raises(BadInput, match=r"known are paths and file://, s3://, .*, memory://"):
         open_file_io(location)
 
@@ -91,7 +91,7 @@ def test_an_endpoint_in_the_environment_is_checked_as_well(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("option", ["s3.access-key", "s3.session.token", "s3.region"])
-def test_what_no_header_can_carry_is_refused_without_showing_it(option: str) -> None:
+def test_values_invalid_in_headers_are_refused_without_being_shown(option: str) -> None:
     with pytest.raises(BadInput, match=f"option {option} holds a line end") as caught:
         config("s3", "b", {**KEYS, option: "hush\n"})
     assert "hush" not in str(caught.value)
@@ -141,7 +141,7 @@ def test_s3_options(options: Mapping[str, str], expected: Mapping[str, str]) -> 
     assert config("s3", "bucket", options) == {"bucket": "bucket", **expected}
 
 
-def test_plain_http_is_allowed_to_the_endpoint_that_was_named() -> None:
+def test_plain_http_is_allowed_to_a_configured_endpoint() -> None:
     for endpoint, allowed in (("http://m:9000", True), ("https://m:9000", False)):
         store: Any = open_store("s3", "bucket", (("s3.endpoint", endpoint),))
         assert store.client_options["allow_http"] in (allowed, str(allowed).lower())
@@ -162,7 +162,7 @@ def test_an_azure_container_alone_takes_its_account_from_the_options() -> None:
     }
 
 
-def test_an_azure_host_of_another_cloud_is_refused_with_the_way_out() -> None:
+def test_an_azure_host_of_another_cloud_is_refused_with_the_remedy() -> None:
     with pytest.raises(BadInput, match="AZURE_STORAGE_ENDPOINT"):
         config("abfss", "box@acc.dfs.core.chinacloudapi.cn", {})
 
@@ -172,7 +172,7 @@ def test_gs_options() -> None:
         config("gs", "bucket", {"fs.gs.auth.service.account.json.keyfile": "/no/such/key.json"})
 
 
-def test_a_flag_that_is_none_is_refused() -> None:
+def test_an_invalid_boolean_is_refused() -> None:
     with pytest.raises(BadInput, match=r"s3a\.path\.style\.access is 'yes'"):
         config("s3", "bucket", {"s3a.path.style.access": "yes"})
 
@@ -182,12 +182,12 @@ def test_half_a_pair_of_keys_is_refused() -> None:
         config("s3", "bucket", {"s3.secret-key": "hush"})
 
 
-def test_encryption_that_would_be_left_out_is_refused() -> None:
+def test_unsupported_encryption_options_are_refused() -> None:
     with pytest.raises(UnsupportedFeature, match=r"s3\.server-side-encryption-algorithm.*AWS_SERVER_SIDE_ENCRYPTION"):
         config("s3", "bucket", {"s3.server-side-encryption-algorithm": "AES256"})
 
 
-def test_options_without_effect_are_told_once_and_without_their_values(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_are_logged_once_without_their_values(caplog: pytest.LogCaptureFixture) -> None:
     options = {"s3.connection.maximum": "97", "fs.s3a.threads.max": "98"}
     config("s3", "told-once", options)
     config("s3", "told-once", options)
@@ -196,7 +196,7 @@ def test_options_without_effect_are_told_once_and_without_their_values(caplog: p
     assert "97" not in message
 
 
-def test_only_what_concerns_stores_travels() -> None:
+def test_only_store_options_are_pickled() -> None:
     options = {"s3.secret-key": "hush", "jdbc.password": "hidden", "warehouse": "s3://b"}
     io = open_file_io("s3://b", options)
     assert b"hidden" not in pickle.dumps(io)

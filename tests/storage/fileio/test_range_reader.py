@@ -60,7 +60,7 @@ def test_requests_are_planned(case: Case) -> None:
     assert plan_request(case.position, case.wanted, case.run, case.size) == case.planned
 
 
-def test_bounds_are_what_the_cases_say() -> None:
+def test_request_bounds_match_the_cases() -> None:
     assert (MIN_REQUEST_BYTES, MAX_READAHEAD_BYTES) == (64 * KIB, 4 * MIB)
 
 
@@ -77,7 +77,7 @@ DATA = os.urandom(300_000)
     tail=st.sampled_from([0, 1, 64 * KIB]),
     steps=st.lists(SEEK | READ | FROM_END | SKIP, max_size=20),
 )
-def test_it_reads_as_a_file_in_memory_does(size: int, tail: int, steps: list[tuple[str, int, int]]) -> None:
+def test_it_reads_like_an_in_memory_file(size: int, tail: int, steps: list[tuple[str, int, int]]) -> None:
     remote = Remote(DATA[:size], tail)
     reader, plain = remote.open(), io.BytesIO(DATA[:size])
     for call, number, whence in steps:
@@ -98,7 +98,7 @@ def test_the_tail_is_not_fetched_again() -> None:
     assert remote.requests == []
 
 
-def test_a_file_read_on_in_small_pieces_takes_few_requests() -> None:
+def test_reading_a_file_in_small_pieces_takes_few_requests() -> None:
     remote = Remote(os.urandom(16 * MIB))
     reader = remote.open()
     pieces = bytearray()

@@ -1,4 +1,4 @@
-"""What a store fails at for a passing reason is tried again, if it may be done twice; a commit then lands once."""
+"""Transient store failures are retried if the call may be repeated. A commit then lands once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _write_whole(io: FileIO, path: str) -> bytes:
 
 
 @pytest.mark.parametrize("act", REPEATED.values(), ids=REPEATED)
-def test_a_call_that_may_be_done_twice_is_tried_again(act: Callable[[FileIO, str], object]) -> None:
+def test_a_repeatable_call_is_retried(act: Callable[[FileIO, str], object]) -> None:
     store = FailingStore(3, OSError(errno.ESTALE, "stale file handle"))
     path = f"{store.root}/directory/file"
     store.inner.write(path, b"old")
@@ -88,21 +88,21 @@ def test_a_call_that_may_be_done_twice_is_tried_again(act: Callable[[FileIO, str
     ],
     ids=["missing", "full", "denied"],
 )
-def test_what_doesnt_pass_by_itself_is_raised_at_once(error: OSError) -> None:
+def test_permanent_errors_are_raised_at_once(error: OSError) -> None:
     store = FailingStore(1, error)
     with pytest.raises(type(error)):
         store.io.read(f"{store.root}/file")
     assert store.waited_ms == 0
 
 
-def test_patience_ends() -> None:
+def test_retries_end_after_the_time_limit() -> None:
     store = FailingStore(1_000, OSError(errno.EIO, "input/output error"))
     with pytest.raises(OSError, match="input/output error"):
         store.io.read(f"{store.root}/file")
     assert 20_000 < store.waited_ms <= 30_000
 
 
-def test_a_claim_is_not_repeated() -> None:
+def test_create_if_absent_is_not_retried() -> None:
     store = FailingStore(1, OSError(errno.EIO, "input/output error"))
     with pytest.raises(OSError, match="input/output error"):
         store.io.create_if_absent(f"{store.root}/snapshot-1", b"ours")
@@ -110,7 +110,7 @@ def test_a_claim_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER], ids=["not done", "done, and nobody was told"])
-def test_whichever_call_of_a_commit_fails_once_it_lands_once(fault: Fault) -> None:
+def test_a_commit_lands_once_when_any_single_call_fails_once(fault: Fault) -> None:
     number, calls = 0, 1
     while number < calls:
         root = f"memory://{uuid4().hex}"
@@ -135,7 +135,7 @@ def test_whichever_call_of_a_commit_fails_once_it_lands_once(fault: Fault) -> No
     assert number > 5
 
 
-def test_it_is_what_a_pipeline_uses_on_disks_and_can_be_sent_to_other_processes(tmp_path: Any) -> None:
+def test_a_pipeline_uses_it_for_local_files_and_it_pickles(tmp_path: Any) -> None:
     io = open_retrying_file_io(str(tmp_path))
     assert isinstance(io, RetryingFileIO)
     pickle.loads(pickle.dumps(io)).write(f"{tmp_path}/file", b"x")

@@ -1,4 +1,4 @@
-"""What reads, writes and deletes do when the store, or the way to it, is in trouble: throttling, torn answers."""
+"""Reads, writes and deletes when the store or the network has problems: throttling, truncated answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = Random(7).randbytes(200_000)
 @pytest.fixture(autouse=True)
 def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     backoff = {"init_backoff": timedelta(microseconds=1), "max_backoff": timedelta(microseconds=2), "base": 2}
-    monkeypatch.setattr(stores, "_RETRY", {"max_retries": 4, "backoff": backoff})
+    monkeypatch.setattr(stores, "RETRY", {"max_retries": 4, "backoff": backoff})
 
 
 def file_of(server: ScriptedS3) -> FileIO:
@@ -40,7 +40,7 @@ def file_of(server: ScriptedS3) -> FileIO:
         pytest.param([Reading.CUT, Reading.BUSY, Reading.CUT], id="half of it came, then throttled"),
     ],
 )
-def test_a_read_goes_on_until_it_has_all(readings: list[Reading]) -> None:
+def test_a_read_continues_until_it_is_complete(readings: list[Reading]) -> None:
     with scripted_s3() as server:
         io = file_of(server)
         server.readings.extend(readings)
@@ -49,7 +49,7 @@ def test_a_read_goes_on_until_it_has_all(readings: list[Reading]) -> None:
 
 
 @pytest.mark.parametrize("reading", [Reading.CUT, Reading.BUSY], ids=lambda reading: reading.name.lower())
-def test_a_read_that_never_gets_all_is_an_error_and_never_short(reading: Reading) -> None:
+def test_an_incomplete_read_raises_and_is_never_short(reading: Reading) -> None:
     with scripted_s3() as server:
         io = file_of(server)
         server.readings.extend([reading] * 100)
@@ -57,7 +57,7 @@ def test_a_read_that_never_gets_all_is_an_error_and_never_short(reading: Reading
             io.read(PATH)
 
 
-def test_expired_credentials_are_told_as_such() -> None:
+def test_expired_credentials_raise_a_specific_error() -> None:
     with scripted_s3() as server:
         io = file_of(server)
         server.readings.extend([Reading.EXPIRED] * 100)
@@ -76,7 +76,7 @@ def test_expired_credentials_are_told_as_such() -> None:
         pytest.param(lambda io: io.size_bytes(PATH), id="head"),
     ],
 )
-def test_throttled_requests_are_asked_again(call: Callable[[FileIO], object]) -> None:
+def test_throttled_requests_are_retried(call: Callable[[FileIO], object]) -> None:
     with scripted_s3() as server:
         io = file_of(server)
         server.busy = 3
@@ -93,7 +93,7 @@ def test_throttled_requests_are_asked_again(call: Callable[[FileIO], object]) ->
         pytest.param("503 Service Unavailable, after 8 retries", 1, id="obstore asked often enough itself"),
     ],
 )
-def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, reported: str, asked: int) -> None:
+def test_the_right_errors_are_retried(monkeypatch: pytest.MonkeyPatch, reported: str, asked: int) -> None:
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
 
@@ -107,7 +107,7 @@ def test_what_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, reported: str,
     assert len(set(waits)) == asked, "never the same wait twice: there is chance in it"
 
 
-def test_the_whole_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_response_ends_the_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     answers: Iterator[GenericError | str] = iter([GenericError("body error"), "listed", "again"])
 
@@ -124,7 +124,7 @@ def test_the_whole_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- all at once
 
 
-def test_over_an_unreliable_way_every_call_does_what_it_says_or_fails(
+def test_over_an_unreliable_network_every_call_succeeds_correctly_or_fails(
     s3_server: S3Server, unreliable_s3: UnreliableS3
 ) -> None:
     """Far worse odds than a bad day has."""

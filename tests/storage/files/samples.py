@@ -1,4 +1,4 @@
-"""A column of every type, with the values that break things: nulls, extremes, NaN, -0.0, times before 1970, unicode."""
+"""A column of every type, with critical values: nulls, extremes, NaN, -0.0, times before 1970, unicode."""
 
 from __future__ import annotations
 

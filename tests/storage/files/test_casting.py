@@ -1,4 +1,4 @@
-"""A changed type reads as in Java: casts.json holds what Java Paimon read after each change that it allows."""
+"""A changed type is read as in Java: casts.json contains what Java Paimon read after each allowed change."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ def test_a_slice_and_an_empty_column_change_as_well(case: dict[str, Any]) -> Non
         (["17"], "TIMESTAMP(4)"),
     ],
 )
-def test_a_text_that_is_no_such_value_is_bad_input_and_quoted(texts: list[str], new: str) -> None:
+def test_an_unparsable_string_is_bad_input_and_quoted(texts: list[str], new: str) -> None:
     with pytest.raises(BadInput) as refusal:
         cast(pa.array(texts), STRING, parse_type(new))
     assert repr(texts[0]) in str(refusal.value)
     assert new in str(refusal.value)
 
 
-def test_nan_is_no_decimal() -> None:
+def test_nan_cannot_become_a_decimal() -> None:
     with pytest.raises(BadInput, match="nan can't be read as DECIMAL"):
         cast(pa.array([1.0, float("nan")]), DOUBLE, decimal(5, 2))
 
@@ -150,7 +150,7 @@ def test_dates_before_1970_are_those_of_their_times() -> None:
     assert cast(before, timestamp(3), parse_type("DATE")).cast(pa.int32()).to_pylist() == [-1, -1, -2]
 
 
-def test_times_beyond_the_reach_of_nanoseconds_are_refused() -> None:
+def test_timestamps_outside_the_nanosecond_range_are_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="1677 to 2262"):
         cast(column_of(timestamp(0), [ticks("9999-12-31", "s")]), timestamp(0), timestamp(9))
 
@@ -161,7 +161,7 @@ def test_a_change_that_java_cannot_read_is_refused(old: str, new: str) -> None:
         cast(pa.nulls(1, arrow_type(parse_type(old))), parse_type(old), parse_type(new))
 
 
-def test_fields_of_rows_go_by_id() -> None:
+def test_nested_fields_are_matched_by_id() -> None:
     old = RowType((DataField(1, "a", INT), DataField(2, "b", STRING), DataField(3, "gone", INT)))
     inner = RowType((DataField(2, "renamed", STRING), DataField(1, "a", not_null(parse_type("BIGINT")))))
     new = RowType((*inner.fields, DataField(9, "b", INT)))
@@ -182,7 +182,7 @@ ORDERED = [case for case in CASES if keeps_order(type_of(case["old"]), type_of(c
 
 
 @pytest.mark.parametrize("case", ORDERED, ids=case_id)
-def test_changes_said_to_keep_the_order_of_values_keep_it_and_lose_none(case: dict[str, Any]) -> None:
+def test_order_preserving_changes_keep_order_and_lose_no_value(case: dict[str, Any]) -> None:
     old, new = type_of(case["old"]), type_of(case["new"])
     values = column_from_json([v for v in case["values"] if v is not None and v != "NaN"], old)
     order = pa.compute.sort_indices(values)
@@ -193,7 +193,7 @@ def test_changes_said_to_keep_the_order_of_values_keep_it_and_lose_none(case: di
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_changes_make_nulls_only_where_said_and_nulls_stay_null(case: dict[str, Any]) -> None:
+def test_changes_make_nulls_only_as_declared_and_nulls_stay_null(case: dict[str, Any]) -> None:
     old, new = type_of(case["old"]), type_of(case["new"])
     values = column_from_json([*case["values"], None], old)
     try:

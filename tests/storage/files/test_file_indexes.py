@@ -1,4 +1,4 @@
-"""Which data files get indexes, where these lie, and that they live and die with their file."""
+"""Which data files get indexes, where the indexes are stored, and that they are created and deleted with their file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def kinds_in(data: bytes) -> dict[str, list[str]]:
     [(HEAD_BYTES + BLOOM_BYTES, True), (HEAD_BYTES + BLOOM_BYTES - 1, False)],
     ids=["just small enough", "a byte too large"],
 )
-def test_an_index_lies_in_the_manifest_up_to_the_threshold(threshold: int, embedded: bool) -> None:
+def test_an_index_is_embedded_in_the_manifest_up_to_the_threshold(threshold: int, embedded: bool) -> None:
     table = new_table({**BLOOM, "file-index.in-manifest-threshold": f"{threshold} b"})
     (file,) = write(table, rows())
     if embedded:
@@ -127,7 +127,7 @@ def test_changelog_files_have_no_index() -> None:
     assert {name for name in names_in(table) if name.endswith(".index")} == {f"{file.file_name}.index"}
 
 
-def test_an_index_that_can_t_be_written_takes_its_file_with_it(tmp_path: Path) -> None:
+def test_a_failed_index_write_deletes_its_data_file(tmp_path: Path) -> None:
     table = new_table({**BLOOM, **BESIDE}, str(tmp_path))
 
     def fault(call: Call) -> Fault | None:
@@ -141,7 +141,7 @@ def test_an_index_that_can_t_be_written_takes_its_file_with_it(tmp_path: Path) -
     assert names_in(table) == set()
 
 
-def test_indexes_are_written_by_compactions_and_go_with_their_files() -> None:
+def test_indexes_are_written_by_compactions_and_deleted_with_their_files() -> None:
     table = new_table({**BLOOM, **BESIDE})
     before = write(table, rows(), rows(10), rows(15))
     table.compact(full=True)
@@ -153,7 +153,7 @@ def test_indexes_are_written_by_compactions_and_go_with_their_files() -> None:
     assert file not in before
 
 
-def test_a_commit_that_was_given_up_leaves_no_index() -> None:
+def test_an_aborted_commit_leaves_no_index() -> None:
     table = new_table({**BLOOM, **BESIDE})
     faulty = FaultyFileIO(table.context.io, lambda call: Fault.BEFORE if "/manifest/" in call.path else None)
     with pytest.raises(FaultyIOError), Table(replace(table.context, io=faulty)).writer() as writer:
@@ -173,13 +173,13 @@ def test_a_scan_reads_no_file_that_the_index_rules_out() -> None:
         without_indexes(table).scan(filter=wanted).to_arrow()
 
 
-def test_a_manifest_s_index_leaves_the_file_out_of_the_plan() -> None:
+def test_an_index_in_the_manifest_excludes_the_file_from_the_plan() -> None:
     table = new_table({**BLOOM, "metadata.stats-mode": "none"}, key=False)
     write(table, rows())
     assert [len(table.scan(filter=col("v") == value).splits()) for value in ("v3", "nowhere")] == [1, 0]
 
 
-def test_a_lost_index_is_an_error_that_names_the_remedy() -> None:
+def test_a_lost_index_raises_with_the_remedy() -> None:
     table = new_table({**BLOOM, **BESIDE})
     (file,) = write(table, rows())
     table.context.io.delete(f"{table.location}/bucket-0/{file.file_name}.index")
@@ -190,7 +190,7 @@ def test_a_lost_index_is_an_error_that_names_the_remedy() -> None:
     assert plain.scan(filter=col("v") == "v3").to_arrow().num_rows == 1
 
 
-def test_a_damaged_index_is_an_error() -> None:
+def test_a_damaged_index_raises() -> None:
     table = new_table({**BLOOM, **BESIDE, "file-index.range-bitmap.columns": "v"})
     (file,) = write(table, rows())
     path = f"{table.location}/bucket-0/{file.file_name}.index"
@@ -232,12 +232,12 @@ def test_indexes_of_a_renamed_column_are_found_and_those_of_a_new_type_are_not()
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_a_table_whose_columns_can_t_be_indexed_so_is_refused(options: Mapping[str, str], message: str) -> None:
+def test_columns_that_an_index_does_not_support_are_refused(options: Mapping[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         new_table(options)
 
 
-def test_two_indexes_of_one_file_are_an_error() -> None:
+def test_two_index_files_of_one_data_file_raise() -> None:
     table = new_table({**BLOOM, **BESIDE})
     (file,) = write(table, rows())
     twice = replace(file, extra_files=("a.index", "b.index"))

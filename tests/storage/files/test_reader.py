@@ -1,4 +1,4 @@
-"""A file written yesterday, read under today's schema."""
+"""A file of an older schema, read with the current schema."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_file_is_read_under_a_later_schema(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_parts_of_rows_are_mapped_by_id_inside_lists_and_maps(name: str, tmp_path: Path) -> None:
+def test_nested_fields_are_mapped_by_id_inside_lists_and_maps(name: str, tmp_path: Path) -> None:
     old_type = "ARRAY<ROW<x INT, y STRING>>"
     old = context_of(tmp_path, table_schema({"a": old_type}, options={"file.format": name}))
     file = written(old, {"a": [[{"x": 1, "y": "t"}, None], None, []]})
@@ -87,7 +87,7 @@ def test_partition_values_come_from_the_manifest_not_from_the_file(tmp_path: Pat
     assert rows(context, file, context.schema.fields)["p"] == ["in the file"] * 2
 
 
-def test_columns_that_the_file_does_not_hold_are_null_and_rows_are_counted_without_any(tmp_path: Path) -> None:
+def test_missing_columns_are_null_and_rows_are_counted_without_columns(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT", "b": "INT"}))
     file = replace(written(context, {"a": [1, 2, 3], "b": [4, 5, 6]}), write_columns=("a",))
     assert rows(context, file, context.schema.fields) == {"a": [1, 2, 3], "b": [None] * 3}
@@ -96,7 +96,7 @@ def test_columns_that_the_file_does_not_hold_are_null_and_rows_are_counted_witho
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_batches_are_cut_by_what_they_hold_though_few_rows_hold_most_of_it(name: str, tmp_path: Path) -> None:
+def test_batches_are_cut_by_bytes_even_if_few_rows_hold_most(name: str, tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "STRING"}, options={"file.format": name}))
     texts = ["small"] * 1000 + ["large" * 1000] * 20 + ["huge" * 10_000]
     file = written(context, {"a": texts})
@@ -192,7 +192,7 @@ def test_a_missing_schema_version_is_corrupt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["data-1-0.csv", "data-1-0.zst.lance"])
-def test_formats_without_code_are_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_unsupported_formats_are_refused_by_name(name: str, tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = replace(written(context, {"a": [1]}), file_name=name)
     with pytest.raises(UnsupportedFeature, match=f"data files in {name.rpartition('.')[2]}"):
@@ -221,14 +221,14 @@ def test_deleted_rows_are_left_out_by_their_position_in_the_file(
     assert [i for batch in found for i in batch.column("_POSITION").to_pylist()] == expected
 
 
-def test_a_deleted_row_beyond_the_end_of_the_file_is_no_vector_of_it(tmp_path: Path) -> None:
+def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = written(context, {"a": [1, 2]})
     with pytest.raises(CorruptFile, match=r"deleted rows among 2.*position 2"):
         rows(context, file, context.schema.fields, deleted=np.array([2]))
 
 
-def test_a_file_whose_rows_are_all_deleted_gives_none(tmp_path: Path) -> None:
+def test_a_file_with_all_rows_deleted_returns_none(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = written(context, {"a": [1, 2]})
     path = f"{bucket(context)}/{file.file_name}"

@@ -1,4 +1,4 @@
-"""Bounds from manifests, seen through the current schema: they hold every row, or say that they know nothing."""
+"""Bounds from manifests under the current schema: they include every row, or are unknown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.cases import GOLDEN_DATABASE, golden_table, golden_tables
         and not any(word in t.name for word in ("blob", "data_evolution"))
     ],
 )
-def test_bounds_of_other_writers_hold_all_rows_of_their_files(table_id: str, tmp_path: Path) -> None:
+def test_bounds_of_other_writers_include_all_rows_of_their_files(table_id: str, tmp_path: Path) -> None:
     table = golden_table(table_id)
     location = str(table.unpack(tmp_path) / f"{GOLDEN_DATABASE}.db" / table.name)
     context = TableContext.open(LocalFileIO(), location, table.name)
@@ -92,7 +92,7 @@ def evolved(context: TableContext, columns: dict[str, tuple[int, str]]) -> Table
     return context.with_schema(schema)
 
 
-def test_columns_are_found_by_id_and_newer_ones_are_known_to_be_null(tmp_path: Path) -> None:
+def test_columns_are_matched_by_id_and_newer_ones_are_all_null(tmp_path: Path) -> None:
     old = context_of(tmp_path, table_schema({"a": "INT", "b": "STRING", "gone": "INT"}))
     new = evolved(old, {"b": (9, "INT"), "renamed": (0, "INT"), "b2": (1, "STRING")})
     files = [written(old, {"a": [3, 1, None], "b": ["x", "y", "z"], "gone": [1, 1, 1]})]
@@ -112,7 +112,7 @@ def test_columns_are_found_by_id_and_newer_ones_are_known_to_be_null(tmp_path: P
         pytest.param("INT", "DOUBLE", (1.0, 30.0, 0), id="a double"),
     ],
 )
-def test_bounds_go_along_with_a_change_of_type_that_keeps_the_order(
+def test_bounds_follow_an_order_preserving_type_change(
     old: str, new: str, expected: tuple[Any, ...], tmp_path: Path
 ) -> None:
     before = context_of(tmp_path, table_schema({"a": old}))
@@ -135,13 +135,13 @@ def test_dropped_and_dense_statistics_are_unknown(tmp_path: Path) -> None:
     assert spelled(bounds("b")) == [(3, 4, 0), (3, 4, 0), (None, None, None)]
 
 
-def test_nan_among_the_bounds_is_unknown_since_no_comparison_with_it_holds(tmp_path: Path) -> None:
+def test_nan_bounds_are_treated_as_unknown(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "DOUBLE"}))
     file = written(context, {"a": [1.0, float("nan"), 2.0]})
     assert spelled(value_bounds(context, [file])("a")) == [(1.0, None, 0)]
 
 
-def test_a_maximum_that_java_cut_within_a_letter_is_still_above_its_rows(tmp_path: Path) -> None:
+def test_a_maximum_truncated_by_java_within_a_character_is_above_its_rows(tmp_path: Path) -> None:
     """U+D7FF counted up is half of a surrogate pair, and becomes a question mark."""
     context = context_of(tmp_path, table_schema({"s": "STRING"}))
     cut, row = "x" * 15 + "?", "x" * 15 + "\ud7ff and more"
@@ -164,7 +164,7 @@ def test_broken_statistics_name_the_file(tmp_path: Path) -> None:
         value_bounds(context, [broken])("a")
 
 
-def test_key_bounds_are_those_of_the_keys_whatever_the_values_statistics_are(tmp_path: Path) -> None:
+def test_key_bounds_do_not_depend_on_value_statistics(tmp_path: Path) -> None:
     options = {"metadata.stats-mode": "none"}
     schema = table_schema({"v": "INT", "k2": "INT", "k1": "STRING"}, primary_keys=["k1", "k2"], options=options)
     context = context_of(tmp_path, schema)

@@ -1,4 +1,4 @@
-"""Which statistics a file gets, and in which form; Java's own files are the measure."""
+"""Which statistics a file gets, and in which form, compared with Java's files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ CUT_16, CUT_128 = StatsMode(True, True, 16), StatsMode(True, True, 128)
     ("text", "mode"),
     [("none", NONE), ("COUNTS", COUNTS), (" full ", FULL), ("truncate(16)", CUT_16), ("TRUNCATE( 128 )", CUT_128)],
 )
-def test_modes_are_spelled_as_in_java(text: str, mode: StatsMode) -> None:
+def test_modes_are_parsed_as_in_java(text: str, mode: StatsMode) -> None:
     assert StatsMode.parse(text) == mode
 
 
 @pytest.mark.parametrize("text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(x)"])
-def test_other_words_are_refused(text: str) -> None:
+def test_unknown_modes_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="expected none, counts, full or truncate"):
         StatsMode.parse(text)
 
@@ -78,7 +78,7 @@ DEFAULT = {"_KEY_id": CUT_128, "_SEQUENCE_NUMBER": CUT_128, "_VALUE_KIND": CUT_1
         ),
     ],
 )  # fmt: skip
-def test_columns_get_the_mode_that_java_gives_them(options: dict[str, str], modes: dict[str, StatsMode]) -> None:
+def test_columns_get_the_same_mode_as_in_java(options: dict[str, str], modes: dict[str, StatsMode]) -> None:
     schema = table_schema(COLUMNS, primary_keys=["id"], options=options)
     context = TableContext(LocalFileIO(), "/nowhere", "d.t", schema, options_of(schema))
     thin = ("id",) if context.options.thin_mode else ()
@@ -86,7 +86,7 @@ def test_columns_get_the_mode_that_java_gives_them(options: dict[str, str], mode
     assert {name: mode for name, mode in found.items() if mode != NONE} == modes
 
 
-def test_changelog_files_have_a_mode_of_their_own() -> None:
+def test_changelog_files_have_their_own_mode() -> None:
     options = {"changelog-file.stats-mode": "none", "metadata.stats-mode": "full"}
     schema = table_schema({"a": "INT"}, options=options)
     modes = [
@@ -117,7 +117,7 @@ SAME_AS_JAVA = [
 
 
 @pytest.mark.parametrize("name", SAME_AS_JAVA)
-def test_the_same_rows_get_the_metadata_that_java_gave_them(name: str, tmp_path: Path) -> None:
+def test_the_same_rows_get_the_same_metadata_as_in_java(name: str, tmp_path: Path) -> None:
     """Each file of the table is read and written again, then compared with Java's manifest entry."""
     location = str(unpack_golden(f"java/{name}", tmp_path) / f"{GOLDEN_DATABASE}.db" / name)
     latest = TableContext.open(LocalFileIO(), location, name)
@@ -197,7 +197,7 @@ ORDER: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("mode", [FULL, StatsMode(True, True, 1), CUT_16], ids=["full", "truncate(1)", "truncate(16)"])
 @given(data=st.data())
-def test_bounds_hold_all_values_however_short_they_are_cut(kind: str, mode: StatsMode, data: st.DataObject) -> None:
+def test_truncated_bounds_include_all_values(kind: str, mode: StatsMode, data: st.DataObject) -> None:
     data_type, strategy = VALUES[kind]
     values = data.draw(st.lists(st.one_of(st.none(), strategy), max_size=20))
     field = DataField(0, "c", data_type)
@@ -219,7 +219,7 @@ def test_bounds_hold_all_values_however_short_they_are_cut(kind: str, mode: Stat
         assert not high.is_valid
 
 
-def test_dense_statistics_leave_out_what_nothing_is_known_of() -> None:
+def test_dense_statistics_omit_columns_without_statistics() -> None:
     fields = [DataField(0, "a", INT), DataField(1, "n", ArrayType(INT)), DataField(2, "b", INT)]
     collector = StatsCollector(fields, {"a": COUNTS, "n": NONE, "b": FULL})
     dense, columns = collector.of_table(["a", "n", "b"], {}, dense=True)

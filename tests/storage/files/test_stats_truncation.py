@@ -15,7 +15,7 @@ from tests.support.cases import Case, NotUnderstood, case_id, check_members, vec
 
 
 @pytest.mark.parametrize("case", vectors("stats_truncation"), ids=case_id)
-def test_bounds_are_cut_as_java_cuts_them(case: Case) -> None:
+def test_bounds_are_truncated_as_in_java(case: Case) -> None:
     check_members(case, {"mode", "type", "value_utf8_hex", "value_hex", "value", "min_hex", "max_hex", "min", "max"})
     mode = re.fullmatch(r"truncate\((\d+)\)", case["mode"])
     if mode is None:
@@ -50,7 +50,7 @@ def case_value(case: Case, member: str, data_type: DataType) -> pa.Scalar:
         pytest.param(b"\xff\xff\xff", (None, None), id="bytes: nothing can be raised"),
     ],
 )
-def test_two_characters_are_kept(value: str | bytes, expected: tuple[Any, Any]) -> None:
+def test_two_characters_of_a_bound_are_kept(value: str | bytes, expected: tuple[Any, Any]) -> None:
     lower, upper = truncate_bounds(pa.scalar(value), pa.scalar(value), 2)
     assert (lower.as_py(), upper.as_py()) == expected
     assert lower.type == upper.type == pa.scalar(value).type
@@ -61,12 +61,12 @@ def test_two_characters_are_kept(value: str | bytes, expected: tuple[Any, Any]) 
     [pa.scalar(123456), pa.scalar(1.5), pa.scalar(None, pa.date32()), pa.scalar(7, pa.timestamp("us"))],
     ids=str,
 )
-def test_other_types_stay_as_they_are(value: pa.Scalar) -> None:
+def test_other_types_are_not_truncated(value: pa.Scalar) -> None:
     assert truncate_bounds(value, value, 1) == (value, value)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.int64()], ids=str)
-def test_an_unknown_bound_leaves_both_unknown(kind: pa.DataType) -> None:
+def test_one_unknown_bound_makes_both_unknown(kind: pa.DataType) -> None:
     unknown = pa.scalar(None, kind)
     known = pa.scalar(1, kind) if kind == pa.int64() else pa.scalar("a", kind)
     assert truncate_bounds(unknown, known, 4) == (unknown, unknown)
@@ -78,7 +78,7 @@ NEAR_EDGES = st.text(st.sampled_from(EDGES) | st.characters(codec="utf-8"), max_
 
 
 @given(NEAR_EDGES, st.integers(1, 6))
-def test_text_stays_between_its_cut_bounds(text: str, length: int) -> None:
+def test_strings_stay_within_their_truncated_bounds(text: str, length: int) -> None:
     lower, upper = truncate_bounds(pa.scalar(text), pa.scalar(text), length)
     if not upper.is_valid:
         assert text[:length] == "\U0010ffff" * length
@@ -89,7 +89,7 @@ def test_text_stays_between_its_cut_bounds(text: str, length: int) -> None:
 
 
 @given(st.binary(max_size=8) | st.lists(st.sampled_from([0, 0xFE, 0xFF]), max_size=8).map(bytes), st.integers(1, 6))
-def test_bytes_stay_between_their_cut_bounds(value: bytes, length: int) -> None:
+def test_bytes_stay_within_their_truncated_bounds(value: bytes, length: int) -> None:
     lower, upper = truncate_bounds(pa.scalar(value), pa.scalar(value), length)
     if not upper.is_valid:
         assert value[:length] == b"\xff" * length

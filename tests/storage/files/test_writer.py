@@ -1,4 +1,4 @@
-"""What a rolling writer leaves behind: files, and what it tells of them."""
+"""The files of a rolling writer, and their metadata."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def files_in(context: TableContext) -> set[str]:
     return {status.name for status in context.io.list_directory(bucket(context))}
 
 
-def test_a_file_of_a_keyed_table_is_told_field_by_field(tmp_path: Path) -> None:
+def test_a_file_of_a_keyed_table_has_complete_metadata(tmp_path: Path) -> None:
     context = table(tmp_path)
     writer = RollingFileWriter(context, bucket(context), clock_ms=lambda: 1_715_690_096_000)
     writer.write(keyed_rows(context, [-3, 1, 4], sequence=10, kinds=[0, 3, 2]))
@@ -118,7 +118,7 @@ def test_thin_files_leave_out_the_key_columns_and_keep_their_statistics(tmp_path
     assert files[0].min_key == files[1].min_key
 
 
-def test_nothing_written_is_no_file(tmp_path: Path) -> None:
+def test_no_rows_write_no_file(tmp_path: Path) -> None:
     context = table(tmp_path)
     writer = RollingFileWriter(context, bucket(context))
     writer.write(keyed_rows(context, []))
@@ -129,7 +129,7 @@ def test_nothing_written_is_no_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rolling
 
 
-def test_files_roll_over_near_the_target_size_and_share_one_name(tmp_path: Path) -> None:
+def test_files_roll_near_the_target_size_and_share_a_name_prefix(tmp_path: Path) -> None:
     context = table(tmp_path, options={"target-file-size": "300 kb", "file.compression": "none"})
     writer = RollingFileWriter(context, bucket(context))
     for start in range(0, 400_000, 100_000):
@@ -153,7 +153,7 @@ def test_files_roll_over_near_the_target_size_and_share_one_name(tmp_path: Path)
         pytest.param(FileSource.APPEND, True, [2500], id="changelog"),
     ],
 )
-def test_only_written_files_have_a_target_of_rows(
+def test_only_newly_written_files_have_a_row_target(
     source: FileSource, changelog: bool, rows: list[int], tmp_path: Path
 ) -> None:
     context = table(tmp_path, options={"target-file-row-num": "1000"})
@@ -162,7 +162,7 @@ def test_only_written_files_have_a_target_of_rows(
     assert [f.row_count for f in writer.close()] == rows
 
 
-def test_sequence_numbers_of_an_append_table_go_on_in_the_next_file(tmp_path: Path) -> None:
+def test_sequence_numbers_of_an_append_table_continue_in_the_next_file(tmp_path: Path) -> None:
     context = table(tmp_path, {"a": "INT"}, key=(), options={"target-file-row-num": "3"})
     writer = RollingFileWriter(context, bucket(context))
     writer.write(pa.RecordBatch.from_pydict({"a": range(7)}, context.schema.arrow), first_sequence_number=5)
@@ -218,7 +218,7 @@ def test_names_follow_the_options(
         ({"file.compression": "none"}, 0, "UNCOMPRESSED"),
     ],
 )
-def test_files_are_compressed_as_their_level_asks(
+def test_files_are_compressed_by_the_codec_of_their_level(
     options: dict[str, str], level: int, codec: str, tmp_path: Path
 ) -> None:
     context = table(tmp_path, options=options)
@@ -240,7 +240,7 @@ def test_files_are_compressed_as_their_level_asks(
         ({}, 1, 1),
     ],
 )
-def test_files_that_lookups_ask_have_small_row_groups(
+def test_files_read_by_lookups_have_small_row_groups(
     options: dict[str, str], level: int, row_groups: int, tmp_path: Path
 ) -> None:
     context = table(tmp_path, options=options)
@@ -260,13 +260,13 @@ def test_a_stronger_zstd_makes_smaller_files(tmp_path: Path) -> None:
     assert sizes[1] < sizes[0]
 
 
-def test_a_format_without_code_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_unsupported_format_is_refused_before_writing(tmp_path: Path) -> None:
     context = table(tmp_path, options={"file.format": "lance"})
     with pytest.raises(UnsupportedFeature, match="data files in lance"):
         RollingFileWriter(context, bucket(context))
 
 
-def test_creation_times_are_those_of_the_wall() -> None:
+def test_creation_times_are_local_wall_clock_times() -> None:
     shown = datetime.fromtimestamp(local_time_as_utc_ms() / 1000, UTC).replace(tzinfo=None)
     assert abs((datetime.now() - shown).total_seconds()) < 60
 
@@ -274,7 +274,7 @@ def test_creation_times_are_those_of_the_wall() -> None:
 # ---------------------------------------------------------------- giving up
 
 
-def test_abort_deletes_what_was_written_and_what_was_about_to_be(tmp_path: Path) -> None:
+def test_abort_deletes_finished_and_unfinished_files(tmp_path: Path) -> None:
     context = table(tmp_path, options={"target-file-row-num": "10"})
     writer = RollingFileWriter(context, bucket(context))
     writer.write(keyed_rows(context, range(25)))
@@ -337,7 +337,7 @@ class _FullOutput:
 
 
 @pytest.mark.parametrize("name", ["parquet", "orc", "avro"])
-def test_a_full_disk_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_files(name: str, tmp_path: Path) -> None:
     context = table(tmp_path, options={"target-file-row-num": "10", "file.format": name})
     FullDisk.outputs = 0
     context = TableContext(FullDisk(), context.location, context.name, context.schema, context.options)
@@ -348,7 +348,7 @@ def test_a_full_disk_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     assert files_in(context) == set()
 
 
-def test_values_that_do_not_fit_leave_nothing_behind(tmp_path: Path) -> None:
+def test_values_that_do_not_fit_leave_no_files(tmp_path: Path) -> None:
     context = table(tmp_path, {"id": "INT", "t": "TIMESTAMP(6)"}, options={"file.format": "orc"})
     schema = arrow_schema(file_fields(context))
     values = [[1], [0], [0], [1], [-1]]
@@ -360,7 +360,7 @@ def test_values_that_do_not_fit_leave_nothing_behind(tmp_path: Path) -> None:
     assert files_in(context) == set()
 
 
-def test_names_can_go_on_from_another_writer(tmp_path: Path) -> None:
+def test_file_numbers_can_continue_those_of_another_writer(tmp_path: Path) -> None:
     context = table(tmp_path)
     names = DataFileNames("data-")
     files: list[DataFileMeta] = []

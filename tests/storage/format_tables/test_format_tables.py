@@ -1,4 +1,4 @@
-"""A format table's life in a REST catalog: created, written, overwritten, read; what it can't be is refused."""
+"""A format table in a REST catalog: created, written, overwritten, read, and its refused operations."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ids(table: tidelake.Table, condition: Any = None) -> list[int]:
 FOUR = [(1, "a", "2026-05-01", 7), (2, "b", "2026-05-01", 8), (3, "c", "2026-05-02", 7), (4, "d", None, None)]
 
 
-def test_rows_appear_with_the_commit_and_not_before(lake: tidelake.Catalog) -> None:
+def test_rows_become_visible_with_the_commit(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     with table.writer() as writer:
         writer.write(rows(*FOUR))
@@ -101,7 +101,7 @@ def test_only_partitions_that_may_match_are_read(
         pytest.param({"day": None}, [(9, "z", None, 1)], [1, 2, 3, 9], id="NULL"),
     ],
 )
-def test_an_overwrite_replaces_what_it_names(
+def test_an_overwrite_replaces_the_named_partitions(
     overwrite: Any, given: list[Any], left: list[int], lake: tidelake.Catalog
 ) -> None:
     table = new_table(lake)
@@ -120,7 +120,7 @@ def test_an_overwrite_of_a_table_without_partitions_replaces_all(lake: tidelake.
     assert ids(table) == []
 
 
-def test_a_row_outside_of_what_is_overwritten_is_refused(lake: tidelake.Catalog) -> None:
+def test_a_row_outside_of_the_overwritten_partition_is_refused(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     write(table, *FOUR)
     with pytest.raises(tidelake.BadInput, match="hour = 7, but a row is in another partition"):
@@ -149,7 +149,7 @@ def _crash(*_: object) -> None:
 
 
 @pytest.mark.parametrize("format_name", ["csv", "parquet"])
-def test_an_object_store_shows_rows_with_the_commit_and_not_before(
+def test_on_an_object_store_rows_become_visible_with_the_commit(
     format_name: str, s3_server: S3Server, rest_catalog: RestCatalogServer
 ) -> None:
     bucket = s3_server.new_bucket()
@@ -166,7 +166,7 @@ def test_an_object_store_shows_rows_with_the_commit_and_not_before(
     assert ids(table, tidelake.col("hour") == 8) == [2]
 
 
-def test_rows_that_the_format_refuses_end_the_writer_and_leave_nothing(lake: tidelake.Catalog) -> None:
+def test_rows_refused_by_the_format_end_the_writer_without_files(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     with table.writer() as writer:
         with pytest.raises(tidelake.BadInput, match="a line's end"):
@@ -176,14 +176,14 @@ def test_rows_that_the_format_refuses_end_the_writer_and_leave_nothing(lake: tid
     assert ids(table) == []
 
 
-def test_files_end_at_their_target_rows(lake: tidelake.Catalog) -> None:
+def test_files_roll_at_their_target_row_count(lake: tidelake.Catalog) -> None:
     table = lake.create_table("shop.plain", SCHEMA, options={**CSV, "target-file-row-num": "3"})
     write(table, *FOUR, *FOUR)
     assert len(list(Path(table.location).glob("data-*.csv"))) == 3
     assert ids(table) == sorted([1, 2, 3, 4] * 2)
 
 
-def test_what_writers_keep_aside_is_no_data(lake: tidelake.Catalog) -> None:
+def test_staging_files_of_writers_are_not_read(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     write(table, *FOUR)
     aside = Path(table.location, "day=20574", "hour=7", "_temporary")
@@ -194,7 +194,7 @@ def test_what_writers_keep_aside_is_no_data(lake: tidelake.Catalog) -> None:
     assert ids(table) == [1, 2, 3, 4]
 
 
-def test_a_directory_that_is_no_value_of_its_column_is_an_error(lake: tidelake.Catalog) -> None:
+def test_a_directory_with_an_invalid_partition_value_raises(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     Path(table.location, "day=2026-05-01", "hour=noon").mkdir(parents=True)
     with pytest.raises(tidelake.CorruptFile, match="partition column 'hour', INT, found 'noon'"):
@@ -214,7 +214,7 @@ def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidela
     [
         pytest.param({"file.format": "avro"}, "expected one of csv, json", id="a format that Java has none of"),
         pytest.param({"file.format": "mosaic"}, "mosaic", id="a format that we have none of"),
-        pytest.param({"bucket": "2"}, "option bucket means nothing of a format table", id="an option of snapshots"),
+        pytest.param({"bucket": "2"}, "option bucket does not apply to a format table", id="an option of snapshots"),
         pytest.param({"csv.field-delimiter": "||"}, "expected one character", id="a delimiter of two characters"),
         pytest.param({"csv.quote-character": "\\"}, "must differ", id="quote and escape alike"),
         pytest.param({"csv.line-delimiter": ""}, "is empty", id="no line's end"),
@@ -225,7 +225,7 @@ def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidela
         pytest.param({"primary-key": "id"}, "no primary key", id="a primary key"),
     ],
 )
-def test_options_that_would_not_act_are_refused(options: dict[str, str], reason: str, lake: tidelake.Catalog) -> None:
+def test_options_without_effect_are_refused(options: dict[str, str], reason: str, lake: tidelake.Catalog) -> None:
     with pytest.raises((tidelake.BadInput, tidelake.UnsupportedFeature), match=reason):
         new_table(lake, **options)
     assert lake.list_tables("shop") == []
@@ -239,7 +239,7 @@ def test_options_that_would_not_act_are_refused(options: dict[str, str], reason:
         pytest.param("text", pa.int32(), "one column, a STRING", id="a number in text"),
     ],
 )
-def test_columns_without_a_form_are_refused(
+def test_unsupported_column_types_are_refused(
     format_name: str, column: pa.DataType, reason: str, lake: tidelake.Catalog
 ) -> None:
     with pytest.raises((tidelake.BadInput, tidelake.UnsupportedFeature), match=reason):
@@ -248,7 +248,7 @@ def test_columns_without_a_form_are_refused(
         )
 
 
-def test_what_needs_snapshots_is_refused(lake: tidelake.Catalog) -> None:
+def test_operations_that_need_snapshots_are_refused(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     for call in (table.compact, table.expire, table.rollback, lambda: table.changes(start=1)):
         with pytest.raises(tidelake.BadInput, match="is a format table"):

@@ -1,4 +1,4 @@
-"""What stands in files of csv, json and text comes back as it was; what could not is refused."""
+"""Values in CSV, JSON and text files are read back, or are refused when written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LINES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
 
 @given(st.lists(st.tuples(LINES | st.none(), LINES | st.none()), min_size=1), st.sampled_from([",", ";", " ", "|"]))
 @settings(max_examples=examples(200))
-def test_any_text_comes_back_from_csv(rows: list[tuple[str | None, str | None]], delimiter: str) -> None:
+def test_any_string_is_read_back_from_csv(rows: list[tuple[str | None, str | None]], delimiter: str) -> None:
     fields, settings = (
         columns(a="STRING", b="STRING"),
         csv(**{"csv.field-delimiter": delimiter, "csv.null-literal": "\x01NULL"}),
@@ -58,7 +58,7 @@ def test_any_text_comes_back_from_csv(rows: list[tuple[str | None, str | None]],
 
 @given(st.lists(LINES | st.none(), min_size=1))
 @settings(max_examples=examples(100))
-def test_any_text_comes_back_from_csv_of_one_column(texts: list[str | None]) -> None:
+def test_any_string_is_read_back_from_csv_of_one_column(texts: list[str | None]) -> None:
     fields, settings = columns(a="STRING"), csv(**{"csv.null-literal": "\x01NULL"})
     batch = pa.RecordBatch.from_pylist([{"a": text} for text in texts], arrow_schema(fields))
     assert read(csv_lines(batch, fields, settings), fields, settings) == batch.to_pylist()
@@ -78,7 +78,7 @@ def test_any_text_comes_back_from_csv_of_one_column(texts: list[str | None]) -> 
     )
 )
 @settings(max_examples=examples(100))
-def test_any_value_comes_back_from_json(rows: list[dict[str, Any]]) -> None:
+def test_any_value_is_read_back_from_json(rows: list[dict[str, Any]]) -> None:
     fields = columns(a="STRING", n="BIGINT", l="ARRAY<STRING>", r="ROW<x DOUBLE>")
     batch = pa.RecordBatch.from_pylist(rows, arrow_schema(fields))
     settings = JsonSettings.of(TableOptions({}))
@@ -124,9 +124,7 @@ def test_a_line_is_split_as_java_splits_it(line: str, fields: list[str | None]) 
         ("BYTES", "%%", None),
     ],
 )
-def test_a_field_that_is_no_value_is_null_or_left_out_or_an_error_as_csv_mode_says(
-    data_type: str, text: str, value: Any
-) -> None:
+def test_csv_mode_decides_about_unparsable_fields(data_type: str, text: str, value: Any) -> None:
     fields, line = columns(a=data_type, b="STRING"), f"{text},rest\n".encode()
     assert read(line, fields, csv()) == [{"a": value, "b": "rest"}]
     if value is None:
@@ -146,14 +144,14 @@ def test_a_field_that_is_no_value_is_null_or_left_out_or_an_error_as_csv_mode_sa
         pytest.param(b"", [], id="nothing"),
     ],
 )
-def test_lines_end_in_any_of_three_ways(data: bytes, expected: list[tuple[Any, ...]]) -> None:
+def test_all_three_line_endings_are_accepted(data: bytes, expected: list[tuple[Any, ...]]) -> None:
     found = read(data, columns(a="STRING", b="INT"), csv())
     assert [(row["a"], row["b"]) for row in found] == expected
 
 
 @given(st.text(st.sampled_from("ab\r\n"), max_size=40), st.integers(1, 5))
 @settings(max_examples=examples(200))
-def test_lines_are_the_same_however_the_file_is_cut_into_blocks(text: str, size: int) -> None:
+def test_lines_do_not_depend_on_block_boundaries(text: str, size: int) -> None:
     whole = text.replace("\r\n", "\n").replace("\r", "\n")
     expected = whole.removesuffix("\n").split("\n") if whole else []
 
@@ -165,12 +163,12 @@ def test_lines_are_the_same_however_the_file_is_cut_into_blocks(text: str, size:
     assert [line for lines in found for line in lines.to_pylist()] == expected
 
 
-def test_bytes_that_are_no_text_are_an_error() -> None:
+def test_invalid_utf8_raises() -> None:
     with pytest.raises(tidelake.CorruptFile, match="UTF-8"):
         read(b"\xff,1\n", columns(a="STRING", b="INT"), csv())
 
 
-def test_a_column_is_found_by_its_place_in_a_line() -> None:
+def test_columns_are_matched_by_position() -> None:
     fields = columns(a="STRING", b="INT", c="STRING")
     assert read(b"x,1,y\nz\n", fields, csv(), "c") == [{"c": "y"}, {"c": None}]
 
@@ -183,7 +181,7 @@ def test_a_column_is_found_by_its_place_in_a_line() -> None:
         pytest.param("two\rlines", "a line's end", id="another line's end"),
     ],
 )
-def test_a_text_that_no_reader_gets_back_is_refused(value: str, reason: str) -> None:
+def test_a_string_that_cannot_be_read_back_is_refused(value: str, reason: str) -> None:
     fields = columns(a="STRING")
     with pytest.raises(tidelake.BadInput, match=f"column 'a'.*{reason}"):
         csv_lines(pa.RecordBatch.from_pylist([{"a": value}], arrow_schema(fields)), fields, csv())
@@ -198,7 +196,7 @@ def test_a_text_that_no_reader_gets_back_is_refused(value: str, reason: str) -> 
         pytest.param(f'{{"d": {LONG}}}', {"n": None, "s": None, "d": LONG}, id="more digits than a float"),
     ],
 )  # fmt: skip
-def test_json_values_are_read_digit_by_digit(line: str, expected: dict[str, Any]) -> None:
+def test_json_numbers_are_read_exactly(line: str, expected: dict[str, Any]) -> None:
     (row,) = read_objects(line.encode(), columns(n="INT", s="STRING", d="DECIMAL(38, 2)"))
     assert {key: str(v) if key == "d" and v is not None else v for key, v in row.items()} == expected
 
@@ -213,7 +211,7 @@ def test_json_values_are_read_digit_by_digit(line: str, expected: dict[str, Any]
         pytest.param('{"n": 1, "l": [1, {}]}', [{"n": 1, "l": [1, None]}], id="no value in a list"),
     ],
 )
-def test_what_json_is_none_is_an_error_or_passed_over(line: str, kept: list[dict[str, Any]]) -> None:
+def test_invalid_json_raises_or_is_skipped(line: str, kept: list[dict[str, Any]]) -> None:
     fields = columns(n="INT", l="ARRAY<INT>")
     with pytest.raises(tidelake.CorruptFile, match=r"json\.ignore-parse-errors"):
         read_objects(line.encode(), fields)

@@ -1,4 +1,4 @@
-"""Files that are kept ready for lookups: within limits, and with the same answers whatever is kept."""
+"""The cache of lookup files: it stays within its limits, and does not change the answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _small_parts() -> Iterator[None]:
 
 
 class Asked:
-    """Data files of one column `v` beside their key, and a cache.
+    """Data files with a key and one column `v`, and a cache.
 
     chunk_rows: of a row group; 0: the file has none.
     reads: how often a file or a part of one was read.
@@ -101,7 +101,7 @@ TEXTS = st.sets(st.text("ab\x00é", max_size=30), min_size=1).map(lambda texts: 
 
 @pytest.mark.parametrize("options", SIZES, ids=str)
 @given(drawn=st.data())
-def test_answers_are_the_same_whatever_is_kept(options: dict[str, str], drawn: st.DataObject) -> None:
+def test_lookups_do_not_depend_on_the_cache(options: dict[str, str], drawn: st.DataObject) -> None:
     asked = Asked(options, chunk_rows=drawn.draw(st.sampled_from([0, 1, 2, 5])))
     kinds = [(NUMBERS, (BIGINT, pa.int64())), (TEXTS, (STRING, pa.string()))]
     strategy, types = drawn.draw(st.sampled_from(kinds))
@@ -112,7 +112,7 @@ def test_answers_are_the_same_whatever_is_kept(options: dict[str, str], drawn: s
             assert asked.find(f"file-{number}", there, keys, types) == expected
 
 
-def test_a_file_is_read_once_and_kept_until_nobody_asked_it_for_as_long_as_files_are_retained(tmp_path: Path) -> None:
+def test_a_file_is_read_once_and_kept_until_it_is_unused_for_the_retention_time(tmp_path: Path) -> None:
     times = [0.0]
     asked = Asked({"lookup.cache-file-retention": "10 s"}, tmp_path, lambda: times[0])
     for now_s, reads in [(0, 1), (9, 1), (18, 1), (29, 2)]:
@@ -121,7 +121,7 @@ def test_a_file_is_read_once_and_kept_until_nobody_asked_it_for_as_long_as_files
         assert asked.reads == reads
 
 
-def test_kept_files_stay_within_the_disk_that_they_may_take_and_the_one_asked_last_stays(tmp_path: Path) -> None:
+def test_cached_files_stay_within_the_disk_limit_and_the_last_used_is_kept(tmp_path: Path) -> None:
     asked = Asked({"lookup.cache-max-disk-size": "20 kb"}, tmp_path)
     for number in range(10):
         assert asked.find(f"file-{number}", list(range(100)), [3, 200]) == {3: 3}
@@ -134,7 +134,7 @@ def test_kept_files_stay_within_the_disk_that_they_may_take_and_the_one_asked_la
     assert asked.reads == reads + 1
 
 
-def test_a_file_that_is_too_large_to_keep_is_read_each_time_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_too_large_for_the_cache_is_read_each_time_and_leaves_no_files(tmp_path: Path) -> None:
     asked = Asked({"lookup.cache-max-disk-size": "1 kb"}, tmp_path)
     for reads in (2, 3):  # the first time it was tried
         assert asked.find("a", list(range(1000)), [7, 999, 1000]) == {7: 7, 999: 999}
@@ -142,7 +142,7 @@ def test_a_file_that_is_too_large_to_keep_is_read_each_time_and_leaves_nothing(t
         assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_memory_beside_the_files_stays_within_its_limit() -> None:
+def test_memory_of_the_cache_stays_within_its_limit() -> None:
     wide, narrow = (
         Asked({}),
         Asked({"lookup.cache-max-memory-size": "1 kb", "lookup.cache.bloom.filter.enabled": "false"}),
@@ -161,7 +161,7 @@ def test_memory_beside_the_files_stays_within_its_limit() -> None:
         ({"lookup.cache.bloom.filter.fpp": "0.5"}, {"lookup.cache.bloom.filter.fpp": "0.001"}),
     ],
 )
-def test_a_bloom_filter_takes_the_memory_that_its_options_say(less: dict[str, str], more: dict[str, str]) -> None:
+def test_bloom_filter_options_decide_its_memory(less: dict[str, str], more: dict[str, str]) -> None:
     small, large = Asked(less), Asked(more)
     texts = [f"{number:09}" for number in range(0, 20_000, 2)]
     for asked in (small, large):
@@ -169,14 +169,14 @@ def test_a_bloom_filter_takes_the_memory_that_its_options_say(less: dict[str, st
     assert small.cache.memory_bytes < large.cache.memory_bytes
 
 
-def test_keys_of_one_number_have_no_bloom_filter_as_searching_them_is_quicker() -> None:
+def test_keys_of_one_number_have_no_bloom_filter() -> None:
     with_filter, without = Asked({}), Asked({"lookup.cache.bloom.filter.enabled": "false"})
     for asked in (with_filter, without):
         assert asked.find("a", list(range(0, 20_000, 2)), [1, 2]) == {2: 1}
     assert with_filter.cache.memory_bytes == without.cache.memory_bytes
 
 
-def test_of_a_file_with_row_groups_only_those_are_read_into_which_keys_fall_and_neighbours_together() -> None:
+def test_only_row_groups_that_may_contain_the_keys_are_read() -> None:
     asked = Asked({}, chunk_rows=10)
     there = list(range(0, 2000, 2))  # row groups of 0 to 18, 20 to 38, ...
     for keys, reads, rows_read, kept in [
@@ -194,7 +194,7 @@ def test_of_a_file_with_row_groups_only_those_are_read_into_which_keys_fall_and_
     assert len(asked.cache) == asked.cache.disk_bytes == 0
 
 
-def test_a_file_that_is_asked_here_and_there_is_kept_whole_at_last() -> None:
+def test_a_file_with_scattered_lookups_is_eventually_cached_completely() -> None:
     asked = Asked({}, chunk_rows=10)
     there = list(range(1000))
     for at, kept in enumerate([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1], 1):
@@ -203,7 +203,7 @@ def test_a_file_that_is_asked_here_and_there_is_kept_whole_at_last() -> None:
     assert asked.rows_read == 9 * 10 + 1000
 
 
-def test_a_file_of_large_row_groups_is_kept_as_far_as_the_disk_allows() -> None:
+def test_a_file_of_large_row_groups_is_cached_as_far_as_the_disk_allows() -> None:
     asked = Asked({"lookup.cache-max-disk-size": "20 kb"}, chunk_rows=100)
     there = list(range(10_000))
     for key in range(50, 10_000, 200):
@@ -226,7 +226,7 @@ BOUNDS: list[tuple[str, list[Any], list[Any], pa.DataType, int]] = [
 @pytest.mark.parametrize(
     ("minimum", "maximum", "kind", "parts"), [c[1:] for c in BOUNDS], ids=[about for about, *_ in BOUNDS]
 )
-def test_a_file_has_parts_where_its_bounds_tell_them_apart(
+def test_a_file_is_split_into_parts_if_its_row_group_bounds_are_disjoint(
     minimum: list[Any], maximum: list[Any], kind: pa.DataType, parts: int
 ) -> None:
     rows = pa.array([SMALL_PART] * 3, pa.int64())
@@ -234,7 +234,7 @@ def test_a_file_has_parts_where_its_bounds_tell_them_apart(
     assert len(FileParts.of(3 * SMALL_PART, bounds).parts) == parts
 
 
-def test_what_is_dropped_goes_from_disk(tmp_path: Path) -> None:
+def test_evicted_files_are_deleted_from_disk(tmp_path: Path) -> None:
     asked = Asked({}, tmp_path)
     asked.find("a", [1], [1])
     assert list(tmp_path.rglob("*.arrow"))
@@ -243,7 +243,7 @@ def test_what_is_dropped_goes_from_disk(tmp_path: Path) -> None:
     assert len(asked.cache) == 0
 
 
-def test_a_disk_that_is_full_only_costs_time(tmp_path: Path) -> None:
+def test_a_full_disk_only_slows_lookups_down(tmp_path: Path) -> None:
     asked = Asked({}, tmp_path / "nowhere")
     for _ in range(2):
         assert asked.find("a", [1, 2], [2]) == {2: 1}

@@ -1,4 +1,4 @@
-"""Where a row that was looked up goes among the rows of its key."""
+"""The place of a looked-up row among the rows of its key."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ITEMS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99)), min_size=1, m
     buffers=st.lists(ITEMS, min_size=1, max_size=6),
     previous=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 4), st.integers(100, 199))),
 )
-def test_each_goes_behind_the_rows_that_are_as_old(buffers: list[list[Item]], previous: dict[int, Item]) -> None:
+def test_each_row_is_inserted_after_rows_of_equal_age(buffers: list[list[Item]], previous: dict[int, Item]) -> None:
     previous = {key: previous[key] for key in sorted(previous) if key < len(buffers)}
     expected = []
     for key, items in enumerate(buffers):

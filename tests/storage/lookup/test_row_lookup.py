@@ -1,4 +1,4 @@
-"""The newest row of each key is found, whatever the key."""
+"""The newest row is found for every key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_key_finds_its_own_row(kind: pa.DataType, keys: Sequence[Any]) -> 
         assert rows.column("v").to_pylist() == list(range(100, 100 + len(keys)))[asked]
 
 
-def test_a_row_is_what_the_merge_engine_makes_of_its_versions() -> None:
+def test_a_looked_up_row_is_merged_by_the_merge_engine() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     schema = pa.schema([("k", pa.int32()), ("a", pa.int32()), ("b", pa.string())])
@@ -65,7 +65,7 @@ def test_a_row_is_what_the_merge_engine_makes_of_its_versions() -> None:
     assert rows.column("b").to_pylist() == ["new", None, None, "x", None]
 
 
-def test_what_is_looked_through_is_not_all_in_memory_at_once() -> None:
+def test_a_lookup_does_not_load_all_rows_into_memory() -> None:
     """One key in a table of twenty files, each with all keys between, so that none can be left out."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")

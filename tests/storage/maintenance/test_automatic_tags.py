@@ -1,4 +1,4 @@
-"""Which snapshots get a tag by themselves, and what the tag is called."""
+"""Which snapshots get automatic tags, and the names of the tags."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 @pytest.mark.parametrize("restarts", [False, True], ids=["one process", "a process for each commit"])
-def test_which_snapshot_gets_which_tag(case: Case, restarts: bool) -> None:
+def test_the_schedule_decides_which_snapshot_gets_which_tag(case: Case, restarts: bool) -> None:
     table = new_table(**HOUR | case.options)
     schedule = AutomaticTags(table)
     for number, mark in enumerate(case.marks, start=1):
@@ -98,7 +98,7 @@ def test_which_snapshot_gets_which_tag(case: Case, restarts: bool) -> None:
     assert tags(table) == case.tags
 
 
-def test_by_the_wall_clock_nothing_is_looked_at_before_a_period_is_over() -> None:
+def test_with_process_time_nothing_is_read_before_a_period_ends() -> None:
     time = FakeTime(ms("2026-05-01T10:30"))
     table = new_table(**CLOCK)
     commits, schedule = committer(table, time=time), AutomaticTags(table, now_ms=lambda: time.now_ms)
@@ -127,7 +127,7 @@ def test_a_watermark_at_the_end_of_time_makes_no_tag() -> None:
     ("option", "value"),
     [("tag.creation-delay", "1 h"), ("sink.watermark-time-zone", "Mars"), ("tag.creation-period-duration", "0 s")],
 )
-def test_what_makes_no_schedule_is_named(option: str, value: str) -> None:
+def test_an_invalid_schedule_is_named(option: str, value: str) -> None:
     table = new_table(**HOUR | {option: value})
     with pytest.raises(BadInput, match=option):
         AutomaticTags(table)
@@ -142,7 +142,7 @@ def test_a_snapshot_has_one_tag_of_the_schedule() -> None:
     create_tag(table, "mine", 1)
 
 
-def test_others_may_have_made_the_tag_already() -> None:
+def test_a_tag_already_made_by_others_is_accepted() -> None:
     table = new_table(**HOUR)
     committer(table).commit(Committable(1, watermark=ms("2026-05-01T10:30")))
     one, other = AutomaticTags(table), AutomaticTags(table)
@@ -154,7 +154,7 @@ def test_others_may_have_made_the_tag_already() -> None:
 # ---------------------------------------------------------------- how long they stay
 
 
-def test_a_tag_has_the_tables_retention_and_goes_after_it() -> None:
+def test_a_tag_gets_the_default_retention_and_expires_after_it() -> None:
     time = FakeTime(ms("2026-05-01T10:30"))
     table = new_table(**HOUR, **{"tag.default-time-retained": "1 h"})
     committer(table, time=time).commit(Committable(1, watermark=time.now_ms))
@@ -176,7 +176,7 @@ def test_a_tag_has_the_tables_retention_and_goes_after_it() -> None:
     assert "tag-for ever" not in read[: read.index("tag-2026-05-01 09")], "each was read before"
 
 
-def test_tags_stay_where_their_time_does_not_count() -> None:
+def test_tags_are_kept_if_time_expiry_is_disabled() -> None:
     table = new_table(**{"tag.time-expire-enabled": "false"})
     committer(table).commit(Committable(1))
     create_tag(table, "old", 1, timedelta(seconds=1), lambda: datetime(2020, 1, 1))
@@ -186,7 +186,7 @@ def test_tags_stay_where_their_time_does_not_count() -> None:
     assert tags(table) == {"old": 1}
 
 
-# ---------------------------------------------------------------- beside commits
+# ---------------------------------------------------------------- during commits
 
 
 def test_tags_are_made_before_snapshots_expire() -> None:
@@ -201,7 +201,7 @@ def test_tags_are_made_before_snapshots_expire() -> None:
     assert table.snapshots.ids() == [4]
 
 
-def test_a_tag_that_fails_keeps_nothing_from_expiring_and_is_made_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_tag_does_not_block_expiry_and_is_made_later(caplog: pytest.LogCaptureFixture) -> None:
     table = new_table(**HOUR, **{"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2"})
     commits = committer(table)
     for number in range(1, 5):
@@ -227,7 +227,7 @@ def test_a_tag_that_fails_keeps_nothing_from_expiring_and_is_made_later(caplog: 
 # ---------------------------------------------------------------- after batch writes
 
 
-def test_a_batch_write_is_tagged_with_its_day_and_the_next_one_takes_the_tag_over() -> None:
+def test_a_batch_write_is_tagged_with_its_day_and_the_next_one_moves_the_tag() -> None:
     time = FakeTime(ms("2026-05-01T23:30"))
     table = new_table(**{"tag.automatic-creation": "batch", "sink.process-time-zone": "+01:00"})
     commits = committer(table, time=time)
@@ -237,7 +237,7 @@ def test_a_batch_write_is_tagged_with_its_day_and_the_next_one_takes_the_tag_ove
         assert tags(table) == {"batch-write-2026-05-02": number}
 
 
-def test_batch_tags_may_have_a_name_of_their_own_and_a_number() -> None:
+def test_batch_tags_may_have_a_custom_name_and_a_limit() -> None:
     table = new_table(**{"tag.automatic-creation": "batch", "tag.num-retained-max": "2"})
     commits = committer(table)
     commits.commit(Committable(1))
@@ -252,13 +252,13 @@ def test_batch_tags_may_have_a_name_of_their_own_and_a_number() -> None:
 # ---------------------------------------------------------------- success files
 
 
-def test_a_success_file_stands_beside_the_tag_and_goes_with_it() -> None:
+def test_a_success_file_is_created_and_deleted_with_the_tag() -> None:
     table = new_table(**HOUR, **{"tag.create-success-file": "true"})
     committer(table).commit(Committable(1, watermark=ms("2026-05-01T10:30")))
     AutomaticTags(table).run()
     path = f"{table.paths.tag_directory}/tag-success-file/2026-05-01 09_SUCCESS"
-    said = json.loads(table.io.read(path))
-    assert list(said) == ["creationTime", "modificationTime"]
+    content = json.loads(table.io.read(path))
+    assert list(content) == ["creationTime", "modificationTime"]
     assert TagStore(table.io, table.paths).names() == ["2026-05-01 09"]
     delete_tag(table, "2026-05-01 09")
     assert not table.io.exists(path)

@@ -1,4 +1,4 @@
-"""Branches merged: what was added there is added here, once, and only where nothing but adding happened."""
+"""Merged branches: rows added in one branch are added to the other once, if both branches only added rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parted(tmp_path: Path) -> tidelake.Table:
     return table
 
 
-def test_rows_of_both_sides_are_there_once(parted: tidelake.Table, java_oracle: JavaOracle, tmp_path: Path) -> None:
+def test_rows_of_both_branches_exist_once(parted: tidelake.Table, java_oracle: JavaOracle, tmp_path: Path) -> None:
     assert parted.merge_branch("dev") == 4
     assert ids(parted) == [1, 2, 3, 10]
     assert parted.merge_branch("dev") is None
@@ -66,7 +66,7 @@ def test_a_branch_is_brought_up_to_date_with_main(parted: tidelake.Table) -> Non
     assert ids(parted) == [1, 2, 3, 10]
 
 
-def test_files_that_were_merged_outlive_their_branch(parted: tidelake.Table) -> None:
+def test_merged_files_survive_the_deletion_of_their_branch(parted: tidelake.Table) -> None:
     parted.merge_branch("dev")
     parted.delete_branch("dev")
     parted.expire(retain_min=1, retain_max=1, retain_ms=0)
@@ -74,7 +74,7 @@ def test_files_that_were_merged_outlive_their_branch(parted: tidelake.Table) -> 
     assert ids(parted) == [1, 2, 3, 10]
 
 
-def test_an_empty_branch_that_was_filled_is_merged_whole(tmp_path: Path) -> None:
+def test_a_branch_created_empty_is_merged_completely(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     add(table, 1)
     table.create_branch("fresh")
@@ -83,7 +83,7 @@ def test_an_empty_branch_that_was_filled_is_merged_whole(tmp_path: Path) -> None
     assert ids(table) == [1, 7]
 
 
-def test_a_side_that_was_compacted_since_is_refused(parted: tidelake.Table) -> None:
+def test_a_branch_compacted_since_the_fork_is_refused(parted: tidelake.Table) -> None:
     """Its rows of before would be there twice."""
     dev = branch(parted, "dev")
     dev.compact(full=True)
@@ -92,7 +92,7 @@ def test_a_side_that_was_compacted_since_is_refused(parted: tidelake.Table) -> N
     assert ids(parted) == [1, 2, 3]
 
 
-def test_what_was_compacted_before_they_parted_is_no_matter(tmp_path: Path) -> None:
+def test_compactions_before_the_fork_are_accepted(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     add(table, 1)
     add(table, 2)
@@ -103,7 +103,7 @@ def test_what_was_compacted_before_they_parted_is_no_matter(tmp_path: Path) -> N
     assert ids(table) == [1, 2, 10]
 
 
-def test_where_the_common_snapshot_expired_nothing_is_merged(parted: tidelake.Table) -> None:
+def test_a_merge_is_refused_if_the_common_snapshot_expired(parted: tidelake.Table) -> None:
     parted.expire(retain_min=1, retain_max=1, retain_ms=0)
     with pytest.raises(tidelake.BadInput, match=r"no snapshot in common, and '(dev|main)' begins with"):
         parted.merge_branch("dev")

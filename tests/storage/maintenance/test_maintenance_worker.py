@@ -1,4 +1,4 @@
-"""Expiry beside commits: when it looks, what it costs them, and what becomes of its errors."""
+"""Expiry next to commits: when it runs, its cost for them, and how its errors are handled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ids(table: TableContext) -> list[int]:
     return table.snapshots.ids()
 
 
-def test_what_a_commit_made_superfluous_is_gone_when_the_worker_has_finished(io: FaultyFileIO) -> None:
+def test_the_worker_expires_snapshots_after_a_commit(io: FaultyFileIO) -> None:
     worker = MaintenanceWorker()
     tables = [new_table(io), new_table(io)]
     for table in tables:
@@ -52,7 +52,7 @@ def test_what_a_commit_made_superfluous_is_gone_when_the_worker_has_finished(io:
     assert [ids(table) for table in tables] == [[7, 8, 9], [7, 8, 9]]
 
 
-def test_a_write_only_table_is_left_to_others(io: FaultyFileIO) -> None:
+def test_a_write_only_table_is_not_maintained(io: FaultyFileIO) -> None:
     worker = MaintenanceWorker()
     table = new_table(io, write_only="true")
     worker.watch(table)(commit(table, 9))
@@ -60,7 +60,7 @@ def test_a_write_only_table_is_left_to_others(io: FaultyFileIO) -> None:
     assert len(ids(table)) == 9
 
 
-def test_pins_stay_with_all_that_follows_them(io: FaultyFileIO) -> None:
+def test_pinned_snapshots_and_later_ones_are_kept(io: FaultyFileIO) -> None:
     worker = MaintenanceWorker()
     table = new_table(io)
     worker.watch(table, pins=lambda: [5])(commit(table, 9))
@@ -68,7 +68,7 @@ def test_pins_stay_with_all_that_follows_them(io: FaultyFileIO) -> None:
     assert ids(table) == [5, 6, 7, 8, 9]
 
 
-def test_an_error_fails_no_commit_is_told_once_and_the_next_round_tries_again(
+def test_an_error_fails_no_commit_is_logged_once_and_is_retried(
     io: FaultyFileIO, caplog: pytest.LogCaptureFixture
 ) -> None:
     time = FakeTime()
@@ -106,12 +106,12 @@ def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFile
     table = new_table(io)
     committed = worker.watch(table)
     latest = commit(table, 9)
-    reached, go_on = threading.Event(), threading.Event()
+    reached, resume = threading.Event(), threading.Event()
 
     def wait_at_the_hint(call: Call) -> None:
         if call.file_name == "EARLIEST" and call.name == "write":
             reached.set()
-            assert go_on.wait(60)
+            assert resume.wait(60)
 
     io.fault = wait_at_the_hint
     committed(latest)
@@ -122,7 +122,7 @@ def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFile
         pass
     if was_to_finish:
         worker.cancel()
-    go_on.set()
+    resume.set()
     closing.join(60)
     assert len(ids(table)) == 9
     SnapshotExpiry(table).run()
@@ -132,7 +132,7 @@ def test_closing_without_finishing_leaves_a_round_to_the_next_one(io: FaultyFile
 # ---------------------------------------------------------------- what it costs
 
 
-def test_while_nothing_can_go_a_commit_costs_no_call(io: FaultyFileIO) -> None:
+def test_without_expirable_snapshots_a_commit_makes_no_call(io: FaultyFileIO) -> None:
     time = FakeTime()
     table = new_table(io)
     latest = commit(table, 8)
@@ -147,7 +147,7 @@ def test_while_nothing_can_go_a_commit_costs_no_call(io: FaultyFileIO) -> None:
     assert io.calls == []
 
 
-def test_the_cost_of_a_round_does_not_grow_with_the_snapshots_that_stay(io: FaultyFileIO) -> None:
+def test_the_cost_of_a_round_does_not_grow_with_retained_snapshots(io: FaultyFileIO) -> None:
     table = new_table(io)
     time = FakeTime()
     costs = []
@@ -166,7 +166,7 @@ def test_the_cost_of_a_round_does_not_grow_with_the_snapshots_that_stay(io: Faul
     assert costs[0] / 5 < 16  # calls for a snapshot: five reads, and what is deleted
 
 
-def test_a_branch_that_shares_nothing_is_read_once_and_costs_little_from_then_on(io: FaultyFileIO) -> None:
+def test_a_branch_without_shared_files_is_read_once(io: FaultyFileIO) -> None:
     time = FakeTime()
     costs = []
     for has_branch in (False, True):

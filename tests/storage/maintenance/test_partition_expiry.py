@@ -1,4 +1,4 @@
-"""Which partitions go, when they are looked at, and what is left."""
+"""Which partitions expire, when they are checked, and what remains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def left(table: TableContext) -> set[bytes]:
         ),
     ],
 )
-def test_partitions_go_by_the_time_that_their_values_name(
+def test_partitions_expire_by_the_time_in_their_values(
     values: list[str | None], options: dict[str, str], going: list[str]
 ) -> None:
     table = new_table(*values, options=DAY | options)
@@ -77,7 +77,7 @@ def test_partitions_go_by_the_time_that_their_values_name(
     assert len(left(table)) == len(values) - len(going)
 
 
-def test_partitions_go_by_when_they_were_last_written() -> None:
+def test_partitions_expire_by_their_last_update() -> None:
     table = new_table(options=DAY | {"partition.expiration-strategy": "update-time"})
     old, young = LOCAL_MS - 86_400_001, LOCAL_MS - 86_399_999
     made: list[tuple[str, str, int | None]] = [
@@ -94,7 +94,7 @@ def test_partitions_go_by_when_they_were_last_written() -> None:
     assert left(table) == {partition("touched"), partition("unknown")}
 
 
-def test_a_partition_that_is_written_while_it_expires_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_written_during_its_expiry_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which ones go is decided again for the snapshot that the commit builds on."""
     table = new_table(options=DAY | {"partition.expiration-strategy": "update-time"})
     message = added("a", in_partition=partition("p"))
@@ -112,7 +112,7 @@ def test_a_partition_that_is_written_while_it_expires_stays(monkeypatch: pytest.
     assert left(table) == {partition("p")}
 
 
-def test_they_go_in_batches_of_one_commit_each() -> None:
+def test_partitions_expire_in_batches_of_one_commit_each() -> None:
     table = new_table("2024-04-01", "2024-04-02", "2024-04-03", options=DAY | {"partition.expiration-batch-size": "2"})
     expire_partitions(table, now=NOW)
     assert [snapshot.commit_kind.value for snapshot in table.snapshots.all()][3:] == ["OVERWRITE", "OVERWRITE"]
@@ -127,10 +127,10 @@ def test_a_table_without_partitions_or_without_a_time_is_named() -> None:
         expire_partitions(new_table("2024-05-01"))
 
 
-# ---------------------------------------------------------------- beside commits
+# ---------------------------------------------------------------- during commits
 
 
-def test_it_looks_once_an_interval_and_first_at_any_time_within_it() -> None:
+def test_partition_expiry_checks_once_per_interval() -> None:
     time = FakeTime()
     table = new_table("2020-01-01", options=DAY)
     step = PartitionExpiry(table, now_ms=lambda: time.now_ms, random_fraction=lambda: 0.25)
@@ -179,7 +179,7 @@ def rows(*partitions: str) -> pa.Table:
     return pa.table({"k": pa.array(range(len(partitions)), pa.int32()), "p": list(partitions)})
 
 
-def test_a_compaction_job_drops_them_and_may_leave_them_out(tmp_path: Path) -> None:
+def test_a_compaction_job_drops_old_partitions_or_skips_them(tmp_path: Path) -> None:
     options = DAY | {"write-only": "true", "compaction.skip-expired-partitions": "true"}
     table = public_table(tmp_path, options | {"partition.expiration-check-interval": "0 s"})
     today = f"{datetime.now():%Y-%m-%d}"
@@ -203,7 +203,7 @@ def test_rows_of_a_partition_that_names_no_time_are_refused_where_the_table_is_s
     assert table.scan().to_arrow().num_rows == 1
 
 
-def test_empty_directories_go_with_the_snapshots_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_empty_directories_are_deleted_with_snapshots_if_enabled(tmp_path: Path) -> None:
     kept: dict[str, bool] = {}
     for clean in ("false", "true"):
         options = {"snapshot.clean-empty-directories": clean, "snapshot.num-retained.min": "1"}
@@ -222,7 +222,7 @@ def test_empty_directories_go_with_the_snapshots_where_that_is_asked_for(tmp_pat
 # ---------------------------------------------------------------- marked as done
 
 
-def test_partitions_are_marked_as_done_by_hand_and_after_batch_writes(tmp_path: Path) -> None:
+def test_partitions_are_marked_done_manually_and_after_batch_writes(tmp_path: Path) -> None:
     table = public_table(tmp_path, {"partition.end-input-to-done": "true"})
     with table.writer() as writer:
         writer.write(rows("a"))
@@ -243,7 +243,7 @@ def test_partitions_are_marked_as_done_by_hand_and_after_batch_writes(tmp_path: 
     assert table.clean_orphans(older_than_ms=0, dry_run=True).paths == ()
 
 
-def test_a_success_file_keeps_when_it_was_written_first() -> None:
+def test_a_success_file_keeps_its_creation_time() -> None:
     io = MemoryFileIO()
     path = f"memory://{uuid.uuid4()}/_SUCCESS"
     write_success_file(io, path, 1)
@@ -254,7 +254,7 @@ def test_a_success_file_keeps_when_it_was_written_first() -> None:
     assert json.loads(io.read(path)) == {"creationTime": 3, "modificationTime": 3}
 
 
-def test_the_worker_takes_the_step(tmp_path: Path) -> None:
+def test_the_worker_expires_partitions(tmp_path: Path) -> None:
     table = new_table("2020-01-01", options=DAY | {"partition.expiration-check-interval": "0 s"})
     worker = MaintenanceWorker()
     worker.watch(table)(1)
@@ -262,7 +262,7 @@ def test_the_worker_takes_the_step(tmp_path: Path) -> None:
     assert left(table) == set()
 
 
-def test_the_age_may_be_given_by_hand(tmp_path: Path) -> None:
+def test_the_age_may_be_given_as_an_argument(tmp_path: Path) -> None:
     table = public_table(tmp_path, {})
     with table.writer() as writer:
         writer.write(rows("2020-01-01"))

@@ -1,4 +1,4 @@
-"""Columns out of Avro blocks: the same values that fastavro reads, or nothing."""
+"""Columns decoded from Avro blocks equal the values of fastavro, or decoding is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def reported(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 @settings(max_examples=examples(150))
 @given(st.lists(RECORDS, max_size=30), st.integers(1, 600), st.sampled_from(["null", "deflate", "zstandard"]))
-def test_columns_hold_what_was_written(records: list[dict[str, Any]], block_bytes: int, codec: str) -> None:
+def test_columns_contain_the_written_values(records: list[dict[str, Any]], block_bytes: int, codec: str) -> None:
     half = len(records) // 2
     found = columns(container(records[:half], block_bytes, codec), container(records[half:], block_bytes, codec))
     assert found is not None
@@ -103,7 +103,7 @@ RECORD: Final = {
         pytest.param([RECORD, {**RECORD, "number": -(2**63)}], id="one of ten"),
     ],
 )
-def test_what_it_cannot_read_is_left_to_fastavro(records: list[dict[str, Any]]) -> None:
+def test_unsupported_files_are_left_to_fastavro(records: list[dict[str, Any]]) -> None:
     assert columns(container(records, 1)) is None
 
 
@@ -114,7 +114,7 @@ def test_files_of_several_schemas_are_left_to_fastavro() -> None:
     assert columns(container([RECORD], 1), other.finish()) is None
 
 
-def test_a_type_that_metadata_never_has_is_left_to_fastavro() -> None:
+def test_types_unused_in_metadata_are_left_to_fastavro() -> None:
     file = io.BytesIO()
     schema = {"type": "record", "name": "r", "fields": [{"name": "number", "type": "double"}]}
     fastavro.writer(file, schema, [{"number": 0.5}])

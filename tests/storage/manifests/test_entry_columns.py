@@ -1,4 +1,4 @@
-"""The files of a snapshot as columns are those that entries tell, whichever way they were read."""
+"""The files of a snapshot as columns equal those of its entries, on both read paths."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STEPS: Final = st.lists(
 @pytest.mark.usefixtures("few_blocks_count")
 @settings(max_examples=examples(60))
 @given(STEPS, st.integers(1, 2000))
-def test_columns_are_what_remains_of_the_entries(steps: list[tuple[str, int, str | None]], block_bytes: int) -> None:
+def test_columns_equal_the_merged_entries(steps: list[tuple[str, int, str | None]], block_bytes: int) -> None:
     """`+` adds a file, `-` deletes it, `^` moves it to another level."""
     context = make_table(MemoryFileIO(), f"memory://{next(_NUMBERS)}/t", primary_key=True, partitioned=True)
     commit = committer(context)
@@ -93,7 +93,7 @@ def test_columns_are_what_remains_of_the_entries(steps: list[tuple[str, int, str
 
 @pytest.mark.usefixtures("few_blocks_count")
 @pytest.mark.parametrize("golden", AVRO_TABLES, ids=lambda table: table.id)
-def test_manifests_of_others_are_read_by_blocks_too(golden: GoldenTable, tmp_path: Path) -> None:
+def test_manifests_of_other_writers_are_read_by_blocks_too(golden: GoldenTable, tmp_path: Path) -> None:
     warehouse = golden.unpack(tmp_path)
     database, _, name = golden.identifier.partition(".")
     context = TableContext.open(open_file_io(str(warehouse)), f"{warehouse}/{database}.db/{name}", golden.identifier)
@@ -111,7 +111,7 @@ def test_manifests_of_others_are_read_by_blocks_too(golden: GoldenTable, tmp_pat
         pytest.param(None, id="gone"),
     ],
 )
-def test_a_manifest_that_is_wrong_is_named(damage: Any, tmp_path: Path) -> None:
+def test_a_corrupt_manifest_is_named(damage: Any, tmp_path: Path) -> None:
     context = make_table(open_file_io(str(tmp_path)), f"{tmp_path}/t")
     committer(context).commit(Committable(1, [CommitMessage(bytes(12), 0, new_files=(data_file("a.parquet"),))]))
     (manifest,) = (path for path in (tmp_path / "t/manifest").iterdir() if "list" not in path.name)

@@ -1,4 +1,4 @@
-"""Snapshots, manifest lists and manifests of every golden table say what their writer says they say."""
+"""Snapshots, manifest lists and manifests of every golden table have the content that their writer reports."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def by_file(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_counts_and_files_of_every_snapshot(table: GoldenTable, tmp_path: Path) -> None:
+def test_counts_and_files_of_every_golden_snapshot_are_read(table: GoldenTable, tmp_path: Path) -> None:
     warehouse = table.unpack(tmp_path)
     context = opened(table, warehouse)
     listed = {s["id"]: s["files"] for s in golden_expected(warehouse, table.name).get("snapshots", [])}
@@ -76,7 +76,7 @@ def test_counts_and_files_of_every_snapshot(table: GoldenTable, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_we_would_describe_every_manifest_as_its_writer_did(table: GoldenTable, tmp_path: Path) -> None:
+def test_manifest_statistics_equal_those_of_the_writer(table: GoldenTable, tmp_path: Path) -> None:
     context = opened(table, table.unpack(tmp_path))
     manifests = ManifestStore(context)
     metas = [meta for snapshot in context.snapshots.all() for meta in table_manifests(manifests, snapshot)]
@@ -88,7 +88,7 @@ def test_we_would_describe_every_manifest_as_its_writer_did(table: GoldenTable, 
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_we_would_write_every_snapshot_and_tag_as_its_writer_did(table: GoldenTable, tmp_path: Path) -> None:
+def test_snapshots_and_tags_are_written_as_by_their_writer(table: GoldenTable, tmp_path: Path) -> None:
     context = opened(table, table.unpack(tmp_path))
     found = {context.paths.snapshot(s.id): s for s in context.snapshots.all()}
     found |= {context.paths.tag(name): s for name, s in TagStore(context.io, context.paths).all().items()}

@@ -1,4 +1,4 @@
-"""Java Paimon reads what we commit, and commits on top of it; we read on from there."""
+"""Java Paimon reads our commits and commits on top of them, and we continue to read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def compaction(where: str, before: list[CommitMessage], after: CommitMessage) ->
     return CommitMessage(partition(where), 0, compact_before=gone, compact_after=after.new_files)
 
 
-def test_java_reads_every_kind_of_commit_and_goes_on(
+def test_java_reads_every_kind_of_commit_and_continues(
     table: TableContext, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     commit = committer(table)
@@ -87,7 +87,9 @@ def test_java_reads_every_kind_of_commit_and_goes_on(
     assert keys() == [1, 2, 5, 6, 7]
 
 
-def test_java_and_we_merge_each_others_manifests(table: TableContext, tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_java_and_tidelake_merge_each_others_manifests(
+    table: TableContext, tmp_path: Path, java_oracle: JavaOracle
+) -> None:
     commit = committer(table)
     for number in range(1, 13):
         if number % 3:
@@ -101,7 +103,7 @@ def test_java_and_we_merge_each_others_manifests(table: TableContext, tmp_path: 
     assert len(java_oracle.system(tmp_path, TABLE, "manifests")) < 6
 
 
-def test_java_reads_tags_that_we_make(table: TableContext, tmp_path: Path, java_oracle: JavaOracle) -> None:
+def test_java_reads_our_tags(table: TableContext, tmp_path: Path, java_oracle: JavaOracle) -> None:
     committer(table).commit(Committable(1, [written(table, "a1", "a", [(1, 10)])]))
     tags = TagStore(table.io, table.paths)
     now = datetime(2024, 5, 6, 7, 8, 9, 123456)
@@ -132,7 +134,7 @@ def test_we_read_manifests_of_any_format_that_java_had(
     assert live_names(table) == before
 
 
-def test_java_accepts_a_snapshot_of_ours_as_its_base_after_expiry(
+def test_java_accepts_our_snapshot_as_base_after_expiry(
     table: TableContext, tmp_path: Path, java_oracle: JavaOracle
 ) -> None:
     commit = committer(table)

@@ -1,4 +1,6 @@
-"""What is live after a commit is what was live before it and the commit: found so, and the same as found anew."""
+"""The live files after a commit are those before it, changed by the commit. The incremental result equals a
+full read.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_only_the_manifest_of_a_new_commit_is_merged_in(read: list[str]) -> None:
+def test_only_the_manifest_of_a_new_commit_is_read(read: list[str]) -> None:
     context = new_table()
     commit = committer(context)
     for number in range(1, 6):
@@ -62,7 +64,7 @@ def test_only_the_manifest_of_a_new_commit_is_merged_in(read: list[str]) -> None
     assert read == []
 
 
-def test_a_file_that_a_commit_deletes_is_live_no_more(read: list[str]) -> None:
+def test_a_deleted_file_is_no_longer_live(read: list[str]) -> None:
     context = new_table()
     commit = committer(context)
     old, other, new = data_file("old"), data_file("other"), data_file("new")
@@ -73,7 +75,7 @@ def test_a_file_that_a_commit_deletes_is_live_no_more(read: list[str]) -> None:
     assert found(context) == ["other", "new"]
 
 
-def test_where_manifests_were_joined_all_are_merged_again() -> None:
+def test_after_a_manifest_merge_all_manifests_are_read_again() -> None:
     context = new_table({"manifest.merge-min-count": "3"})
     commit = committer(context)
     for number in range(1, 12):
@@ -81,7 +83,7 @@ def test_where_manifests_were_joined_all_are_merged_again() -> None:
         assert sorted(found(context)) == sorted(f"f{n}" for n in range(1, number + 1))
 
 
-def test_after_a_rollback_only_what_is_there_now_is_live() -> None:
+def test_after_a_rollback_only_current_files_are_live() -> None:
     context = new_table()
     commit = committer(context)
     commit.commit(Committable(1, [added("kept")]))
@@ -94,7 +96,7 @@ def test_after_a_rollback_only_what_is_there_now_is_live() -> None:
     assert found(context) == ["kept", "instead"]
 
 
-def test_a_contradiction_is_told_each_time_and_never_kept() -> None:
+def test_a_contradiction_is_raised_each_time_and_never_cached() -> None:
     context = new_table()
     commit = committer(context)
     twice = added("f")
@@ -106,7 +108,7 @@ def test_a_contradiction_is_told_each_time_and_never_kept() -> None:
             live_entries_of(context.shared(ManifestStore), latest(context), None, context.name)
 
 
-def test_what_has_no_room_is_merged_each_time(read: list[str]) -> None:
+def test_entries_that_exceed_the_cache_are_read_each_time(read: list[str]) -> None:
     context = new_table().with_cache(MetadataCache(max_bytes=10))
     committer(context).commit(Committable(1, [added("f")]))
     assert found(context) == found(context) == ["f"]

@@ -1,4 +1,4 @@
-"""Merging manifest entries: what is live, what is wrong."""
+"""Merging of manifest entries: live files, and contradictions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def text(merged: list[ManifestEntry]) -> str:
         pytest.param("+a -a@5", "+a -a@5", id="another level is another entry"),
     ],
 )
-def test_merging(given: str, expected: str) -> None:
+def test_entries_are_merged(given: str, expected: str) -> None:
     assert text(list(merge_entries(entries(given)).values())) == expected
 
 
@@ -61,20 +61,20 @@ def test_merging(given: str, expected: str) -> None:
         pytest.param("-a +a", "was deleted by an earlier entry", id="deleted, then added"),
     ],
 )
-def test_merging_refuses_what_makes_no_sense(given: str, message: str) -> None:
+def test_merging_refuses_contradictory_entries(given: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"file a is added, which {message}"):
         merge_entries(entries(given))
 
 
 @pytest.mark.parametrize("member", ["extra_files", "embedded_index", "external_path"])
-def test_index_and_place_are_part_of_the_identity(member: str) -> None:
+def test_external_path_and_index_are_part_of_the_identity(member: str) -> None:
     (entry,) = entries("+a")
     value = {"extra_files": ("a.index",), "embedded_index": b"i", "external_path": "s3://b/a"}[member]
     other = replace(entry, file=replace(entry.file, **{member: value}))  # type: ignore[arg-type]
     assert len(merge_entries([entry, other])) == 2
 
 
-def test_a_delete_may_leave_its_statistics_out() -> None:
+def test_a_delete_entry_may_omit_its_statistics() -> None:
     (entry,) = entries("+a")
     full = replace(entry, file=replace(entry.file, value_stats_columns=None))
     dropped = full.as_delete(drop_stats=True)
@@ -91,7 +91,7 @@ def test_a_delete_may_leave_its_statistics_out() -> None:
         pytest.param({"_FILE": None}, "subscriptable", id="no file"),
     ],
 )
-def test_a_record_of_another_shape_is_a_corrupt_file(spoil: dict[str, object], found: str) -> None:
+def test_a_record_of_another_schema_is_a_corrupt_file(spoil: dict[str, object], found: str) -> None:
     (entry,) = entries("+a")
     with pytest.raises((ValueError, TypeError), match=found):
         entry_from_record({**entry_to_record(entry), **spoil})
@@ -102,7 +102,7 @@ def test_a_record_of_another_shape_is_a_corrupt_file(spoil: dict[str, object], f
     [{"file_name": "data-\0.orc"}, {"extra_files": ("a.index", "\0")}, {"external_path": "s3://b/\0"}],
     ids="".join,
 )
-def test_a_name_that_no_file_can_have_makes_its_manifest_the_corrupt_file(members: dict[str, Any]) -> None:
+def test_an_invalid_file_name_is_reported_as_a_corrupt_manifest(members: dict[str, Any]) -> None:
     context = make_table(MemoryFileIO(), "memory://names/t")
     (entry,) = entries("+a")
     (meta,) = ManifestStore(context).write([replace(entry, file=replace(entry.file, **members))])
@@ -110,7 +110,7 @@ def test_a_name_that_no_file_can_have_makes_its_manifest_the_corrupt_file(member
         fresh(context).read(meta)
 
 
-def test_a_name_that_no_manifest_can_have_makes_its_list_the_corrupt_file() -> None:
+def test_an_invalid_manifest_name_is_reported_as_a_corrupt_list() -> None:
     context = make_table(MemoryFileIO(), "memory://names/t")
     file = ManifestStore(context).write_list([describe_manifest("manifest-\0", 1, entries("+a"), EMPTY_STATS)])
     with pytest.raises(CorruptFile, match=rf"{file.name}.*x00.* as the name of a file"):
@@ -126,7 +126,7 @@ def test_a_manifest_list_of_another_version_is_refused() -> None:
 # ---------------------------------------------------------------- the store
 
 
-def test_a_list_read_as_a_manifest_is_named_as_corrupt() -> None:
+def test_a_list_read_as_a_manifest_is_reported_as_corrupt() -> None:
     context = make_table(MemoryFileIO(), "memory://shapes/t")
     store = ManifestStore(context)
     (meta,) = store.write(entries("+a"))
@@ -135,7 +135,7 @@ def test_a_list_read_as_a_manifest_is_named_as_corrupt() -> None:
         reader.read_list(ListFile(meta.file_name, None))
 
 
-def test_partitions_of_other_columns_make_their_file_the_corrupt_one() -> None:
+def test_partitions_of_other_columns_are_reported_as_a_corrupt_file() -> None:
     io = MemoryFileIO()
     flat, parted = make_table(io, "memory://flat/t"), make_table(io, "memory://parted/t", partitioned=True)
     (meta,) = ManifestStore(flat).write(entries("+a"))
@@ -155,7 +155,7 @@ def test_a_missing_manifest_is_named() -> None:
         store.read_list(ListFile("manifest-list-gone", None))
 
 
-def test_a_large_manifest_is_rolled_and_none_is_lost() -> None:
+def test_a_large_manifest_is_rolled_without_losing_entries() -> None:
     options = {"manifest.target-file-size": "100 kb", "manifest.compression": "null"}
     context = make_table(MemoryFileIO(), "memory://rolled/t", options=options)
     many = [ManifestEntry(FileKind.ADD, EMPTY_ROW, 0, -1, data_file(f"file-{i}")) for i in range(5_500)]
@@ -167,7 +167,7 @@ def test_a_large_manifest_is_rolled_and_none_is_lost() -> None:
     assert [entry for meta in metas for entry in reader.read(meta)] == many
 
 
-def test_what_a_manifest_says_of_its_entries() -> None:
+def test_manifest_metadata_summarizes_its_entries() -> None:
     mixed = [
         ManifestEntry(FileKind.ADD, EMPTY_ROW, 4, 8, data_file("a", level=5, schema_id=2, first_row_id=10, rows=3)),
         ManifestEntry(FileKind.DELETE, EMPTY_ROW, -2, 8, data_file("b", level=0, schema_id=1, first_row_id=0)),

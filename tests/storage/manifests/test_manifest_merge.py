@@ -1,4 +1,4 @@
-"""Which manifests are joined, and that joining changes nothing that a reader sees."""
+"""Which manifests are merged, and that merging does not change what a reader sees."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def metas(text: str) -> list[ManifestFileMeta]:
         pytest.param(" ".join(f"{2000 - 150 * i}x50" for i in range(11)) + " |", id="not yet a crowd"),
     ],
 )
-def test_what_is_joined_begins_at_the_bar(picture: str) -> None:
+def test_joined_manifests_start_at_the_bar(picture: str) -> None:
     before, _, _ = picture.partition("|")
     assert first_to_merge(metas(picture), LIMITS) == len(before.split())
 
@@ -86,7 +86,7 @@ COMMITS = st.lists(
 
 @settings(deadline=None, max_examples=examples(60))
 @given(COMMITS, st.sampled_from([2, 3, 6]), st.sampled_from([6, 9, 30]))
-def test_whatever_is_committed_each_state_is_the_last_one_and_its_changes(
+def test_each_state_equals_the_previous_one_and_its_changes(
     commits: list[tuple[str, str, int]], min_count: int, full_kb: int
 ) -> None:
     """The model is a dict: partition -> names. Limits are so small that merges of both kinds happen all the time."""
@@ -123,7 +123,7 @@ def test_whatever_is_committed_each_state_is_the_last_one_and_its_changes(
 
 
 def check_chain(context: object) -> None:
-    """base(n) merged is base(n-1) and delta(n-1) merged; manifest lists tell the truth about their manifests; ids are
+    """base(n) merged is base(n-1) and delta(n-1) merged; manifest lists agree with their manifests; ids are
     consecutive."""
     store = ManifestStore(context)  # type: ignore[arg-type]
     all_snapshots = snapshots(context)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def check_chain(context: object) -> None:
             assert describe_manifest(meta.file_name, meta.file_size, entries, stats) == meta
 
 
-def test_both_kinds_of_merge_happen_under_such_limits() -> None:
+def test_both_kinds_of_merge_occur_with_small_limits() -> None:
     """So that the property above is about something."""
     context = make_table(MemoryFileIO(), "memory://both-kinds/t", partitioned=True, options=SMALL)
     store, limits = ManifestStore(context), MergeLimits.of(context.options)
@@ -152,7 +152,7 @@ def test_both_kinds_of_merge_happen_under_such_limits() -> None:
     assert identities(merged(store, rewritten, "t")) == identities(live[1::2])
 
 
-def test_a_full_merge_leaves_large_manifests_of_other_partitions_alone() -> None:
+def test_a_full_merge_does_not_rewrite_large_manifests_of_other_partitions() -> None:
     context = make_table(MemoryFileIO(), "memory://full-merge/t", partitioned=True, options=SMALL)
     store, limits = ManifestStore(context), MergeLimits.of(context.options)
 
@@ -173,7 +173,7 @@ def test_a_full_merge_leaves_large_manifests_of_other_partitions_alone() -> None
     assert {e.identity for meta in rewritten for e in store.read(meta)} == expected
 
 
-def test_a_delete_whose_file_lies_before_what_is_joined_stays_a_delete() -> None:
+def test_a_delete_of_a_file_in_an_older_manifest_is_kept() -> None:
     context = make_table(MemoryFileIO(), "memory://kept-delete/t", options=SMALL)
     store, limits = ManifestStore(context), MergeLimits.of(context.options)
     base = [ManifestEntry(FileKind.ADD, bytes(12), 0, -1, data_file(f"file-{i}")) for i in range(90)]
@@ -190,7 +190,7 @@ def test_a_delete_whose_file_lies_before_what_is_joined_stays_a_delete() -> None
     assert len(merge_entries([*store.read(kept), *store.read(joined)])) == 89
 
 
-def test_manifests_whose_entries_cancel_vanish() -> None:
+def test_manifests_whose_entries_cancel_out_are_dropped() -> None:
     context = make_table(MemoryFileIO(), "memory://vanish/t", options=SMALL)
     store = ManifestStore(context)
     files = [ManifestEntry(FileKind.ADD, bytes(12), 0, -1, data_file(name)) for name in "ab"]

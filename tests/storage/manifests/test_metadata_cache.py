@@ -1,4 +1,4 @@
-"""What is kept of metadata in memory, and what goes when it gets too much."""
+"""What the metadata cache keeps, and what it evicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.metadata_cache import CacheBudget, MetadataCache
 from tests.storage.snapshots.tables import data_file, make_table
 
 
-def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
+def test_a_cache_evicts_the_least_recently_used_entry() -> None:
     cache = MetadataCache(4, CacheBudget(100))
     cache.put("a", (1, 2), 2)
     cache.put("b", (3, 4), 2)
@@ -32,7 +32,7 @@ def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
     assert cache.get("c") == (5, 6)
 
 
-def test_of_all_caches_that_one_forgets_which_waited_longest() -> None:
+def test_eviction_is_least_recently_used_across_caches() -> None:
     budget = CacheBudget(6)
     idle, busy, new = (MetadataCache(6, budget) for _ in range(3))
     busy.put("x", ("busy",), 2)
@@ -46,7 +46,7 @@ def test_of_all_caches_that_one_forgets_which_waited_longest() -> None:
     assert [busy.get("x"), new.get("y"), new.get("z")] == [None, None, ("large",)]
 
 
-def test_a_cache_that_is_gone_leaves_its_room_to_others() -> None:
+def test_a_deleted_cache_frees_its_share_for_others() -> None:
     budget = CacheBudget(4)
     old, staying = MetadataCache(4, budget), MetadataCache(4, budget)
     staying.put("a", ("kept",), 2)
@@ -57,7 +57,7 @@ def test_a_cache_that_is_gone_leaves_its_room_to_others() -> None:
     assert [staying.get("a"), staying.get("b")] == [("kept",), ("more",)]
 
 
-def test_threads_never_keep_more_than_the_budget_nor_lose_count() -> None:
+def test_concurrent_threads_stay_within_the_budget() -> None:
     budget = CacheBudget(50)
     caches = [MetadataCache(30, budget) for _ in range(4)]
 
@@ -78,7 +78,7 @@ def test_threads_never_keep_more_than_the_budget_nor_lose_count() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 10, 300])
-def test_a_manifest_counts_as_what_it_takes_in_memory(columns: int) -> None:
+def test_a_cached_manifest_counts_with_its_memory_size(columns: int) -> None:
     file = replace(
         data_file("of a real table"),
         file_size=1_000_000,

@@ -1,4 +1,4 @@
-"""Bounds of partitions: what a manifest list says, and which manifests it spares."""
+"""Partition bounds in a manifest list, and the manifests that they exclude."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def manifest(values: Sequence[Values], types: Sequence[DataType]) -> ManifestFil
         pytest.param([DOUBLE], [(math.nan,), (1.0,), (-0.0,)], (-0.0,), (math.nan,), (0,), id="NaN is the largest"),
     ],
 )
-def test_bounds(types: list[DataType], values: list[Values], low: Values, high: Values, nulls: tuple[int, ...]) -> None:
+def test_partition_bounds_are_computed(
+    types: list[DataType], values: list[Values], low: Values, high: Values, nulls: tuple[int, ...]
+) -> None:
     expected = SimpleStats(serialize_row(low, types), serialize_row(high, types), nulls)
     assert partition_stats(rows(values, types), types) == expected
 
@@ -90,20 +92,22 @@ SOME_NULLS = manifest([(1, None), (2, "m")], [INT, STRING])
         pytest.param(NULLS, [(1, "m")], False, id="a value where there are only nulls"),
     ],
 )
-def test_which_manifests_may_hold_a_partition(held: ManifestFileMeta, asked: list[Values], expected: bool) -> None:
+def test_manifests_are_selected_by_partition_bounds(
+    held: ManifestFileMeta, asked: list[Values], expected: bool
+) -> None:
     types = [INT, STRING]
     assert may_hold([held], rows(asked, types), types) == [expected]
 
 
 @pytest.mark.parametrize("asked", [7, None])
-def test_a_manifest_that_does_not_tell_may_hold_anything(asked: int | None) -> None:
+def test_a_manifest_without_statistics_may_contain_any_partition(asked: int | None) -> None:
     types = [INT]
     null = serialize_row([None], types)
     unknown = ManifestFileMeta("m", 1, 2, 0, SimpleStats(null, null, (None,)), 0)
     assert may_hold([unknown], rows([(asked,)], types), types) == [True]
 
 
-def test_any_manifest_of_an_unpartitioned_table_may_hold_its_only_partition() -> None:
+def test_any_manifest_of_an_unpartitioned_table_may_contain_its_only_partition() -> None:
     assert may_hold([AB, NULLS], [EMPTY_ROW], []) == [True, True]
 
 
@@ -113,7 +117,7 @@ PARTITIONS = st.lists(
 
 
 @given(PARTITIONS, PARTITIONS)
-def test_a_manifest_with_an_entry_of_a_partition_is_never_spared(held: list[Values], asked: list[Values]) -> None:
+def test_a_manifest_that_contains_a_partition_is_never_skipped(held: list[Values], asked: list[Values]) -> None:
     types = [INT, STRING]
     if set(held) & set(asked):
         assert may_hold([manifest(held, types)], rows(asked, types), types) == [True]

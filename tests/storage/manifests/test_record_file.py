@@ -1,4 +1,4 @@
-"""Metadata files in every form that writers gave them, and broken ones."""
+"""Metadata files in every form that writers use, and broken ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def entries_of(data: bytes) -> list[ManifestEntry]:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "xz", "zstandard"])
-def test_entries_come_back_as_they_were_whatever_the_codec(codec: str) -> None:
+def test_entries_are_read_back_with_every_codec(codec: str) -> None:
     assert entries_of(container([FULL, SPARSE], codec)) == [FULL, SPARSE]
 
 
@@ -80,7 +80,7 @@ def test_entries_come_back_as_they_were_whatever_the_codec(codec: str) -> None:
         *(("orc", codec) for codec in ("none", "snappy", "zlib", "lz4", "zstd")),
     ],
 )
-def test_entries_come_back_as_they_were_whatever_the_format(file_format: str, compression: str) -> None:
+def test_entries_are_read_back_in_every_format(file_format: str, compression: str) -> None:
     entries = [replace(FULL, file=replace(FULL.file, creation_time_ms=1_700_000_000_123)), SPARSE]
     writer = metadata_writer(MANIFEST_ENTRY_SCHEMA, file_format, compression, zstd_level=1)
     writer.write(map(entry_to_record, entries[:1]))
@@ -91,7 +91,7 @@ def test_entries_come_back_as_they_were_whatever_the_format(file_format: str, co
 
 
 @pytest.mark.parametrize("file_format", ["avro", "parquet", "orc"])
-def test_an_empty_list_is_a_list_in_every_format(file_format: str) -> None:
+def test_an_empty_list_is_readable_in_every_format(file_format: str) -> None:
     data = metadata_writer(MANIFEST_LIST_SCHEMA, file_format, "zstd", zstd_level=1).finish()
     assert read_records(data, "m", meta_from_record) == ()
 
@@ -104,15 +104,13 @@ def test_an_empty_list_is_a_list_in_every_format(file_format: str) -> None:
         ("parquet", "deflate", "manifest.compression = 'deflate': Parquet"),
     ],
 )
-def test_what_manifests_can_not_be_written_as_is_refused_by_name(
-    file_format: str, compression: str, named: str
-) -> None:
+def test_unsupported_manifest_formats_are_refused_by_name(file_format: str, compression: str, named: str) -> None:
     with pytest.raises(BadInput, match=named):
         metadata_writer(MANIFEST_ENTRY_SCHEMA, file_format, compression, zstd_level=1)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "xz", "zstandard"])
-def test_a_container_of_ours_begins_as_one_of_fastavro(codec: str) -> None:
+def test_our_container_header_equals_that_of_fastavro(codec: str) -> None:
     for number in range(2):  # the second time from what was kept
         ours, fastavros = container([FULL] if number else [], codec), io.BytesIO()
         Writer(fastavros, cast(Schema, MANIFEST_ENTRY_SCHEMA), codec=codec)
@@ -142,7 +140,7 @@ def test_an_empty_container_holds_no_entries() -> None:
     assert entries_of(container([])) == []
 
 
-def test_a_manifest_list_comes_back_as_it_was() -> None:
+def test_a_manifest_list_is_read_back() -> None:
     meta = describe_manifest("manifest-1", 99, [FULL], SimpleStats(b"x", b"y", (1,)))
     writer = AvroRecordWriter(MANIFEST_LIST_SCHEMA, "zstandard", zstd_level=1)
     writer.write([meta_to_record(meta)])
@@ -219,7 +217,7 @@ def rewritten(change: Any) -> list[ManifestEntry]:
     return entries_of(sink.getvalue())
 
 
-def test_names_of_records_mean_nothing() -> None:
+def test_record_names_are_ignored() -> None:
     def rename(schema: Any, file: Any) -> None:
         schema |= {"name": "ManifestEntry", "namespace": "pypaimon"}
         file["name"] = "DataFileMeta"
@@ -227,7 +225,7 @@ def test_names_of_records_mean_nothing() -> None:
     assert rewritten(rename) == [SPARSE]
 
 
-def test_fields_an_older_writer_lacked_are_null() -> None:
+def test_fields_missing_from_an_older_writer_are_null() -> None:
     def drop(_: Any, file: Any) -> None:
         file["fields"] = [
             f for f in file["fields"] if f["name"] not in ("_CREATION_TIME", "_DELETE_ROW_COUNT", "_WRITE_COLS")
@@ -240,7 +238,7 @@ def test_fields_an_older_writer_lacked_are_null() -> None:
     assert entry.file.file_name == SPARSE.file.file_name
 
 
-def test_fields_of_a_newer_writer_are_passed_over() -> None:
+def test_fields_of_a_newer_writer_are_ignored() -> None:
     def add(_: Any, file: Any) -> None:
         file["fields"].append({"name": "_FUTURE", "type": ["null", "string"], "default": None})
 
@@ -256,7 +254,7 @@ def test_null_counts_may_be_plain_numbers() -> None:
     assert rewritten(plain) == [SPARSE]
 
 
-def test_a_time_without_its_logical_type_is_the_same_number() -> None:
+def test_a_timestamp_may_lack_its_logical_type() -> None:
     schema = copy.deepcopy(MANIFEST_ENTRY_SCHEMA)
     (file,) = (f["type"] for f in schema["fields"] if f["name"] == "_FILE")
     (time,) = (f for f in file["fields"] if f["name"] == "_CREATION_TIME")
@@ -289,7 +287,7 @@ def test_a_broken_file_is_named(data: bytes) -> None:
         read_records(data, "m/manifest-7", dict)
 
 
-def test_a_file_cut_between_two_blocks_is_noticed_by_its_size() -> None:
+def test_a_file_cut_between_two_blocks_is_detected_by_its_size() -> None:
     short = container([FULL])
     assert read_records(short, "m", dict)
     with pytest.raises(CorruptFile, match=f"m at byte {len(short)}: expected {len(short) + 1} bytes") as caught:
@@ -297,7 +295,7 @@ def test_a_file_cut_between_two_blocks_is_noticed_by_its_size() -> None:
     assert caught.value.offset == len(short)
 
 
-def test_no_cut_anywhere_goes_unnoticed() -> None:
+def test_a_truncation_anywhere_is_detected() -> None:
     data = container([FULL])
     for length in range(len(data)):
         with pytest.raises(CorruptFile):
@@ -311,7 +309,7 @@ def test_an_unknown_codec_option_is_refused_by_name() -> None:
         avro_codec("lzo")
 
 
-def test_javas_manifests_in_parquet_are_what_the_golden_table_says(tmp_path: Any) -> None:
+def test_javas_parquet_manifests_equal_the_golden_table(tmp_path: Any) -> None:
     folder = unpack_golden("java/manifest_merge", tmp_path) / "golden.db" / "manifest_merge" / "manifest"
     files = [path for path in sorted(folder.iterdir()) if not path.name.startswith("manifest-list")]
     assert {path.read_bytes()[:4] for path in files} == {b"PAR1"}

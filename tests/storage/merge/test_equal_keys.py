@@ -1,4 +1,4 @@
-"""Groups of equal keys: what holds whatever their lengths, short, long or mixed."""
+"""Groups of equal keys of any length: short, long or mixed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_floats_are_added_one_row_after_the_other(lengths: list[int], random: Ra
     assert sums.tolist() == [reduce(operator.add, rows) for rows in rows_of_each(lengths, values)]
 
 
-def test_what_reduces_a_group_keeps_its_dtype() -> None:
+def test_group_reductions_keep_the_dtype() -> None:
     for lengths in ([1, 2], [40, 40], [1, 40]):
         for dtype in (np.int8, np.int32, np.float32, np.bool_):
             assert groups_of(lengths).reduce(np.maximum, np.ones(sum(lengths), dtype)).dtype == dtype

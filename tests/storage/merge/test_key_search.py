@@ -1,4 +1,4 @@
-"""Many keys found in sorted ones."""
+"""A search for many keys in sorted ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, int]
 
 
 @pytest.mark.parametrize("case", vectors("lookup_file_search"), ids=case_id)
-def test_which_file_of_a_level_a_key_is_looked_up_in(case: Case) -> None:
+def test_the_file_of_a_level_that_may_contain_a_key_is_found(case: Case) -> None:
     """The first that ends at the key or behind it; a key in a gap asks the next file."""
     check_members(case, {"level_files", "key", "expect_probed_file_index"})
     last = pa.array([last for _, last in case["level_files"]], pa.int64())

@@ -1,6 +1,4 @@
-"""Merging runs gives what a dict filled in the order of sequence numbers gives, however the runs are cut into
-batches.
-"""
+"""Merging runs gives the rows of a dict filled in sequence-number order, for any batch boundaries."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Runs:
-    """rows: of all runs, by sequence number; run_of: which run each lies in; cuts: rows a batch."""
+    """rows: of all runs, by sequence number; run_of: the run of each row; cuts: rows per batch."""
 
     rows: list[Row]
     runs: list[list[Row]]
@@ -132,7 +130,7 @@ def test_runs_in_order_need_no_sequence_numbers(drawn: Runs) -> None:
 
 
 @given(runs())
-def test_a_flush_merges_rows_that_lie_in_arrival_order(drawn: Runs) -> None:
+def test_a_flush_merges_rows_in_arrival_order(drawn: Runs) -> None:
     batch = pa.Table.from_pylist(drawn.rows, SCHEMA).combine_chunks().to_batches()
     if batch:
         merged = merge_batch(batch[0], MergeOrder(KEY, runs_in_order=True), Deduplicate().merge)
@@ -168,7 +166,7 @@ def test_merging_holds_one_batch_of_each_run() -> None:
         pytest.param(MergeOrder(("id",), ("text",), descending=True), id="in a descending sequence field"),
     ],
 )
-def test_one_huge_value_costs_the_other_rows_nothing(order: MergeOrder) -> None:
+def test_one_huge_value_does_not_enlarge_the_other_rows(order: MergeOrder) -> None:
     """As many words for every row as the huge value has would be half a gigabyte."""
     num_rows = 10_000
     texts = [f"text {i:05}" for i in range(num_rows - 1)] + ["x" * 40_000]
@@ -219,7 +217,7 @@ def _rows_of(case: Case) -> pa.RecordBatch:
 
 
 def _expected_order(case: Case, rows: pa.RecordBatch) -> tuple[list[int], int]:
-    """What the case tells: the whole order, oldest first (empty where it doesn't tell), and the newest.
+    """The expectation of the case: the whole order, oldest first (empty if the case has none), and the newest row.
 
     Not its word where a null meets a descending order: the suite has nulls turn around, in Java they are the oldest in
     either direction (run with Paimon Java 2.0.0, flush and merge on read; golden table java/pk_sequence_desc).
@@ -235,7 +233,7 @@ def _expected_order(case: Case, rows: pa.RecordBatch) -> tuple[list[int], int]:
 
 
 @given(runs(), st.sampled_from([(), ("version",)]), st.booleans())
-def test_of_large_rows_only_the_newest_are_copied_and_nothing_else_changes(
+def test_only_the_newest_of_large_rows_are_copied(
     drawn: Runs, sequence_fields: tuple[str, ...], in_order: bool
 ) -> None:
     """However small they are here."""
@@ -255,7 +253,7 @@ def test_of_large_rows_only_the_newest_are_copied_and_nothing_else_changes(
 
 
 @given(runs(), st.sampled_from([(), ("version",)]), st.booleans(), st.booleans())
-def test_large_rows_that_wait_on_disk_merge_as_those_in_memory(
+def test_parked_rows_merge_like_rows_in_memory(
     drawn: Runs, sequence_fields: tuple[str, ...], in_order: bool, newest_wins: bool
 ) -> None:
     """However small they are here."""
@@ -269,7 +267,7 @@ def test_large_rows_that_wait_on_disk_merge_as_those_in_memory(
         assert pa.Table.from_batches(merged, SCHEMA).to_pylist() == expected
 
 
-def test_parked_rows_leave_nothing_behind(tmp_path: Path) -> None:
+def test_parked_rows_leave_no_files(tmp_path: Path) -> None:
     rows = pa.record_batch({"k": [1, 2, 3]})
     with ParkedRows(str(tmp_path)) as parked_rows:
         first, second = parked_rows.park(rows.slice(1, 1)), parked_rows.park(rows)

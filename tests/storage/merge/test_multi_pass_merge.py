@@ -1,4 +1,4 @@
-"""Runs that can't all be open merge as if they were."""
+"""Runs that cannot all be open at once merge to the same rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Shelf:
 
 @pytest.mark.parametrize("order", ORDERS)
 @given(tables=runs_oldest_first(), fan_in=st.integers(2, 5), spilled_first=st.sets(st.integers(0, 11)))
-def test_an_engine_is_shown_the_same_rows_in_the_same_order(
+def test_a_merge_engine_gets_the_same_rows_in_the_same_order(
     order: MergeOrder, tables: list[pa.Table], fan_in: int, spilled_first: set[int]
 ) -> None:
     at_once = merge_runs([iter(table.to_batches()) for table in tables], order, keep_all)
@@ -71,7 +71,7 @@ def test_an_engine_is_shown_the_same_rows_in_the_same_order(
     assert shelf.most_open <= max(1, min(fan_in, len(tables) - len(spilled_first & set(range(len(tables))))))
 
 
-def test_no_more_is_written_down_than_need_be_and_the_oldest_run_stays(tmp_path: Path) -> None:
+def test_only_necessary_runs_are_spilled_and_the_oldest_is_not(tmp_path: Path) -> None:
     tables = [pa.table([[0, number], [None, None], [number, 0]], schema=SCHEMA) for number in range(1, 11)]
     runs = [iter(table.to_batches()) for table in tables]
     merged = multi_pass_merge(
@@ -85,7 +85,7 @@ def test_no_more_is_written_down_than_need_be_and_the_oldest_run_stays(tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_few_enough_is_not_written_down(tmp_path: Path) -> None:
+def test_few_runs_are_not_spilled(tmp_path: Path) -> None:
     directory = str(tmp_path / "does not exist")
     runs = [iter(pa.table([[1], [None], [number]], schema=SCHEMA).to_batches()) for number in range(8)]
     merged = multi_pass_merge(runs, SCHEMA, MergeOrder(("k",)), keep_all, fan_in=8, spill_directory=directory)

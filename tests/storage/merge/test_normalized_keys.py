@@ -1,4 +1,4 @@
-"""Order words put rows in Paimon's key order, and tell equal keys from unequal ones."""
+"""Normalized keys sort rows in Paimon's key order, and are equal only for equal keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], Order]] = {
 
 @pytest.mark.parametrize("name", COLUMNS)
 @given(data=st.data())
-def test_words_sort_as_the_values_do(name: str, data: st.DataObject) -> None:
+def test_normalized_keys_sort_like_their_values(name: str, data: st.DataObject) -> None:
     kind, values_of, order = COLUMNS[name]
     values = data.draw(st.lists(values_of, max_size=30))
     (words,) = align_keys([[normalize_column(pa.array(values, kind), nullable=False)]])
@@ -63,7 +63,7 @@ def test_words_sort_as_the_values_do(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", COLUMNS)
 @given(data=st.data())
-def test_equal_words_are_equal_keys_across_batches(name: str, data: st.DataObject) -> None:
+def test_equal_normalized_keys_are_equal_keys_across_batches(name: str, data: st.DataObject) -> None:
     kind, values_of, order = COLUMNS[name]
     left, right = data.draw(st.tuples(values_of, values_of))
     words = align_keys([[normalize_column(pa.array([v], kind), nullable=False)] for v in (left, right)])
@@ -81,7 +81,7 @@ def test_nulls_are_smallest_in_either_direction(values: list[str | None], descen
 
 
 @given(st.lists(st.text("ab\0", max_size=9), min_size=1, max_size=20), st.integers(0, 19), st.integers(0, 19))
-def test_a_slice_has_the_words_of_its_rows(values: list[str], start: int, length: int) -> None:
+def test_a_slice_has_the_normalized_keys_of_its_rows(values: list[str], start: int, length: int) -> None:
     whole = pa.array(values)
     (sliced, alone) = align_keys(
         [
@@ -92,7 +92,7 @@ def test_a_slice_has_the_words_of_its_rows(values: list[str], start: int, length
     assert all((a == b).all() for a, b in zip(sliced, alone, strict=True))
 
 
-# one beginning for many, zero bytes, and few values much longer than the others: those are told apart by ranks
+# one beginning for many, zero bytes, and few values much longer than the others: those are distinguished by ranks
 HEADS = [b""] * 8 + [b"\0" * 55, b"ab" * 40, b"ab" * 40 + b"\0", b"\xff" * 5000]
 SKEWED = st.builds(bytes.__add__, st.sampled_from(HEADS), st.sampled_from([b"", b"\0", b"a", b"b", b"\xff"]))
 SHORT_AND_HUGE = [[b"k%d" % i for i in range(40)], [None, b"", b"\xff" * 999, b"\xff" * 1000, b"\xff" * 57]]
@@ -101,7 +101,7 @@ SHORT_AND_HUGE = [[b"k%d" % i for i in range(40)], [None, b"", b"\xff" * 999, b"
 @given(st.lists(st.lists(st.none() | SKEWED, max_size=20), min_size=1, max_size=4), st.booleans())
 @example(SHORT_AND_HUGE, False)
 @example(SHORT_AND_HUGE, True)
-def test_values_of_very_unlike_lengths_compare_across_batches(
+def test_values_of_very_different_lengths_compare_across_batches(
     batches: list[list[bytes | None]], descending: bool
 ) -> None:
     columns = [normalize_column(pa.array(b, pa.binary()), nullable=True, descending=descending) for b in batches]
@@ -116,7 +116,7 @@ def test_values_of_very_unlike_lengths_compare_across_batches(
 
 @given(st.lists(SKEWED, min_size=1, max_size=20), st.integers(0, 19), st.integers(0, 9))
 @example([b"short"] * 30 + [b"x" * 1000], 20, 3)
-def test_what_is_left_of_a_batch_compares_like_a_new_one(values: list[bytes], start: int, made: int) -> None:
+def test_the_rest_of_a_batch_compares_like_a_new_batch(values: list[bytes], start: int, made: int) -> None:
     whole = normalize_column(pa.array(values, pa.binary()), nullable=True)
     whole.first(made)
     again = normalize_column(pa.array(values[start:], pa.binary()), nullable=True)
@@ -125,7 +125,7 @@ def test_what_is_left_of_a_batch_compares_like_a_new_one(values: list[bytes], st
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_texts_alike_in_length_need_no_ranks(descending: bool) -> None:
+def test_strings_of_equal_length_need_no_ranks(descending: bool) -> None:
     """Then the words of a batch are made once, however often it is aligned with others."""
     words = normalize_column(pa.array(["ab" * 50, "ab" * 49]), nullable=False, descending=descending)
     assert len(align_keys([[words]])[0]) == words.width == 15

@@ -42,7 +42,7 @@ STATES = st.dictionaries(st.integers(0, KEYS - 1), st.none() | st.integers(0, 2)
 
 
 @given(before=STATES, after=STATES, deduplicates=st.booleans())
-def test_changes_are_what_a_row_by_row_comparison_tells(before: State, after: State, deduplicates: bool) -> None:
+def test_changes_equal_a_row_by_row_comparison(before: State, after: State, deduplicates: bool) -> None:
     expected: list[tuple[int, int, Any]] = []
     for key in range(KEYS):
         match key in before, key in after:
@@ -69,7 +69,7 @@ def test_changes_are_what_a_row_by_row_comparison_tells(before: State, after: St
         pytest.param(pa.struct([("x", pa.int32())]), None, {"x": None}, False, id="no row is not an empty one"),
     ],
 )
-def test_which_updates_change_nothing(value_type: pa.DataType, one: Any, other: Any, is_same: bool) -> None:
+def test_updates_without_effect_are_recognised(value_type: pa.DataType, one: Any, other: Any, is_same: bool) -> None:
     found = commit_changes({0: one}, {0: other}, value_type, ["v"])
     assert [kind for _, kind, _ in found] == ([] if is_same else [1, 2])
 

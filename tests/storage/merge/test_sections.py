@@ -1,4 +1,4 @@
-"""In which order the runs of a section are read, and how much of them at once."""
+"""The order in which the runs of a section are read, and how much is read at once."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class Spilling:
     ],
     ids=lambda case: case.id,
 )
-def test_runs_to_spill(case: Spilling) -> None:
+def test_the_runs_to_spill_are_selected(case: Spilling) -> None:
     runs = [[paper_file(str(n), size=size * MIB)] for n, size in enumerate(case.sizes_mib)]
     assert runs_to_spill(runs, case.columns) == case.spilled
 
 
-def test_runs_are_read_oldest_first_and_need_no_numbers_where_these_do_not_overlap() -> None:
+def test_non_overlapping_runs_are_read_oldest_first_without_sequence_numbers() -> None:
     old, young = [paper_file("old", sequence=(0, 4))], [paper_file("young", sequence=(5, 9))]
     assert oldest_first([young, old]) == ([old, young], True)
     between = [paper_file("between", sequence=(4, 7))]
     assert oldest_first([young, between, old]) == ([old, between, young], False)
 
 
-def test_wide_rows_come_in_small_batches() -> None:
+def test_wide_rows_are_read_in_small_batches() -> None:
     narrow = [[paper_file("a", size=1)]]
     assert batch_size(narrow).rows == 32_768
     assert batch_size([[paper_file("a", size=100 * MIB)]] * 10).rows == 1_024

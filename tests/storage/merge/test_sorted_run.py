@@ -1,4 +1,4 @@
-"""Sections and runs, drawn as intervals of integer keys."""
+"""Sections and sorted runs, drawn as intervals of integer keys."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_section_has_as_few_runs_as_files_overlap_in_one_key(intervals: list[l
         assert len(section) == deepest
 
 
-def test_keys_of_other_columns_are_told_with_the_file_they_are_of() -> None:
+def test_keys_of_other_columns_raise_and_name_their_file() -> None:
     sound = replace(interval(0, 1).file, min_key=serialize_row([0], [INT]), max_key=serialize_row([1], [INT]))
     with pytest.raises(CorruptFile, match=r"^2\.\.3: expected keys of 1 columns in its manifest entry"):
         key_ranges([sound, replace(sound, file_name="2..3", max_key=EMPTY_ROW)], [INT])

@@ -1,4 +1,6 @@
-"""Spill files go with their process: when its work is done; or, if it was killed, when the next one spills."""
+"""Spill files are deleted with their process: when its work ends, or when the next process spills after it was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def begin_to_spill(directory: Path) -> None:
     folders.remove_file(folders.new_file(str(directory)))
 
 
-def test_files_of_a_killed_process_go_when_the_next_one_spills(
+def test_files_of_a_killed_process_are_deleted_when_the_next_one_spills(
     process: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     begin_to_spill(tmp_path)
@@ -79,7 +81,7 @@ DAY_S: Final = 86_400
 
 
 def folder_of(host: str, directory: Path, name: str = "x", *, has_lock: bool = True, age_s: float = 0) -> Path:
-    """As a process on that host makes it; the lock is held by nobody that is seen here."""
+    """A folder as a process on that host creates it. No process here holds its lock."""
     folder = directory / f"tidelake-spill-{host}-{name}"
     folder.mkdir()
     touched = [folder]
@@ -93,21 +95,21 @@ def folder_of(host: str, directory: Path, name: str = "x", *, has_lock: bool = T
 
 
 @pytest.mark.parametrize("has_lock", [True, False], ids=["whole", "half made or half removed"])
-def test_a_folder_of_another_host_goes_when_nobody_touched_it_for_a_day(has_lock: bool, tmp_path: Path) -> None:
+def test_a_folder_of_another_host_is_deleted_after_a_day_without_activity(has_lock: bool, tmp_path: Path) -> None:
     living = folder_of(ELSEWHERE, tmp_path, "living", has_lock=has_lock, age_s=DAY_S - 600)
     folder_of(ELSEWHERE, tmp_path, "dead", has_lock=has_lock, age_s=DAY_S + 600)
     begin_to_spill(tmp_path)
     assert list(tmp_path.iterdir()) == [living]
 
 
-def test_that_a_lock_of_another_host_can_be_had_says_nothing(tmp_path: Path) -> None:
+def test_an_acquirable_lock_of_another_host_does_not_prove_its_process_dead(tmp_path: Path) -> None:
     """A network file system may keep locks to the host that has them."""
     here, there = folder_of(HERE, tmp_path), folder_of(ELSEWHERE, tmp_path)
     begin_to_spill(tmp_path)
     assert (here.exists(), there.exists()) == (False, True)
 
 
-def test_a_lock_of_another_host_that_is_held_keeps_its_folder_however_old_it_is(tmp_path: Path) -> None:
+def test_a_held_lock_of_another_host_protects_its_folder_at_any_age(tmp_path: Path) -> None:
     folder = folder_of(ELSEWHERE, tmp_path, age_s=9 * DAY_S)
     with open(folder / "lock", "r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -117,7 +119,7 @@ def test_a_lock_of_another_host_that_is_held_keeps_its_folder_however_old_it_is(
     assert not folder.exists()
 
 
-def test_where_no_file_can_be_locked_the_dead_of_other_hosts_go_all_the_same(
+def test_without_file_locks_old_folders_of_other_hosts_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(*_: object) -> None:
@@ -130,9 +132,9 @@ def test_where_no_file_can_be_locked_the_dead_of_other_hosts_go_all_the_same(
     assert [path.exists() for path in (dead, living, here)] == [False, True, True]
 
 
-def test_a_process_that_lives_touches_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_process_touches_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it spills nothing new."""
-    monkeypatch.setattr(spill_folder, "_TOUCHED_EVERY_S", 0.01)
+    monkeypatch.setattr(spill_folder, "TOUCHED_EVERY_S", 0.01)
     folders = SpillFolders()
     file = folders.new_file(str(tmp_path))
     lock = file.parent / "lock"
@@ -145,7 +147,7 @@ def test_a_process_that_lives_touches_its_lock(tmp_path: Path, monkeypatch: pyte
     folders.remove_file(file)
 
 
-def test_a_child_that_was_forked_does_not_keep_the_files_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_protect_the_files_of_its_parent(tmp_path: Path) -> None:
     script = f"""
 import os, signal, sys
 from storage.merge.spill_folder import FOLDERS
@@ -170,13 +172,13 @@ os._exit(0)
         os.kill(child, 9)
 
 
-def test_what_was_left_half_made_or_half_removed_goes_too(tmp_path: Path) -> None:
+def test_half_created_or_half_deleted_folders_are_deleted_too(tmp_path: Path) -> None:
     elsewhere, others = tmp_path / "elsewhere", tmp_path / "tidelake-spill-of-whom"
     elsewhere.mkdir()
     (elsewhere / "lock").touch()
     (tmp_path / "tidelake-spill-link").symlink_to(elsewhere)
     others.mkdir()
-    (others / "1.arrow").touch()  # no lock: whoever made this, no process of ours
+    (others / "1.arrow").touch()  # no lock: none of our processes created this
     for name in ("unlocked", "removed"):
         folder_of(HERE, tmp_path, name, has_lock=name == "unlocked")
     begin_to_spill(tmp_path)
@@ -185,7 +187,7 @@ def test_what_was_left_half_made_or_half_removed_goes_too(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("slow", ["_delete_abandoned", "_remove"])
-def test_nobody_waits_for_another_thread_that_clears_away(
+def test_a_spill_does_not_wait_for_the_cleanup_of_another_thread(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have gigabytes of the dead to remove, and what it removes belongs to no process."""
@@ -221,7 +223,7 @@ def test_many_threads_never_lose_a_file_to_one_that_removes_its_last(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_goes_with_its_last_file_and_comes_again(tmp_path: Path) -> None:
+def test_a_folder_is_deleted_with_its_last_file_and_recreated(tmp_path: Path) -> None:
     for _ in range(2):
         files = [SpillFile(str(tmp_path), SCHEMA, [BATCH]) for _ in range(2)]
         assert [list(file.read()) for file in files] == [[BATCH]] * 2
@@ -232,7 +234,7 @@ def test_a_folder_goes_with_its_last_file_and_comes_again(tmp_path: Path) -> Non
         assert not list(tmp_path.iterdir())
 
 
-def test_a_process_whose_folder_was_cleaned_away_spills_on(tmp_path: Path) -> None:
+def test_a_process_whose_folder_was_deleted_continues_to_spill(tmp_path: Path) -> None:
     lost = SpillFile(str(tmp_path), SCHEMA, [BATCH])
     shutil.rmtree(lost.path.parent)
     file = SpillFile(str(tmp_path), SCHEMA, [BATCH])
@@ -242,7 +244,7 @@ def test_a_process_whose_folder_was_cleaned_away_spills_on(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_what_could_not_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+def test_an_incomplete_spill_leaves_no_files(tmp_path: Path) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield BATCH
         raise OSError(28, "No space left on device")

@@ -1,4 +1,6 @@
-"""A folder of files becomes a table: which ones do, what of the source stays, and what a crash leaves."""
+"""A folder of files becomes a table: which files are accepted, what remains of the source, and the state after
+a crash.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def lake(tmp_path: Path) -> tidelake.Catalog:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three partitions by day, a file each as Hive names it, and what jobs leave beside."""
+    """Three partitions by day, each with a file named as in Hive, and files that jobs leave behind."""
     for n, day in enumerate(DAYS):
         write(tmp_path / "hive" / f"day={day}" / "000000_0", rows(10 * n))
     (tmp_path / "hive" / "_SUCCESS").touch()
@@ -64,7 +66,7 @@ def ids(table: tidelake.Table, condition: Any = None) -> list[int]:
     return sorted(table.scan(filter=condition).to_arrow().column("id").to_pylist())
 
 
-def test_rows_of_partitions_come_with_the_values_of_their_directories(lake: tidelake.Catalog, folder: Path) -> None:
+def test_rows_of_partitions_get_the_values_of_their_directories(lake: tidelake.Catalog, folder: Path) -> None:
     done = lake.migrate_table(str(folder), "shop.visits", partition_types={"day": "DATE"})
     assert (done.files, done.partitions, done.rows, done.snapshot_id) == (3, 3, 9, 1)
     assert dict(done.columns) == {"id": "BIGINT", "v": "STRING", "at": "TIMESTAMP(6)", "x": "DOUBLE", "day": "DATE"}
@@ -87,7 +89,7 @@ def test_the_table_is_written_and_compacted_like_any_other(lake: tidelake.Catalo
     assert ids(table) == [0, 1, 2, 10, 11, 12, 20, 21, 22, 90, 91, 92]
 
 
-def test_bounds_from_footers_leave_files_out(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_bounds_from_footers_skip_files(lake: tidelake.Catalog, tmp_path: Path) -> None:
     for n in range(3):
         write(tmp_path / "hive" / f"{n}.parquet", rows(100 * n))
     lake.migrate_table(str(tmp_path / "hive"), "shop.visits")
@@ -95,7 +97,7 @@ def test_bounds_from_footers_leave_files_out(lake: tidelake.Catalog, tmp_path: P
     assert sorted(file.file_name for file in explained if file.left_out is None) == ["1.parquet"]
 
 
-def test_kept_files_have_two_names(lake: tidelake.Catalog, folder: Path) -> None:
+def test_kept_files_are_hard_linked(lake: tidelake.Catalog, folder: Path) -> None:
     before = {path: path.read_bytes() for path in files(folder)}
     lake.migrate_table(str(folder), "shop.visits", keep_source=True)
     assert {path: path.read_bytes() for path in files(folder)} == before
@@ -159,7 +161,7 @@ def crash_while_names_go(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
         (crash_while_names_go, 2),
     ],
 )
-def test_after_a_crash_no_row_is_lost_and_the_same_call_goes_on(
+def test_after_a_crash_no_row_is_lost_and_the_same_call_continues(
     crash: Callable[[int, pytest.MonkeyPatch], None],
     after: int,
     lake: tidelake.Catalog,
@@ -179,7 +181,7 @@ def test_after_a_crash_no_row_is_lost_and_the_same_call_goes_on(
     assert (files(folder), len(table.snapshots())) == ([], 1)
 
 
-def test_files_that_came_after_the_migration_are_not_removed(lake: tidelake.Catalog, folder: Path) -> None:
+def test_files_added_after_the_migration_are_not_deleted(lake: tidelake.Catalog, folder: Path) -> None:
     lake.migrate_table(str(folder), "shop.visits")
     late = write(folder / "day=2026-05-01" / "000000_0", rows(700))
     with pytest.raises(tidelake.BadInput, match=r"was migrated already, and .*000000_0 came later"):
@@ -187,7 +189,7 @@ def test_files_that_came_after_the_migration_are_not_removed(lake: tidelake.Cata
     assert late.exists()
 
 
-def test_a_table_with_rows_of_its_own_is_not_taken_over(lake: tidelake.Catalog, folder: Path) -> None:
+def test_a_target_table_with_rows_is_refused(lake: tidelake.Catalog, folder: Path) -> None:
     table = lake.create_table("shop.visits", SCHEMA)
     with table.writer() as writer:
         writer.write(rows(1))
@@ -218,7 +220,7 @@ DAY = "day=2026-05-01"
         pytest.param(lambda f: write(f / DAY / "000000_0.parquet", rows(1)), "two files", id="two names become one"),
     ],
 )
-def test_what_doesn_t_fit_together_is_refused_and_nothing_is_changed(
+def test_files_with_incompatible_schemas_are_refused_without_changes(
     broken: Any, reason: str, lake: tidelake.Catalog, folder: Path
 ) -> None:
     broken(folder)
@@ -241,7 +243,7 @@ def test_what_doesn_t_fit_together_is_refused_and_nothing_is_changed(
         pytest.param({"options": {"bucket-key": "id"}}, "lie in no buckets", id="buckets"),
     ],
 )
-def test_what_can_t_be_a_table_is_refused(
+def test_a_folder_that_cannot_be_a_table_is_refused(
     arguments: dict[str, Any], reason: str, lake: tidelake.Catalog, folder: Path
 ) -> None:
     with pytest.raises(tidelake.TidelakeError, match=reason):
@@ -249,11 +251,11 @@ def test_what_can_t_be_a_table_is_refused(
     assert lake.list_tables("shop") == []
 
 
-def test_the_command_says_what_it_did(lake: tidelake.Catalog, folder: Path, tmp_path: Path, call: Call) -> None:
-    said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--dry-run")
-    assert "would be created from 3 files in 3 partitions with 9 rows: id BIGINT" in said.err
-    said = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
-    assert said.document["rows"] == 9
+def test_the_command_reports_its_result(lake: tidelake.Catalog, folder: Path, tmp_path: Path, call: Call) -> None:
+    result = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--dry-run")
+    assert "would be created from 3 files in 3 partitions with 9 rows: id BIGINT" in result.err
+    result = call("table", "migrate", "shop.visits", "--from", folder, "-w", tmp_path / "lake", "--json")
+    assert result.document["rows"] == 9
     assert ids(lake.table("shop.visits")) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
 
@@ -288,9 +290,7 @@ def test_each_folder_of_a_database_becomes_a_table(lake: tidelake.Catalog, datab
     assert lake.migrate_database(str(database), "archive") == []  # all of it was done
 
 
-def test_a_database_with_one_folder_that_fits_no_table_is_left_as_it_was(
-    lake: tidelake.Catalog, database: Path
-) -> None:
+def test_a_database_with_an_unsuitable_folder_is_not_changed(lake: tidelake.Catalog, database: Path) -> None:
     write(database / "users" / "000001_0", rows(1).drop_columns(["v"]))
     before = files(database)
     with pytest.raises(tidelake.BadInput, match="users/"):
@@ -301,7 +301,7 @@ def test_a_database_with_one_folder_that_fits_no_table_is_left_as_it_was(
     assert [one.table for one in done] == ["archive.orders", "archive.visits"]
 
 
-def test_a_database_that_broke_off_between_two_tables_goes_on_with_the_next(
+def test_an_interrupted_database_migration_continues_with_the_next_table(
     lake: tidelake.Catalog, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -329,7 +329,7 @@ def test_a_database_that_broke_off_between_two_tables_goes_on_with_the_next(
     ],
     ids=["a table that is none", "the folder of a table", "an empty folder"],
 )
-def test_what_is_no_database_is_refused(
+def test_a_path_that_is_no_database_is_refused(
     lake: tidelake.Catalog, database: Path, arguments: dict[str, Any], says: str
 ) -> None:
     source = str(database / arguments.pop("source", ""))
@@ -339,8 +339,8 @@ def test_what_is_no_database_is_refused(
 
 def test_the_command_migrates_a_database(call: Call, database: Path, tmp_path: Path) -> None:
     arguments = ("database", "migrate", "archive", "--from", database, "-w", tmp_path / "lake")
-    said = call(*arguments, "--table", "users", "--dry-run")
-    assert said.err.startswith("archive.users would be created from 1 files in 1 partitions with 3 rows: id BIGINT")
+    result = call(*arguments, "--table", "users", "--dry-run")
+    assert result.err.startswith("archive.users would be created from 1 files in 1 partitions with 3 rows: id BIGINT")
     document = call(*arguments, "--keep-source", "--json").document
     assert [one["table"] for one in document] == ["archive.orders", "archive.users", "archive.visits"]
     assert len(files(database)) == 5
@@ -355,7 +355,7 @@ def visits(lake: tidelake.Catalog, folder: Path) -> tidelake.Table:
     return lake.table("shop.visits")
 
 
-def test_files_are_added_to_a_table_again_and_again(
+def test_files_may_be_added_to_a_table_repeatedly(
     lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path
 ) -> None:
     for number in (300, 400):  # of the same names, in the same folder
@@ -382,7 +382,7 @@ def test_files_that_were_added_under_an_older_schema_have_nulls_in_new_columns(
     assert {row["id"]: row["w"] for row in found if row["w"]} == {300: 7, 301: 8, 302: 9}
 
 
-def test_a_call_that_failed_before_its_commit_adds_the_files_once(
+def test_a_call_that_failed_before_its_commit_can_be_repeated(
     lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "more" / "day=2026-05-02" / "000000_0", rows(300))
@@ -411,7 +411,7 @@ def full_disk(*_: Any) -> Any:
     ],
     ids=["a primary key", "buckets", "row ids"],
 )
-def test_tables_that_files_of_others_can_not_be_added_to(
+def test_tables_that_cannot_take_added_files_are_refused(
     lake: tidelake.Catalog, tmp_path: Path, options: dict[str, str], primary_key: list[str], says: str
 ) -> None:
     lake.create_table("shop.t", SCHEMA, primary_key=primary_key, options=options)
@@ -420,7 +420,9 @@ def test_tables_that_files_of_others_can_not_be_added_to(
         lake.migrate_files(str(tmp_path / "more"), "shop.t")
 
 
-def test_partitions_must_be_those_of_the_table(lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path) -> None:
+def test_added_files_must_have_the_partitions_of_the_table(
+    lake: tidelake.Catalog, visits: tidelake.Table, tmp_path: Path
+) -> None:
     write(tmp_path / "more" / "000000_0", rows(1))
     with pytest.raises(tidelake.BadInput, match="no directories day="):
         lake.migrate_files(str(tmp_path / "more"), "shop.visits")
@@ -434,7 +436,7 @@ def test_the_command_adds_files(call: Call, visits: tidelake.Table, tmp_path: Pa
     assert len(ids(visits)) == 12
 
 
-def test_the_procedures_of_paimon_do_the_same(lake: tidelake.Catalog, database: Path, tmp_path: Path) -> None:
+def test_the_paimon_procedures_migrate_too(lake: tidelake.Catalog, database: Path, tmp_path: Path) -> None:
     warehouse = str(tmp_path / "lake")
     procedures.migrate_table(str(database / "orders"), warehouse, target_table="shop.orders")
     write(database / "orders" / "000000_0", rows(500))

@@ -1,4 +1,4 @@
-"""What the options of catalogs say: the registry is the one place of their defaults."""
+"""Values of catalog options: the registry is the only place of their defaults."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VALUES = [value for value in vars(CatalogValues).values() if isinstance(value, 
 
 
 @pytest.mark.parametrize("value", [pytest.param(value, id=value.key) for value in _VALUES])
-def test_a_value_that_is_not_set_is_the_registrys_default(value: OptionValue[Any]) -> None:
+def test_an_unset_value_is_the_default_of_the_registry(value: OptionValue[Any]) -> None:
     option = CATALOG_REGISTRY.find(value.key)
     assert option is value.option
     otherwise = option.kind.unset if option.default is None else option.kind.parse(option.default)
     assert value.__get__(CatalogValues({}), CatalogValues) == otherwise
 
 
-def test_another_default_is_another_value() -> None:
+def test_a_changed_registry_default_changes_the_value() -> None:
     class Other(BaseOptions):
         registry = OptionRegistry([supported("client-pool-size", INT, "7", OPEN)])
         pool_size = OptionValue[int]("client-pool-size")
@@ -33,7 +33,7 @@ def test_another_default_is_another_value() -> None:
     assert (Other({}).pool_size, CatalogValues({}).client_pool_size) == (7, 2)
 
 
-def test_a_bad_text_is_told_with_the_options_name() -> None:
+def test_an_invalid_value_raises_with_the_option_name() -> None:
     with pytest.raises(BadInput, match="catalog option client-pool-size = 'two': expected a whole number"):
         _ = CatalogValues({"client-pool-size": "two"}).client_pool_size
 
@@ -47,7 +47,7 @@ def test_a_bad_text_is_told_with_the_options_name() -> None:
         ({"case-sensitive": "false", "allow-upper-case": "true"}, False),
     ],
 )
-def test_upper_case_letters_are_taken_unless_the_metastore_is_hives(options: dict[str, str], takes: bool) -> None:
+def test_upper_case_is_accepted_unless_the_metastore_is_hive(options: dict[str, str], takes: bool) -> None:
     assert CatalogValues(options).is_case_sensitive is takes
 
 
@@ -60,7 +60,5 @@ def test_upper_case_letters_are_taken_unless_the_metastore_is_hives(options: dic
         ({"lock.enabled": "false"}, True, False),
     ],
 )
-def test_commits_take_a_lock_where_a_store_has_objects_or_the_option_says_so(
-    options: dict[str, str], in_store: bool, has: bool
-) -> None:
+def test_commits_take_a_lock_on_object_stores_or_if_enabled(options: dict[str, str], in_store: bool, has: bool) -> None:
     assert CatalogValues(options).has_locks(is_object_store=in_store) is has

@@ -1,4 +1,4 @@
-"""Options that act, each seen where it acts: in files, directories, snapshots, consumers."""
+"""The effects of options: in files, directories, snapshots and consumers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_parquet_enable_dictionary_decides_about_dictionary_pages(value: str, pa
 
 
 @pytest.mark.parametrize("value", ["0", "1", "no"])
-def test_parquet_enable_dictionary_is_true_or_false(value: str, tmp_path: Path) -> None:
+def test_parquet_enable_dictionary_must_be_boolean(value: str, tmp_path: Path) -> None:
     with pytest.raises(tidelake.BadInput, match=r"parquet\.enable\.dictionary = .* is neither true nor false"):
         new_table(tmp_path, {"parquet.enable.dictionary": value})
 
@@ -93,7 +93,7 @@ def test_parquet_page_size_makes_more_offsets(tmp_path: Path) -> None:
     assert sizes["1 kb"] > sizes["1 mb"]  # a header for every page
 
 
-def test_parquet_compression_codec_zstd_level_goes_before_the_tables(tmp_path: Path) -> None:
+def test_parquet_compression_codec_zstd_level_wins_over_that_of_the_table(tmp_path: Path) -> None:
     noise = rows().set_column(1, SCHEMA.field("v"), pa.array([f"{n * 7919 % 99991} is a number" for n in range(ROWS)]))
     sizes = {}
     for level in ("1", "19"):
@@ -104,7 +104,7 @@ def test_parquet_compression_codec_zstd_level_goes_before_the_tables(tmp_path: P
 
 
 @pytest.mark.parametrize(("option", "value"), [("orc.compress", "zlib"), ("file.compression", "lz4")])
-def test_orc_files_are_compressed_as_they_say(option: str, value: str, tmp_path: Path) -> None:
+def test_orc_compress_sets_the_codec(option: str, value: str, tmp_path: Path) -> None:
     (path,) = files(written(tmp_path, {"file.format": "orc", option: value}), "data-*.orc")
     assert orc.ORCFile(path).compression.lower() == value
 
@@ -128,13 +128,13 @@ def test_orc_stripe_size_bounds_stripes(tmp_path: Path) -> None:
     assert stripes["64 kb"] > stripes["64 mb"]
 
 
-def test_changelog_files_have_a_codec_of_their_own(tmp_path: Path) -> None:
+def test_changelog_files_have_their_own_codec(tmp_path: Path) -> None:
     table = written(tmp_path, {"changelog-producer": "input", "changelog-file.compression": "snappy"})
     assert parquet(table, "changelog-*.parquet").row_group(0).column(0).compression == "SNAPPY"
     assert parquet(table, "data-*.parquet").row_group(0).column(0).compression == "ZSTD"
 
 
-def test_dense_statistics_leave_out_columns_without_any(tmp_path: Path) -> None:
+def test_dense_statistics_omit_columns_without_statistics(tmp_path: Path) -> None:
     kept = {}
     for dense in ("true", "false"):
         options = {"metadata.stats-dense-store": dense, "metadata.stats-mode": "none"}
@@ -147,13 +147,13 @@ def test_dense_statistics_leave_out_columns_without_any(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- directories
 
 
-def test_data_files_lie_in_the_directory_that_the_table_names(tmp_path: Path) -> None:
+def test_data_files_are_stored_in_the_configured_directory(tmp_path: Path) -> None:
     table = written(tmp_path, {"data-file.path-directory": "rows"})
     assert files(table, "data-*.parquet") == files(table, "rows/bucket-0/*.parquet") != []
     assert table.scan().to_arrow().num_rows == ROWS
 
 
-def test_rows_without_a_partition_lie_under_the_name_that_the_table_gives_them(tmp_path: Path) -> None:
+def test_rows_with_a_null_partition_use_the_configured_name(tmp_path: Path) -> None:
     table = written(tmp_path, {"partition.default-name": "nothing"}, rows(3), primary_key=[], partition_by=["p"])
     assert [path.parent.parent.name for path in files(table, "data-*.parquet")] == ["p=nothing"]
     assert table.scan().to_arrow()["p"].to_pylist() == [None, None, None]
@@ -179,7 +179,7 @@ PICKING = [
 
 
 @pytest.mark.parametrize(("options", "setting", "value"), PICKING)
-def test_compaction_is_picked_by_the_options(options: Mapping[str, str], setting: str, value: int) -> None:
+def test_options_decide_the_picked_compaction(options: Mapping[str, str], setting: str, value: int) -> None:
     def of(settings: object) -> object:
         for name in setting.split("."):
             settings = getattr(settings, name)
@@ -191,7 +191,7 @@ def test_compaction_is_picked_by_the_options(options: Mapping[str, str], setting
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("key", ["lookup-wait", "changelog-producer.lookup-wait"])
-def test_a_commit_waits_for_lookups_unless_the_table_says_otherwise(
+def test_a_commit_waits_for_lookups_unless_disabled(
     key: str, wait: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older name of the option is as good."""
@@ -210,7 +210,7 @@ def test_a_commit_waits_for_lookups_unless_the_table_says_otherwise(
     assert waits == [wait]
 
 
-def test_a_coarse_sample_is_too_coarse_to_sort_by(tmp_path: Path) -> None:
+def test_a_sort_sample_that_is_too_coarse_is_refused(tmp_path: Path) -> None:
     options = {"bucket": "-1", "sort-compaction.local-sample.magnification": "1"}
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
@@ -226,9 +226,7 @@ def test_a_coarse_sample_is_too_coarse_to_sort_by(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "snapshots"), [("true", 0), ("false", 1)])
-def test_an_empty_commit_makes_a_snapshot_only_where_the_table_asks_for_it(
-    value: str, snapshots: int, tmp_path: Path
-) -> None:
+def test_an_empty_commit_makes_a_snapshot_only_if_configured(value: str, snapshots: int, tmp_path: Path) -> None:
     table = new_table(tmp_path, {"snapshot.ignore-empty-commit": value})
     with table.writer() as writer:
         writer.commit()
@@ -238,7 +236,7 @@ def test_an_empty_commit_makes_a_snapshot_only_where_the_table_asks_for_it(
 EXPIRING = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1", "snapshot.time-retained": "1 ms"}
 
 
-def test_a_consumer_that_was_idle_for_too_long_holds_nothing_back(tmp_path: Path) -> None:
+def test_an_expired_consumer_protects_no_snapshot(tmp_path: Path) -> None:
     table = new_table(tmp_path, {**EXPIRING, "consumer.expiration-time": "1 h"})
     for name in ("idle", "busy"):
         Consumer(table.context.io, table.context.paths, name).write(1)
@@ -254,7 +252,7 @@ def test_a_consumer_that_was_idle_for_too_long_holds_nothing_back(tmp_path: Path
 
 
 @pytest.mark.parametrize(("value", "left"), [("false", [1, 2, 3]), ("true", [3])])
-def test_consumers_of_changelogs_only_hold_no_snapshot_back(value: str, left: list[int], tmp_path: Path) -> None:
+def test_changelog_only_consumers_protect_no_snapshot(value: str, left: list[int], tmp_path: Path) -> None:
     table = new_table(tmp_path, {**EXPIRING, "consumer.changelog-only": value})
     Consumer(table.context.io, table.context.paths, "c").write(1)
     with table.writer(commit_user="w") as writer:
@@ -265,7 +263,7 @@ def test_consumers_of_changelogs_only_hold_no_snapshot_back(value: str, left: li
     assert [snapshot.id for snapshot in table.snapshots()] == left
 
 
-def test_one_round_of_expiry_removes_as_many_snapshots_as_the_table_allows() -> None:
+def test_one_expiry_round_removes_at_most_the_configured_number() -> None:
     kept = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     for limit in (2, 4):
         retention = Retention.of_snapshots(TableOptions({**kept, "snapshot.expire.limit": str(limit)}))
@@ -287,7 +285,7 @@ class _NeverFirst:
         return False
 
 
-def test_retries_wait_between_what_the_table_names(tmp_path: Path) -> None:
+def test_retry_waits_stay_between_the_configured_bounds(tmp_path: Path) -> None:
     waits = {"commit.min-retry-wait": "7 ms", "commit.max-retry-wait": "20 ms", "commit.max-retries": "4"}
     context = replace(new_table(tmp_path, waits).context, snapshot_commit=_NeverFirst())
     waited: list[float] = []
@@ -298,7 +296,7 @@ def test_retries_wait_between_what_the_table_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "directory"), [("false", "index"), ("true", "bucket-0")])
-def test_index_files_lie_where_the_table_says(value: str, directory: str, tmp_path: Path) -> None:
+def test_index_files_are_stored_in_the_configured_directory(value: str, directory: str, tmp_path: Path) -> None:
     table = new_table(tmp_path, {"index-file-in-data-file-dir": value})
     path = index_file_path(table.context, b"\0" * 12, 0, IndexFileMeta("HASH", "index-1"))
     assert Path(path).parent.name == directory
@@ -310,7 +308,7 @@ TARGET = 1024 * 1024
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])  # ORC: Java, too, only knows of whole stripes
-def test_files_roll_at_their_target_not_at_the_next_65536_rows(file_format: str, tmp_path: Path) -> None:
+def test_files_roll_at_their_target_size_not_at_the_next_65536_rows(file_format: str, tmp_path: Path) -> None:
     noise = np.random.default_rng(7).integers(0, 2**63, (120_000, 2), np.int64)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
     catalog = tidelake.open_catalog(str(tmp_path))

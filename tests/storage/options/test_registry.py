@@ -1,4 +1,4 @@
-"""For every option one of three is true: it acts, the operation that it would change refuses it, or nobody can tell."""
+"""Every option acts, is refused by the operation that it would change, or has no observable effect."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def lake() -> Lake:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Of a process that has said nothing so far."""
+    """Simulates a process that has logged nothing so far."""
     monkeypatch.setattr(option_support, "_logged", set())
     caplog.set_level(logging.WARNING)
     return caplog
@@ -108,7 +108,7 @@ REFUSED: Final = [
 
 
 @pytest.mark.parametrize(("option", "refusal", "operation"), REFUSED)
-def test_each_operation_refuses_what_it_would_ignore(
+def test_each_operation_refuses_options_it_would_ignore(
     option: Option, refusal: Refusal, operation: Operation, lake: Lake
 ) -> None:
     key = key_of(option)
@@ -140,7 +140,7 @@ def test_no_table_is_created_that_a_later_operation_refuses(option: Option, refu
     assert lake.catalog.list_tables("shop") == ["t"]
 
 
-# ---------------------------------------------------------------- nobody can tell
+# ---------------------------------------------------------------- no observable effect
 
 WITHOUT_EFFECT: Final = [pytest.param(option, id=option.key) for option in TABLE_REGISTRY.options if option.no_effect]
 CATALOGS_WITHOUT_EFFECT: Final = [
@@ -177,7 +177,7 @@ def test_a_catalogs_option_without_effect_is_logged_once(
     }
 
 
-def test_an_option_without_effect_is_asked_for_nowhere() -> None:
+def test_an_option_without_effect_is_read_nowhere() -> None:
     """What code reads may change what it does."""
     asked = set(chain.from_iterable(map(_texts_of, _code_that_acts())))
     # dropping a table names the place in the log; a schema has a member of this name
@@ -185,12 +185,12 @@ def test_an_option_without_effect_is_asked_for_nowhere() -> None:
     assert [o.key for o in TABLE_REGISTRY.options if o.no_effect and not o.is_family and o.key in asked] == []
 
 
-def test_an_option_set_to_its_default_is_not_worth_a_line(lake: Lake, log: pytest.LogCaptureFixture) -> None:
+def test_an_option_set_to_its_default_is_not_logged(lake: Lake, log: pytest.LogCaptureFixture) -> None:
     lake.table("sort-engine", "loser-tree").scan().to_arrow()
     assert log.records == []
 
 
-def test_a_name_that_paimon_does_not_have_is_logged_once(lake: Lake, log: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_option_name_is_logged_once(lake: Lake, log: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         lake.table("bukket", "3").scan().to_arrow()
     (record,) = log.records
@@ -219,11 +219,11 @@ def _text_and_tests_of(module: Path) -> tuple[str, frozenset[str]]:
     return text, frozenset(function.name for function in functions)
 
 
-def test_there_is_evidence_for_no_other_option() -> None:
+def test_no_other_option_is_listed_as_tested() -> None:
     assert OPTION_TESTS.keys() - {option.key for option in ALL if option.acts_on} == set()
 
 
-def test_an_option_that_acts_is_asked_for_by_code() -> None:
+def test_an_option_that_acts_is_read_by_code() -> None:
     asked = set(chain.from_iterable(map(_texts_of, _code_that_acts(rules=True))))
     missing = [o.key for o in TABLE_REGISTRY.options if o.acts_on and not o.is_family and o.key not in asked]
     assert missing == []

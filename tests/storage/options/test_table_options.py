@@ -1,4 +1,4 @@
-"""Option values that derive from others."""
+"""Option values that are derived from other options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_option_derivation(case: Case) -> None:
     assert {name: derived[name] for name in expected} == expected
 
 
-def test_a_table_that_exists_is_read_whatever_the_spelling() -> None:
+def test_options_of_an_existing_table_are_read_in_any_spelling() -> None:
     """New ones are held to Java's: test_schema_creation.py."""
     options = TableOptions(
         {
@@ -65,7 +65,7 @@ class _Asked(dict[str, str]):
         raise KeyError(name)
 
 
-def test_what_is_acted_on_is_checked_when_a_table_is_created() -> None:
+def test_options_that_act_are_checked_at_creation() -> None:
     options, asked = TableOptions({}), _Asked()
     options._values = asked
     for name in dir(TableOptions):
@@ -82,7 +82,7 @@ _VALUES = {name: value for name in dir(TableOptions) if isinstance(value := geta
 
 
 @pytest.mark.parametrize("name", _VALUES)
-def test_an_option_has_the_type_and_the_default_of_the_registry(name: str) -> None:
+def test_an_option_has_the_type_and_default_of_the_registry(name: str) -> None:
     value = _VALUES[name]
     default = getattr(TableOptions({}), name)
     if isinstance(value, EnumValue):

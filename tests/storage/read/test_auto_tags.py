@@ -36,7 +36,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("options", "name", "time"), NAMES)
-def test_the_name_of_an_automatic_tag_says_its_time(
+def test_the_time_of_an_automatic_tag_is_parsed_from_its_name(
     options: Mapping[str, str], name: str, time: datetime | None
 ) -> None:
     assert TagPeriod.of(TableOptions(options)).time_of(name) == time

@@ -1,4 +1,4 @@
-"""What conditions on rows may be made of, and that long ones work."""
+"""Valid conditions on rows, including long ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_pyarrow_filter_that_names_columns_by_position_is_refused(
         table.scan(columns=columns, filter=positional)
 
 
-def test_compaction_takes_no_position_either(table: Table) -> None:
+def test_compaction_refuses_positional_columns_too(table: Table) -> None:
     with pytest.raises(BadInput, match="by its position"):
         table.compact(where=pc.field(0) > 15)
 
@@ -85,7 +85,7 @@ def test_compaction_takes_no_position_either(table: Table) -> None:
         pytest.param(pc.field("amount") < 25, [2, 3], id="a column that is not read otherwise"),
     ],
 )
-def test_names_mean_columns_of_the_table_whatever_else_is_read(
+def test_condition_names_refer_to_table_columns_independent_of_the_projection(
     named: pc.Expression, expected: list[int], table: Table
 ) -> None:
     assert ids(table, named) == expected
@@ -104,14 +104,14 @@ def test_thousands_of_conditions_may_be_joined(join: Callable[[Any, Any], Any], 
     assert ids(table, ~many) == [1, 3]
 
 
-def test_not_not_is_nothing(table: Table) -> None:
+def test_double_negation_cancels_out(table: Table) -> None:
     condition: Any = col("id") == 2
     for _ in range(3_000):
         condition = ~condition
     assert ids(table, condition) == [2]
 
 
-def test_conditions_in_conditions_are_refused_beyond_a_depth(table: Table) -> None:
+def test_conditions_nested_too_deeply_are_refused(table: Table) -> None:
     def nested(depth: int) -> Any:
         condition: Any = col("id") == 2
         for number in range(depth - 1):
@@ -157,18 +157,18 @@ def test_a_pyarrow_filter_that_would_overflow_the_stack_is_refused(table: Table)
         pytest.param(lambda: True, id="a truth value"),
     ],
 )
-def test_what_is_no_condition_on_the_rows_is_refused(given: Callable[[], Any], table: Table) -> None:
+def test_expressions_that_are_no_condition_are_refused(given: Callable[[], Any], table: Table) -> None:
     with pytest.raises(BadInput):
         table.scan(filter=given())
 
 
-def test_an_expression_that_fails_on_a_value_says_so(table: Table) -> None:
+def test_an_expression_that_fails_on_a_value_raises(table: Table) -> None:
     scan = table.scan(filter=pc.field("FieldPath(0)").cast("int64") > 1)
     with pytest.raises(BadInput, match="the filter can't be applied to these rows: Failed to parse string"):
         scan.to_arrow()
 
 
-def test_numbers_of_any_size_are_compared_at_once(table: Table) -> None:
+def test_comparing_numbers_of_any_size_is_fast(table: Table) -> None:
     for huge in (Decimal("1e999999999"), 10**5_000, float("inf")):
         assert ids(table, col("id") < huge) == [1, 2, 3]
         assert ids(table, col("id") > huge) == []
@@ -178,7 +178,7 @@ def test_numbers_of_any_size_are_compared_at_once(table: Table) -> None:
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
-def test_times_that_a_read_gives_find_their_rows_to_the_nanosecond(zone: str | None) -> None:
+def test_times_from_a_read_find_their_rows_to_the_nanosecond(zone: str | None) -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     times = pa.array([-1, 0, 1_704_067_200_000_000_001, -8_520_335_999_876_543_211], pa.timestamp("ns", zone))

@@ -1,4 +1,4 @@
-"""A snapshot that expires under its reader says so, and only what is damaged is called damaged."""
+"""A snapshot that expires during its read raises SnapshotExpired. Only damage is reported as damage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.scan import TableScan
 from storage.read.snapshot_reader import SnapshotReader
 from storage.snapshots.tags import TagStore
 from tidelake import SnapshotExpired, Table
@@ -71,13 +70,13 @@ def a_split_that_another_process_reads(table: Table) -> Callable[[], object]:
 @pytest.mark.parametrize(
     "begin", [a_scan, a_planned_scan, a_scan_that_is_read_in_part, a_split_that_another_process_reads]
 )
-def test_a_scan_whose_snapshot_expires_says_begin_again(
+def test_a_scan_whose_snapshot_expires_raises_snapshot_expired(
     begin: Callable[[Table], Callable[[], object]], table: Table
 ) -> None:
-    go_on = begin(table)
+    resume = begin(table)
     expire(table)
     with pytest.raises(SnapshotExpired, match=r"db\.t: snapshot 2 is gone.*there are 6 to 6 now.*Start again") as error:
-        go_on()
+        resume()
     assert (error.value.table, error.value.snapshot_id) == (NAME, 2)
     assert table.scan().to_arrow().num_rows == 40
 
@@ -91,20 +90,20 @@ def test_a_scan_whose_snapshot_expires_says_begin_again(
         pytest.param(lambda t: next(t.follow(start=2)), id="following from it"),
     ],
 )
-def test_a_snapshot_that_is_gone_is_no_bad_argument(read: Callable[[Table], object], table: Table) -> None:
+def test_an_expired_snapshot_is_not_bad_input(read: Callable[[Table], object], table: Table) -> None:
     expire(table)
     with pytest.raises(SnapshotExpired, match="snapshot 2 is gone"):
         read(table)
 
 
-def test_changes_that_expire_while_they_are_read_say_begin_again(table: Table) -> None:
+def test_changes_that_expire_during_the_read_raise_snapshot_expired(table: Table) -> None:
     changes = read_a_bit(table.changes(start=2))
     expire(table)
     with pytest.raises(SnapshotExpired, match=r"snapshot [23] is gone"):
         list(changes)
 
 
-def test_a_follower_that_falls_behind_is_told_so_and_may_begin_again(table: Table) -> None:
+def test_a_follower_that_falls_behind_raises_and_can_restart(table: Table) -> None:
     follower = table.follower(start=2)
     first = follower.step()
     assert first is not None
@@ -117,7 +116,7 @@ def test_a_follower_that_falls_behind_is_told_so_and_may_begin_again(table: Tabl
     assert {change.snapshot_id for change in again} == {6}
 
 
-def test_a_tag_keeps_its_snapshot_readable_and_its_damage_is_damage(table: Table) -> None:
+def test_a_tagged_snapshot_stays_readable_and_its_damage_is_reported_as_corrupt(table: Table) -> None:
     snapshot = table.snapshots()[1]
     TagStore(table.context.io, table.context.paths).create("kept", snapshot, now=datetime(2026, 1, 1))
     scan = table.scan(tag="kept")
@@ -128,26 +127,25 @@ def test_a_tag_keeps_its_snapshot_readable_and_its_damage_is_damage(table: Table
         table.scan(tag="kept").to_arrow()
 
 
-def test_a_file_that_is_missing_while_its_snapshot_is_there_is_damage(table: Table) -> None:
+def test_a_missing_file_of_an_existing_snapshot_is_corrupt(table: Table) -> None:
     remove_a_data_file(table, None)
     with pytest.raises(tidelake.CorruptFile, match="no file"):
         table.scan().to_arrow()
 
 
 def remove_a_data_file(table: Table, tag: str | None) -> None:
-    scan = table.scan(tag=tag)
-    split = TableScan(table.context).plan(scan._snapshot)[0]
+    split = table.scan(tag=tag).splits()[0]
     (path,) = Path(table.location).rglob(split.files[0].file_name)
     path.unlink()
 
 
-async def test_a_reader_with_async_is_told_the_same(table: Table) -> None:
+async def test_an_async_reader_raises_the_same_error(table: Table) -> None:
     scan = await tidelake.aio.Table(table).scan(snapshot=2)
     await asyncio.to_thread(expire, table)
     with pytest.raises(SnapshotExpired):
         await scan.to_arrow()
 
 
-def test_the_error_survives_the_way_to_another_process() -> None:
+def test_the_error_pickles() -> None:
     error = pickle.loads(pickle.dumps(SnapshotExpired("db.t", 7, "there are 8 to 9 now")))
     assert (error.table, error.snapshot_id, error.there) == ("db.t", 7, "there are 8 to 9 now")

@@ -1,4 +1,4 @@
-"""A scan says of each file why it is read or not."""
+"""A scan explains for each file why it is read or skipped."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def explained(table: Table, condition: Any) -> list[ExplainedFile]:
     ],
     ids=str,
 )
-def test_a_file_is_left_out_for_the_first_reason(
+def test_a_skipped_file_is_reported_with_the_first_reason(
     options: Mapping[str, str], condition: Predicate | None, reasons: list[SkipReason | None]
 ) -> None:
     table = table_of(options)
@@ -82,7 +82,7 @@ def test_a_file_is_left_out_for_the_first_reason(
     assert [file.left_out for file in explained(table, condition)] == reasons
 
 
-def test_files_that_are_merged_are_left_out_by_their_keys_only() -> None:
+def test_files_to_be_merged_are_skipped_only_by_key() -> None:
     table = table_of({**INDEXED, "metadata.stats-mode": "none"})
     commit(table, (1, 1, "a"), (9, 1, "b"))
     commit(table, (1, 1, "c"), (9, 1, "d"))
@@ -91,7 +91,7 @@ def test_files_that_are_merged_are_left_out_by_their_keys_only() -> None:
     assert [file.left_out for file in explained(table, col("id") == 10)] == [SkipReason.KEY_RANGE] * 2
 
 
-def test_rows_of_level_0_that_are_not_visible_yet_are_not_read() -> None:
+def test_invisible_level_0_rows_are_not_read() -> None:
     table = table_of({"deletion-vectors.enabled": "true"})
     commit(table, (1, 1, "a"))
     (file,) = table.scan().explain()
@@ -101,7 +101,7 @@ def test_rows_of_level_0_that_are_not_visible_yet_are_not_read() -> None:
     )
 
 
-def test_buckets_that_can_t_hold_the_key_are_left_out() -> None:
+def test_buckets_that_cannot_contain_the_key_are_skipped() -> None:
     table = table_of({"bucket": "8"})
     commit(table, *((i, 1, "a") for i in range(0, 1000, 7)))
     reasons = [file.left_out for file in explained(table, col("id") == 70)]
@@ -115,9 +115,9 @@ def test_rows_that_are_deleted_or_ruled_out_are_counted(tmp_path: Path, call: Ca
     table.delete(col("id") == 2)
     (file,) = table.scan(filter=col("v") == "b").explain()
     assert (file.row_count, file.deleted_rows, file.index_rows) == (3, 1, 2)
-    said = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'b'", "--explain")
-    assert "1 are read, with 3 rows" in said.out
-    assert "(level 0, 3 rows, 1 deleted): read: its index leaves 2 of 3 rows" in said.out
-    said = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'z'", "--explain", "--json")
-    (found,) = json.loads(said.out)["files"]
+    result = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'b'", "--explain")
+    assert "1 are read, with 3 rows" in result.out
+    assert "(level 0, 3 rows, 1 deleted): read: its index leaves 2 of 3 rows" in result.out
+    result = call("table", "scan", "db.t", "-w", tmp_path, "--where", "v = 'z'", "--explain", "--json")
+    (found,) = json.loads(result.out)["files"]
     assert (found["read"], found["leftOutBy"], found["partition"]) == (False, "index", "p=1")

@@ -1,4 +1,4 @@
-"""With indexes a filtered scan gives the rows that it gives without, and reads less."""
+"""A filtered scan with indexes gives the same rows as without, and reads less."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ GOLDEN_VALUES: Final[Mapping[str, Sequence[Any]]] = {
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", ["file_index_embedded", "file_index_sidecar"])
-def test_java_s_indexes_find_what_a_read_without_them_finds(name: str, tmp_path: Path) -> None:
+def test_javas_indexes_find_the_same_rows_as_a_read_without_them(name: str, tmp_path: Path) -> None:
     warehouse = unpack_golden(f"java/{name}", tmp_path)
     catalog = tidelake.open_catalog(str(warehouse))
     table, plain = (catalog.table(f"golden.{name}", options) for options in ({}, WITHOUT))
@@ -210,7 +210,7 @@ def test_java_s_indexes_find_what_a_read_without_them_finds(name: str, tmp_path:
     ],
     ids=str,
 )
-def test_java_s_indexes_name_the_rows(
+def test_javas_indexes_select_rows(
     name: str, condition: Predicate, positions: list[int] | None, tmp_path: Path
 ) -> None:
     """Of the file that holds most rows."""
@@ -241,7 +241,7 @@ def test_java_s_indexes_name_the_rows(
     ],
 )
 @pytest.mark.parametrize("kind", ["bloom-filter", "bitmap"])
-def test_one_key_of_a_map_can_be_asked_for(kind: str, condition: Any, rows: list[int]) -> None:
+def test_one_map_key_can_be_used_in_a_condition(kind: str, condition: Any, rows: list[int]) -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     schema = pa.schema([("id", pa.int32()), ("m", pa.map_(pa.string(), pa.string()))])
@@ -276,7 +276,7 @@ def test_one_key_of_a_map_can_be_asked_for(kind: str, condition: Any, rows: list
         pytest.param(lambda: col("x")["a"] == "y", "the filter names column 'x'", id="no column"),
     ],
 )
-def test_what_is_no_key_of_a_map_is_refused(condition: Callable[[], Any], message: str) -> None:
+def test_an_invalid_map_key_is_refused(condition: Callable[[], Any], message: str) -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     maps = [("m", pa.map_(pa.string(), pa.string())), ("n", pa.map_(pa.int32(), pa.int32()))]
@@ -285,6 +285,6 @@ def test_what_is_no_key_of_a_map_is_refused(condition: Callable[[], Any], messag
         table.scan(filter=condition())
 
 
-def test_a_type_that_a_kind_takes_is_an_atomic_one() -> None:
+def test_indexed_types_are_atomic() -> None:
     assert {name for text in VALUES for name in kinds_of(text)} == KINDS.keys()
     assert all(isinstance(parse_type(text), AtomicType) for text in VALUES)

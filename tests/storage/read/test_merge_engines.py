@@ -1,4 +1,4 @@
-"""Tables of every merge engine, written and read: what is asked for never changes what a row is."""
+"""Tables of every merge engine, written and read: the projection never changes the merged rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def table_of(options: Mapping[str, str], *commits: Sequence[tuple[Any, ...]]) ->
     return table
 
 
-def test_a_condition_on_a_value_is_asked_of_the_merged_row() -> None:
+def test_a_condition_on_a_value_is_evaluated_on_the_merged_row() -> None:
     table = table_of(
         {"merge-engine": "partial-update"},
         [("+I", 1, 10, None, "x"), ("+I", 2, 20, None, "x")],
@@ -60,7 +60,7 @@ def test_a_condition_on_a_value_is_asked_of_the_merged_row() -> None:
 
 
 @pytest.mark.parametrize("columns", [["b"], ["k"], ["a"], ["b", "a"], ["g"]])
-def test_a_record_that_a_group_removed_is_gone_whatever_is_read(columns: list[str]) -> None:
+def test_a_record_removed_by_a_sequence_group_is_gone_for_every_projection(columns: list[str]) -> None:
     table = table_of(
         REMOVE_ON_GROUP, [("+I", 1, 10, 1, "x"), ("+I", 2, 20, 5, "y")], [("-D", 1, 0, 2, "z"), ("-D", 2, 0, 4, "z")]
     )
@@ -68,13 +68,13 @@ def test_a_record_that_a_group_removed_is_gone_whatever_is_read(columns: list[st
     assert table.scan(columns=columns).to_arrow().to_pylist() == [{name: left[name] for name in columns}]
 
 
-def test_a_column_of_a_group_follows_its_sequence_though_that_is_not_read() -> None:
+def test_a_sequence_group_column_is_correct_without_reading_its_sequence_field() -> None:
     table = table_of(GROUP, [("+I", 1, 10, 7, "x")], [("+I", 1, 11, 6, "y")])
     assert table.scan(columns=["a"]).to_arrow().to_pylist() == [{"a": 10}]
     assert table.scan(columns=["b"]).to_arrow().to_pylist() == [{"b": "y"}]
 
 
-def test_first_rows_are_visible_once_they_were_compacted() -> None:
+def test_first_rows_are_visible_after_compaction() -> None:
     table = table_of({"merge-engine": "first-row"}, [("+I", 1, 10, None, "x")], [("+I", 1, 11, None, "y")])
     assert table.scan().to_arrow().num_rows == 0
     table.compact(full=True)
@@ -88,7 +88,7 @@ def test_first_rows_are_visible_once_they_were_compacted() -> None:
     assert sorted(table.scan(columns=["b"]).to_arrow()["b"].to_pylist()) == ["x", "z"]
 
 
-def test_changes_are_the_rows_as_they_were_written() -> None:
+def test_changes_are_the_written_rows() -> None:
     table = table_of(
         {"merge-engine": "partial-update"}, [("+I", 1, 10, None, "x")], [("+I", 1, None, 1, None), ("+U", 2, 1, 1, "y")]
     )
@@ -116,7 +116,7 @@ SUM = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fie
         ),
     ],
 )
-def test_deletes_that_no_merge_could_take_are_refused_at_once(
+def test_deletes_unsupported_by_the_engine_are_refused_at_once(
     options: Mapping[str, str], kind: str, message: str
 ) -> None:
     """Java writes them, and cannot read the bucket afterwards."""
@@ -125,7 +125,7 @@ def test_deletes_that_no_merge_could_take_are_refused_at_once(
         writer.write(rows_of([("+I", 1, 10, 1, "x")]))
         with pytest.raises(tidelake.BadInput, match=f"db.t: .*{message}"):
             writer.write(rows_of([("+I", 2, 10, 1, "x"), (kind, 1, 10, 1, "x")]))
-        writer.write(rows_of([("+I", 3, 10, 1, "x")]))  # the writer goes on, without the batch that was refused
+        writer.write(rows_of([("+I", 3, 10, 1, "x")]))  # the writer continues without the refused batch
         writer.commit()
     table.compact(full=True)
     assert sorted(table.scan(columns=["k"]).to_arrow()["k"].to_pylist()) == [1, 3]
@@ -142,7 +142,7 @@ def test_deletes_that_no_merge_could_take_are_refused_at_once(
         pytest.param(SUM | {"fields.g.ignore-retract": "true"}, ["-D"], (0, 1, None), id="a maximum that ignores them"),
     ],
 )
-def test_deletes_that_an_engine_takes_do_their_work(
+def test_deletes_supported_by_the_engine_take_effect(
     options: Mapping[str, str], kinds: list[str], left: tuple[Any, ...] | None
 ) -> None:
     table = table_of(options, [("+I", 1, 10, 1, "x")], [(kind, 1, 10, 1, "x") for kind in kinds])
@@ -171,7 +171,9 @@ LAST_OF_A = {"merge-engine": "aggregation", "fields.a.aggregate-function": "last
         ),
     ],
 )
-def test_a_delete_that_would_leave_null_where_none_may_be_is_refused(options: Mapping[str, str], message: str) -> None:
+def test_a_delete_that_would_leave_null_in_a_not_null_column_is_refused(
+    options: Mapping[str, str], message: str
+) -> None:
     """Once in a file, no merge of its key could be written any more."""
     table = new_table(options, NO_NULL_A)
     with table.writer() as writer:
@@ -186,7 +188,7 @@ def test_a_delete_that_would_leave_null_where_none_may_be_is_refused(options: Ma
 
 
 @pytest.mark.parametrize("options", [pytest.param(LAST_OF_A, id="aggregation"), pytest.param(GROUP, id="a group")])
-def test_an_old_value_without_its_new_one_is_refused_at_the_commit(options: Mapping[str, str]) -> None:
+def test_an_update_before_without_update_after_is_refused_at_the_commit(options: Mapping[str, str]) -> None:
     table = new_table(options, NO_NULL_A)
     with table.writer() as writer:
         writer.write(rows_of([("-U", 1, 10, 1, "x")]))
@@ -209,7 +211,7 @@ def test_an_old_value_without_its_new_one_is_refused_at_the_commit(options: Mapp
         pytest.param({"merge-engine": "partial-update", "fields.g.sequence-group": "b"}, 10, id="outside of the group"),
     ],
 )
-def test_columns_without_nulls_take_deletes_that_leave_none(options: Mapping[str, str], left: int | None) -> None:
+def test_not_null_columns_accept_deletes_that_leave_no_null(options: Mapping[str, str], left: int | None) -> None:
     table = new_table(options, NO_NULL_A)
     with table.writer() as writer:
         for kind in ("+I", "-D"):
@@ -219,7 +221,7 @@ def test_columns_without_nulls_take_deletes_that_leave_none(options: Mapping[str
     assert table.scan(columns=["a"]).to_arrow().to_pylist() == ([] if left is None else [{"a": left}])
 
 
-def test_a_group_that_does_not_remove_takes_back_what_a_delete_of_another_would_remove() -> None:
+def test_a_delete_is_refused_if_a_non_removing_sequence_group_would_keep_the_row() -> None:
     table = new_table(TWO_GROUPS | {"partial-update.remove-record-on-sequence-group": "g"}, NO_NULL_A)
     with (
         table.writer() as writer,
@@ -228,8 +230,8 @@ def test_a_group_that_does_not_remove_takes_back_what_a_delete_of_another_would_
         writer.write(rows_of([("-D", 1, 10, 1, "x")]))
 
 
-def test_where_merging_left_null_a_column_is_read_and_can_be_mended() -> None:
-    """Two deletes of what was never there, which the column was told to ignore."""
+def test_a_null_left_by_merging_is_readable_and_can_be_overwritten() -> None:
+    """Two deletes of a missing row, which the option makes the column ignore."""
     catalog = new_catalog(LAST_OF_A | {"fields.a.ignore-retract": "true"}, NO_NULL_A)
     table = catalog.table("db.t")
     with table.writer() as writer:

@@ -1,4 +1,4 @@
-"""A column of numbers compared with any number gives what exact arithmetic gives."""
+"""Comparing a column of numbers with any number gives the result of exact arithmetic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def matching(kind: pa.DataType, values: list[Any], sign: str, number: Any) -> li
 
 
 def exact(number: Any) -> Fraction | float:
-    """A float stands for its shortest decimal."""
+    """The value of a number. That of a float is its shortest decimal."""
     if isinstance(number, float):
         return Fraction(repr(number)) if math.isfinite(number) else number
     return Fraction(number)
@@ -77,7 +77,7 @@ def test_exact_columns_compare_exactly_with_every_number(column: Numbers, sign: 
 
 
 @given(st.integers(-(10**6), 10**6), st.decimals(-1000, 1000, places=5), st.sampled_from(sorted(COMPARE)))
-def test_a_decimal_compares_with_decimals_of_more_places(value: int, number: Decimal, sign: str) -> None:
+def test_a_decimal_compares_with_decimals_of_larger_scale(value: int, number: Decimal, sign: str) -> None:
     (given_value,) = units(3, value)
     found = matching(pa.decimal128(10, 3), [given_value], sign, number)
     assert found == ([given_value] if COMPARE[sign](given_value, number) else [])
@@ -85,7 +85,7 @@ def test_a_decimal_compares_with_decimals_of_more_places(value: int, number: Dec
 
 @pytest.mark.parametrize("column", EXACT_COLUMNS, ids=lambda column: column.id)
 @pytest.mark.parametrize("nan", [math.nan, Decimal("NaN"), np.float32("nan")], ids=["float", "decimal", "numpy"])
-def test_nan_differs_from_every_exact_number_and_stands_in_no_order(column: Numbers, nan: Any) -> None:
+def test_nan_differs_from_every_exact_number_and_is_unordered(column: Numbers, nan: Any) -> None:
     found = {sign: matching(column.kind, column.values, sign, nan) for sign in COMPARE}
     assert found.pop("!=") == column.values
     assert not any(found.values())
@@ -103,26 +103,26 @@ def test_doubles_compare_exactly_with_whole_numbers(number: float, sign: str) ->
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize("tenth", [0.1, Decimal("0.1"), np.float64(0.1)], ids=["float", "decimal", "numpy"])
-def test_a_tenth_is_the_value_that_is_stored_for_a_tenth(kind: pa.DataType, tenth: Any) -> None:
+def test_the_literal_0_1_finds_the_stored_float_0_1(kind: pa.DataType, tenth: Any) -> None:
     stored = pa.array([0.1], kind).to_pylist()
     found = {sign: matching(kind, stored, sign, tenth) for sign in COMPARE}
     assert found == {"==": stored, "<=": stored, ">=": stored, "!=": [], "<": [], ">": []}
 
 
-def test_a_number_beyond_a_float_is_not_taken_for_infinity() -> None:
+def test_a_number_beyond_float_range_is_not_infinity() -> None:
     values = [1.0, math.inf]
     assert matching(pa.float32(), values, "==", 1e39) == []
     assert matching(pa.float32(), values, "<", 1e39) == [1.0]
     assert matching(pa.float32(), values, ">", Decimal("1E+39")) == [math.inf]
 
 
-def test_a_list_of_numbers_is_looked_for_exactly() -> None:
+def test_a_list_of_numbers_is_matched_exactly() -> None:
     rows = pa.table({"x": pa.array(units(2, 10, 12, 250), pa.decimal128(38, 2))})
     wanted = col("x").is_in([0.1, Decimal("0.125"), 10**40, 2.5, None, math.nan])
     assert rows.filter(wanted.expression(rows.schema)).column("x").to_pylist() == units(2, 10, 250)
 
 
-def test_nan_is_found_by_asking_for_it() -> None:
+def test_nan_is_found_by_a_condition() -> None:
     rows = pa.table({"x": pa.array([math.nan, 1.0, None])})
     assert rows.filter(col("x").is_nan().expression(rows.schema)).column("x").is_nan().to_pylist() == [True]
     assert rows.filter((~col("x").is_nan()).expression(rows.schema)).column("x").to_pylist() == [1.0]
@@ -131,6 +131,6 @@ def test_nan_is_found_by_asking_for_it() -> None:
 
 
 @pytest.mark.parametrize("value", ["five", object(), [1]], ids=["text", "object", "list"])
-def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+def test_values_that_are_no_numbers_are_refused_by_name(value: Any) -> None:
     with pytest.raises(BadInput, match=r"compares column 'x' \(int32\) with "):
         (col("x") == value).expression(pa.schema([("x", pa.int32())]))

@@ -1,4 +1,4 @@
-"""A filter gives the rows that filtering all rows would give, whatever files it spares; and it does spare files."""
+"""A filtered scan equals filtering all rows, and skips files."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _not(one: Truth) -> Truth:
 
 @dataclass(frozen=True)
 class Shape:
-    """Where the column under test lies."""
+    """The place of the tested column."""
 
     id: str
     primary_key: Sequence[str] = ()
@@ -198,7 +198,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.exhaustive(kept=len(SHAPES))
 @pytest.mark.parametrize(("column", "shape"), cases())
-def test_a_filter_gives_what_filtering_all_rows_gives(column: Column, shape: Shape) -> None:
+def test_a_filtered_scan_equals_filtering_all_rows(column: Column, shape: Shape) -> None:
     random = Random(f"{column.name} {shape.id}")
     made = filled(column, shape, random)
     x = Column("x", column.sql, column.arrow, column.values)
@@ -377,7 +377,7 @@ def test_files_without_a_wanted_row_are_not_opened(case: Pruning) -> None:
     assert len(opened) == len(set(opened)) == case.opened
 
 
-def test_zero_is_looked_for_in_the_buckets_of_both_zeros() -> None:
+def test_zero_is_searched_in_the_buckets_of_both_zeros() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     schema = pa.schema([("x", pa.float64())])

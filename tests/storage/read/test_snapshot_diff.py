@@ -1,4 +1,4 @@
-"""The difference of two states: what must change for the one to be the other."""
+"""The difference of two states: the changes that convert one into the other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state(table: tidelake.Table, snapshot: int) -> Rows:
     engine=st.sampled_from(["deduplicate", "partial-update", "aggregation"]),
     ends=st.tuples(st.integers(1, 10), st.integers(1, 10)),
 )
-def test_a_difference_turns_the_one_state_into_the_other(
+def test_a_difference_converts_one_state_into_the_other(
     writes: list[tuple[dict[int, tuple[bool, Any]], bool]], engine: str, ends: tuple[int, int]
 ) -> None:
     catalog = tidelake.open_catalog("memory://differences/lake")
@@ -88,7 +88,7 @@ def catalog() -> Any:
     catalog.drop_database("db", cascade=True)
 
 
-def test_of_some_columns_the_others_do_not_count(catalog: tidelake.Catalog) -> None:
+def test_unselected_columns_do_not_count_as_differences(catalog: tidelake.Catalog) -> None:
     table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for rows in ({"id": [1, 2], "v": [1.0, 2.0], "p": [1, 1]}, {"id": [1, 2], "v": [1.0, 3.0], "p": [2, 2]}):
         with table.writer() as writer:
@@ -102,7 +102,7 @@ def test_of_some_columns_the_others_do_not_count(catalog: tidelake.Catalog) -> N
     ]
 
 
-def test_without_a_primary_key_there_is_no_difference_to_compute(catalog: tidelake.Catalog) -> None:
+def test_without_a_primary_key_a_difference_is_refused(catalog: tidelake.Catalog) -> None:
     table = catalog.create_table("db.t", SCHEMA)
     for _ in range(2):
         with table.writer() as writer:
@@ -112,7 +112,7 @@ def test_without_a_primary_key_there_is_no_difference_to_compute(catalog: tidela
         table.changes(between=(1, 2), between_mode="diff")
 
 
-def test_batches_say_which_is_the_last_and_where_following_goes_on(catalog: tidelake.Catalog) -> None:
+def test_batches_mark_the_last_one_and_the_next_position(catalog: tidelake.Catalog) -> None:
     table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "3"})
     for number in (1, 2):
         with table.writer() as writer:

@@ -1,4 +1,4 @@
-"""Files of a bucket become splits as Java makes them."""
+"""Files of a bucket become the same splits as in Java."""
 
 from __future__ import annotations
 

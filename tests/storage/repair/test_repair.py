@@ -1,4 +1,4 @@
-"""What is lost is left out, and nothing else; a purged table is empty and sound."""
+"""Only lost files are removed from a table. A purged table is empty and sound."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def manifests(table: tidelake.Table, snapshot: int) -> list[ManifestFileMeta]:
     return table_manifests(table.context.shared(ManifestStore), table.context.snapshots.get(snapshot))
 
 
-def test_a_table_without_a_lost_file_is_left_alone(table: tidelake.Table) -> None:
+def test_a_table_without_lost_files_is_not_changed(table: tidelake.Table) -> None:
     assert table.remove_missing_files() == []
     assert table.remove_missing_manifests() == []
     assert len(table.snapshots()) == 3
 
 
-def test_lost_files_are_left_out_and_the_others_read_again(table: tidelake.Table, java_oracle: JavaOracle) -> None:
+def test_lost_files_are_removed_and_the_others_are_readable(table: tidelake.Table, java_oracle: JavaOracle) -> None:
     lost = data_file(table, 2)
     lost.unlink()
     with pytest.raises(tidelake.TidelakeError):
@@ -83,7 +83,7 @@ def test_lost_files_are_left_out_and_the_others_read_again(table: tidelake.Table
     assert ids(table) == [1, 3, 4]
 
 
-def test_a_bucket_whose_directory_is_gone_is_left_out_whole(table: tidelake.Table) -> None:
+def test_a_bucket_without_its_directory_is_removed_completely(table: tidelake.Table) -> None:
     bucket = data_file(table, 1).parent
     for number in (1, 2):
         data_file(table, number).unlink()
@@ -92,7 +92,7 @@ def test_a_bucket_whose_directory_is_gone_is_left_out_whole(table: tidelake.Tabl
     assert ids(table) == [3]
 
 
-def test_a_lost_manifest_is_left_out_with_what_it_added(table: tidelake.Table, java_oracle: JavaOracle) -> None:
+def test_a_lost_manifest_is_removed_with_the_files_it_added(table: tidelake.Table, java_oracle: JavaOracle) -> None:
     lost = manifest_of(table, 2)
     lost.unlink()
     again = reopened(table)
@@ -107,7 +107,7 @@ def test_a_lost_manifest_is_left_out_with_what_it_added(table: tidelake.Table, j
     assert ids(table) == [1, 3, 5]
 
 
-def test_files_that_come_back_with_a_lost_manifest_are_left_out_next(table: tidelake.Table) -> None:
+def test_files_revived_by_a_lost_manifest_are_removed_next(table: tidelake.Table) -> None:
     """The lost manifest deleted them, and expiry took them; the third one was only raised, and is read again."""
     table.compact(full=True)
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
@@ -120,7 +120,7 @@ def test_files_that_come_back_with_a_lost_manifest_are_left_out_next(table: tide
     assert ids(table) == [3]
 
 
-def test_a_commit_in_between_is_a_conflict(table: tidelake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_commit_is_a_conflict(table: tidelake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest_of(table, 2).unlink()
     again = reopened(table)
 

@@ -1,4 +1,4 @@
-"""Schema files that others wrote come back as they are."""
+"""Schema files of other writers are read and rewritten unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GOLDEN = [pytest.param(table, id=table.id) for table in golden_tables()]
 
 
 @pytest.mark.parametrize("table", GOLDEN)
-def test_a_golden_schema_says_the_same_when_it_is_written_again(table: GoldenTable) -> None:
+def test_a_golden_schema_is_unchanged_when_rewritten(table: GoldenTable) -> None:
     files = dict(schema_files(table))
     assert files
     for path, content in files.items():
@@ -82,7 +82,7 @@ def test_a_golden_schema_breaks_no_rule(table: GoldenTable) -> None:
         pytest.param({"version": 3}, {}, id="0.9 and later"),
     ],
 )
-def test_defaults_of_old_versions_are_those_of_their_time(content: dict[str, Any], options: dict[str, str]) -> None:
+def test_defaults_of_old_schema_versions_are_kept(content: dict[str, Any], options: dict[str, str]) -> None:
     members = {"id": 0, "fields": [], "highestFieldId": -1, "partitionKeys": [], "primaryKeys": [], **content}
     assert TableSchema.from_json(json.dumps(members).encode(), "schema-0").options == options
 
@@ -97,6 +97,6 @@ def test_defaults_of_old_versions_are_those_of_their_time(content: dict[str, Any
         pytest.param(b'{"id": 0, "fields": [{"id": 0, "name": "a", "type": "NAME"}]}', "NAME", id="an unknown type"),
     ],
 )
-def test_what_is_no_schema_is_named(content: bytes, message: str) -> None:
+def test_an_invalid_schema_is_named(content: bytes, message: str) -> None:
     with pytest.raises(CorruptFile, match=message):
         TableSchema.from_json(content, "t/schema/schema-0")

@@ -1,4 +1,4 @@
-"""Which types a column may change to. That Java says the same is shown in tests/interop/test_schemas.py."""
+"""Which types a column may change to. tests/interop/test_schemas.py compares this with Java."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_a_legal_change_is_one_that_old_files_can_be_read_through(old: str, new:
         pytest.param("VARIANT", "STRING", False, False, id="variant to text"),
     ],
 )
-def test_what_may_become_what(old: str, new: str, implicit: bool, explicit: bool) -> None:
+def test_the_allowed_type_changes_equal_the_table(old: str, new: str, implicit: bool, explicit: bool) -> None:
     assert can_change(parse_type(old), parse_type(new), explicit=False) is implicit
     assert can_change(parse_type(old), parse_type(new)) is explicit
 
 
 @pytest.mark.parametrize("old", ["INT", "INT NOT NULL"])
 @pytest.mark.parametrize("new", ["BIGINT", "BIGINT NOT NULL"])
-def test_nullability_plays_no_part(old: str, new: str) -> None:
+def test_nullability_is_irrelevant(old: str, new: str) -> None:
     assert can_change(parse_type(old), parse_type(new), explicit=False)

@@ -1,4 +1,4 @@
-"""Small tables whose data files need not exist: for tests of metadata alone."""
+"""Small tables without data files, for tests of metadata alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def added(*names: str, bucket: int = 0, in_partition: bytes = EMPTY_ROW, base: i
 
 @dataclass
 class FakeTime:
-    """A clock that sleeping moves, and chance that is none."""
+    """A clock that advances by sleeping, and randomness with a fixed value."""
 
     now_ms: int = 1_700_000_000_000
     slept_ms: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Snapshot files, and how the newest, the oldest and the one of a time are found."""
+"""Snapshot files, and the search for the newest, the oldest, and the one at a time."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ FULL = replace(
 
 
 @pytest.mark.parametrize("snapshot", [PLAIN, FULL], ids=["few members", "every member"])
-def test_a_snapshot_comes_back_as_it_was(snapshot: Snapshot) -> None:
+def test_a_snapshot_is_read_back(snapshot: Snapshot) -> None:
     assert Snapshot.from_json(snapshot.to_json().encode(), "s") == snapshot
 
 
-def test_members_stand_in_javas_order_and_nulls_are_left_out() -> None:
+def test_members_are_in_javas_order_and_nulls_are_omitted() -> None:
     assert PLAIN.to_json() == (
         '{\n  "version" : 3,\n  "id" : 3,\n  "schemaId" : 1,\n  "baseManifestList" : "manifest-list-b",\n'
         '  "deltaManifestList" : "manifest-list-d",\n  "commitUser" : "etl",\n  "commitIdentifier" : 7,\n'
@@ -66,7 +66,7 @@ def test_members_stand_in_javas_order_and_nulls_are_left_out() -> None:
     assert " ".join(json.loads(FULL.to_json())) == order
 
 
-def test_members_nobody_knows_are_passed_over() -> None:
+def test_unknown_members_are_ignored() -> None:
     members = {**json.loads(FULL.to_json()), "logOffsets": {"0": 12}, "future": [1]}
     assert Snapshot.from_json(json.dumps(members).encode(), "s") == FULL
 
@@ -88,7 +88,7 @@ GOOD = PLAIN.to_json().encode()
         pytest.param(GOOD.replace(b": 3,", b": 4,", 1), None, id="a version from the future"),
     ],
 )
-def test_a_broken_snapshot_is_named_with_the_place(data: bytes, offset: int | None) -> None:
+def test_a_broken_snapshot_is_named_with_the_location(data: bytes, offset: int | None) -> None:
     with pytest.raises(CorruptFile, match=r"^t/snapshot/snapshot-3") as caught:
         Snapshot.from_json(data, "t/snapshot/snapshot-3")
     assert caught.value.offset == offset
@@ -98,7 +98,7 @@ def test_a_broken_snapshot_is_named_with_the_place(data: bytes, offset: int | No
 
 
 def store_with(name: str, ids: range, *, latest: str | None = None, earliest: str | None = None) -> SnapshotStore:
-    """Snapshot n is of time 100 n. Other things lie about in the directory."""
+    """Snapshot n is of time 100 n. The directory contains other files too."""
     io = FaultyFileIO(MemoryFileIO())
     paths = TablePaths(f"memory://{name}/t")
     for snapshot_id in ids:
@@ -127,25 +127,26 @@ def store_with(name: str, ids: range, *, latest: str | None = None, earliest: st
         pytest.param(range(1, 1), "99", None, id="a hint, and no snapshots"),
     ],
 )
-def test_the_latest(request: pytest.FixtureRequest, ids: range, hint: str | None, expected: int | None) -> None:
+def test_the_latest_snapshot_is_found(
+    request: pytest.FixtureRequest, ids: range, hint: str | None, expected: int | None
+) -> None:
     store = store_with(str(abs(hash(request.node.name))), ids, latest=hint)
     latest = store.latest()
     assert store.latest_id() == expected
     assert (latest.id if latest is not None else None) == expected
 
 
-def test_a_good_hint_spares_listing_the_directory() -> None:
-    store = store_with("hinted", range(1, 2_000), latest="1999")
-    io = store._io
-    assert isinstance(io, FaultyFileIO)
-    io.calls.clear()
+def test_a_correct_hint_avoids_listing_the_directory() -> None:
+    store_with("hinted", range(1, 2_000), latest="1999")
+    io = FaultyFileIO(MemoryFileIO())
+    store = SnapshotStore(io, TablePaths("memory://hinted/t"))
     assert store.latest_id() == 1999
     assert [call.name for call in io.calls] == ["read", "exists", "exists"]
 
 
 @pytest.mark.parametrize("listed", [range(1, 1), range(3, 5), range(3, 8)], ids=["nothing", "some", "all"])
-def test_a_listing_that_lags_does_not_hide_the_latest(listed: range) -> None:
-    """Ids are consecutive, so single files tell how far they go."""
+def test_a_stale_listing_does_not_hide_the_latest(listed: range) -> None:
+    """Ids are consecutive, so checks of single files find the end."""
     store = store_with(f"lagging-{listed.stop}", range(1 if not listed else 3, 8))
     store.ids = lambda: list(listed)  # type: ignore[method-assign]
     assert store.latest_id() == 7
@@ -164,7 +165,9 @@ def test_a_listing_that_lags_does_not_hide_the_latest(listed: range) -> None:
         pytest.param(range(1, 8), "1", 1, id="the first of all"),
     ],
 )
-def test_the_earliest(request: pytest.FixtureRequest, ids: range, hint: str | None, expected: int | None) -> None:
+def test_the_earliest_snapshot_is_found(
+    request: pytest.FixtureRequest, ids: range, hint: str | None, expected: int | None
+) -> None:
     store = store_with(str(abs(hash(request.node.name))), ids, earliest=hint)
     assert store.earliest_id() == expected
     earliest = store.earliest()
@@ -176,14 +179,14 @@ def test_the_earliest(request: pytest.FixtureRequest, ids: range, hint: str | No
     [(299, None), (300, 3), (301, 3), (499, 4), (700, 7), (10**15, 7)],
     ids=["before the first", "at the first", "after the first", "just before another", "at the last", "long after"],
 )
-def test_the_one_of_a_time(time_ms: int, expected: int | None) -> None:
+def test_the_snapshot_at_a_time_is_found(time_ms: int, expected: int | None) -> None:
     found = store_with(f"as-of-{time_ms}", range(3, 8)).as_of(time_ms)
     assert (found.id if found is not None else None) == expected
 
 
 @pytest.mark.parametrize("gone", range(3, 8))
 def test_a_time_is_found_while_snapshots_expire(gone: int) -> None:
-    """All up to `gone` vanish after the range was looked up."""
+    """All snapshots up to `gone` expire after the range was determined."""
     store = store_with(f"expiring-{gone}", range(3, 8))
     store.earliest_id = lambda: 3  # type: ignore[method-assign]
     store.latest_id = lambda: 7  # type: ignore[method-assign]
@@ -193,7 +196,7 @@ def test_a_time_is_found_while_snapshots_expire(gone: int) -> None:
     assert (found.id if found is not None else None) == (7 if gone < 7 else None)
 
 
-def test_a_snapshot_that_is_not_there_is_a_missing_file() -> None:
+def test_a_missing_snapshot_is_a_missing_file() -> None:
     store = store_with("gone", range(2, 4))
     with pytest.raises(FileNotFoundError):
         store.get(1)

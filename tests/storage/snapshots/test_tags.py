@@ -1,4 +1,4 @@
-"""Tags and branches, read and made."""
+"""Tags and branches, read and created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tags(table: TableContext) -> TagStore:
     return TagStore(table.io, table.paths)
 
 
-def test_a_tag_is_the_snapshot_under_a_name(table: TableContext, tags: TagStore) -> None:
+def test_a_tag_is_a_named_copy_of_the_snapshot(table: TableContext, tags: TagStore) -> None:
     tags.create("t 1", latest(table), now=NOW)
     assert table.io.read(table.paths.tag("t 1")).decode() == latest(table).to_json()
     assert tags.all() == {"t 1": latest(table)}
@@ -48,7 +48,7 @@ def test_a_tag_is_the_snapshot_under_a_name(table: TableContext, tags: TagStore)
         pytest.param(NOW.replace(second=0), [2024, 5, 6, 7, 8, 0, 123456000], id="a fraction after zero seconds"),
     ],
 )
-def test_a_retention_is_kept_with_the_time_of_making(
+def test_a_retention_is_stored_with_the_creation_time(
     table: TableContext, tags: TagStore, time: datetime, parts: list[int]
 ) -> None:
     tags.create("t", latest(table), retained=timedelta(hours=36), now=time)
@@ -57,19 +57,19 @@ def test_a_retention_is_kept_with_the_time_of_making(
     assert tags.tag("t") == Tag("t", latest(table), time, timedelta(hours=36))
 
 
-def test_a_name_is_taken_once(table: TableContext, tags: TagStore) -> None:
+def test_a_tag_name_is_unique(table: TableContext, tags: TagStore) -> None:
     tags.create("t", latest(table), now=NOW)
     with pytest.raises(BadInput, match="has a tag 't' already"):
         tags.create("t", latest(table), now=NOW)
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b"])
-def test_a_name_that_can_not_be_a_file_is_refused(table: TableContext, tags: TagStore, name: str) -> None:
+def test_a_name_that_cannot_be_a_file_name_is_refused(table: TableContext, tags: TagStore, name: str) -> None:
     with pytest.raises(BadInput, match="can't name a tag"):
         tags.create(name, latest(table), now=NOW)
 
 
-def test_a_tag_that_is_not_there_is_told_with_those_that_are(table: TableContext, tags: TagStore) -> None:
+def test_a_missing_tag_raises_with_the_existing_ones(table: TableContext, tags: TagStore) -> None:
     with pytest.raises(BadInput, match="no tag 'x'; there are: none"):
         tags.get("x")
     tags.create("b", latest(table), now=NOW)

@@ -1,4 +1,4 @@
-"""`$audit_log`, `$binlog` and `$ro`: the columns they have, and what of a table's life they show."""
+"""`$audit_log`, `$binlog` and `$ro`: their columns, and their rows for the history of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = {"table-read.sequence-number.enabled": "true"}
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> tidelake.Catalog:
-    """1 and 2 are inserted and compacted, then 1 is updated (told by its -U and +U), 2 deleted, 3 inserted."""
+    """1 and 2 are inserted and compacted, then 1 is updated (with -U and +U), 2 deleted, 3 inserted."""
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     options = {"bucket": "1", "changelog-producer": "input", "write-only": "true"}
@@ -40,7 +40,7 @@ def rows_of(table: pa.Table | pa.RecordBatch) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-def test_the_audit_log_has_the_kind_first_and_the_columns_as_they_are(catalog: tidelake.Catalog) -> None:
+def test_the_audit_log_has_the_row_kind_first_and_the_columns_unchanged(catalog: tidelake.Catalog) -> None:
     assert catalog.table("db.t$audit_log").schema == pa.schema([("rowkind", pa.string()), *SCHEMA])
     with_numbers = catalog.table("db.t$audit_log", NUMBERS).schema
     assert with_numbers.names == ["rowkind", "_SEQUENCE_NUMBER", "id", "v"]
@@ -66,7 +66,7 @@ def test_the_audit_log_has_sequence_numbers_on_request(catalog: tidelake.Catalog
 CHANGES = [("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 3, "d")]
 
 
-def test_the_audit_log_of_changes_tells_each(catalog: tidelake.Catalog) -> None:
+def test_the_audit_log_of_changes_contains_each_change(catalog: tidelake.Catalog) -> None:
     table = catalog.table("db.t$audit_log")
     for batches in (table.changes(start=3), table.follow(start=3, end=3)):
         (batch,) = batches
@@ -92,10 +92,10 @@ def test_the_binlog_has_an_update_in_one_row(catalog: tidelake.Catalog) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_an_update_is_one_row_wherever_its_file_is_cut(
+def test_an_update_is_one_row_across_batch_boundaries(
     catalog: tidelake.Catalog, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_reader, "_BATCH_ROWS", size)
+    monkeypatch.setattr(change_reader, "BATCH_ROWS", size)
     batches = list(catalog.table("db.t$binlog").follow(start=3, end=3))
     assert [kind for batch in batches for kind in batch.rows["rowkind"].to_pylist()] == ["+U", "-D", "+I"]
     rest = [
@@ -105,7 +105,7 @@ def test_an_update_is_one_row_wherever_its_file_is_cut(
     assert rest == [sum(later.rows.num_rows for later in batches[index + 1 :]) for index in range(len(batches))]
 
 
-def test_the_read_optimized_table_has_what_the_highest_level_holds(catalog: tidelake.Catalog) -> None:
+def test_the_read_optimized_table_contains_the_highest_level(catalog: tidelake.Catalog) -> None:
     table = catalog.table("db.t$ro")
     assert table.schema == SCHEMA
     assert sorted(rows_of(table.scan().to_arrow())) == [(1, "a"), (2, "b")]
@@ -142,7 +142,7 @@ def test_a_system_table_is_read_only(catalog: tidelake.Catalog, use: Any) -> Non
         use(catalog.table("db.t$binlog"))
 
 
-def test_a_system_table_that_is_not_here_names_those_that_are(catalog: tidelake.Catalog) -> None:
+def test_an_unknown_system_table_raises_with_the_existing_ones(catalog: tidelake.Catalog) -> None:
     with pytest.raises(
         tidelake.UnsupportedFeature, match=r"audit_log, binlog, ro, .* can be read; did you mean 'audit_log'"
     ):

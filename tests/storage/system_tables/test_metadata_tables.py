@@ -1,4 +1,4 @@
-"""System tables made of metadata: what they hold, which part of them a condition asks for, and when they are read."""
+"""System tables of metadata: their rows, pushed-down conditions, and when they are read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows(catalog: tidelake.Catalog, name: str, **scan: Any) -> list[dict[str, An
     return found
 
 
-def test_files_tell_partition_keys_and_bounds(catalog: tidelake.Catalog) -> None:
+def test_files_contain_partition_keys_and_bounds(catalog: tidelake.Catalog) -> None:
     found = rows(catalog, "db.t$files")
     assert [(f["partition"], f["min_key"], f["record_count"], f["file_source"]) for f in found] == [
         ("{mon}", "[1]", 1, "APPEND"),
@@ -56,7 +56,7 @@ def test_files_tell_partition_keys_and_bounds(catalog: tidelake.Catalog) -> None
     assert all(Path(f["file_path"]).is_file() for f in found)
 
 
-def test_files_of_an_older_snapshot_are_those_it_had(catalog: tidelake.Catalog) -> None:
+def test_the_files_of_an_older_snapshot_are_listed(catalog: tidelake.Catalog) -> None:
     assert [len(rows(catalog, "db.t$files", snapshot=n)) for n in (1, 2, 3)] == [1, 2, 3]
     assert [p["partition"] for p in rows(catalog, "db.t$partitions", snapshot=2)] == ["day=mon"]
 
@@ -87,12 +87,12 @@ def test_partitions_and_buckets_are_the_sums_of_their_files(catalog: tidelake.Ca
         (col("watermark").is_not_null(), []),
     ],
 )
-def test_a_condition_leaves_snapshots_out(catalog: tidelake.Catalog, condition: Any, ids: list[int]) -> None:
+def test_a_condition_filters_snapshots(catalog: tidelake.Catalog, condition: Any, ids: list[int]) -> None:
     found = rows(catalog, "db.t$snapshots", filter=condition, columns=["snapshot_id"])
     assert found == [{"snapshot_id": i} for i in ids]
 
 
-def test_snapshots_that_a_condition_leaves_out_are_not_read(catalog: tidelake.Catalog) -> None:
+def test_snapshots_excluded_by_a_condition_are_not_read(catalog: tidelake.Catalog) -> None:
     table = catalog.table("db.t")
     Path(table.context.paths.snapshot(1)).write_text("no JSON")
     assert len(rows(catalog, "db.t$snapshots", filter=col("snapshot_id") > 1)) == 2
@@ -127,7 +127,7 @@ def test_a_table_of_metadata_has_no_changes(catalog: tidelake.Catalog) -> None:
         catalog.table("db.t$files").writer()
 
 
-def test_tables_of_the_warehouse(catalog: tidelake.Catalog) -> None:
+def test_the_tables_of_the_warehouse_are_listed(catalog: tidelake.Catalog) -> None:
     for name in ("sys.tables", "sys.all_tables"):
         (table,) = rows(catalog, name)
         assert (table["database_name"], table["table_name"], table["partitioned"]) == ("db", "t", True)
@@ -173,7 +173,7 @@ def test_values_are_printed_in_two_ways(sql: str, value: Any, cast: str, printed
     assert object_row_texts(row, [field], "t").to_pylist() == [f"[{printed}]"]
 
 
-def test_rows_without_fields_stand_between_others() -> None:
+def test_rows_without_fields_may_be_between_others() -> None:
     field = DataField(0, "c", parse_type("INT"))
     one = serialize_rows([pa.array([1], pa.int32())], [field.type])[0]
     assert sql_row_texts([one, bytes(12), one], [field], "t").to_pylist() == ["{1}", "{}", "{1}"]

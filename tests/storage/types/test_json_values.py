@@ -1,4 +1,4 @@
-"""Values on their way into JSON: nothing is rounded, cut or left out."""
+"""Values converted to JSON: nothing is rounded, truncated or lost."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ MAP = pa.map_(pa.string(), pa.float64())
         pytest.param(pa.chunked_array([[1], [], [2, None]], pa.int64()), [1, 2, None], id="chunks"),
     ],
 )
-def test_a_value_is_what_json_can_hold(column: pa.Array, values: list[Any]) -> None:
+def test_a_value_becomes_its_json_form(column: pa.Array, values: list[Any]) -> None:
     assert json_values(column) == values
     assert json.loads(msgspec.json.encode(json_values(column))) == values
 
 
-def test_what_a_null_map_refers_to_is_no_entry() -> None:
+def test_entries_under_a_null_map_are_ignored() -> None:
     entries = pa.StructArray.from_arrays([pa.array(["hidden", "seen"]), pa.array([1, 2])], ["key", "value"])
     offsets = pa.array([0, 1, 2], pa.int32())
     validity = pa.array([False, True]).buffers()[1]

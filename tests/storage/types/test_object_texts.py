@@ -1,4 +1,4 @@
-"""Columns of numbers and times print as `partition_text` prints one value."""
+"""Columns of numbers and times print like `partition_text` prints one value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
 
 
 @pytest.mark.parametrize("sql", VALUES)
-def test_a_column_prints_as_its_values_do(sql: str) -> None:
+def test_a_column_prints_like_its_values(sql: str) -> None:
     data_type = parse_type(sql)
 
     @settings(max_examples=examples(150))

@@ -20,7 +20,7 @@ from tests.support.cases import Case, check_members, vectors
 
 
 @pytest.mark.parametrize("case", vectors("partition_path"), ids=lambda case: f"{case['type']} {case['dir']}")
-def test_partitions_lie_where_java_puts_them(case: Case) -> None:
+def test_partition_directories_equal_javas(case: Case) -> None:
     data_type = parse_type(case["type"])
     check_members(case, {"type", "internal_value", "partition.legacy-name", "dir"})
     (value,) = column_of([case["internal_value"]], data_type)
@@ -53,7 +53,7 @@ def test_partitions_lie_where_java_puts_them(case: Case) -> None:
         ("STRING", None, None, None),
     ],
 )
-def test_texts_are_those_of_java(data_type: str, value: Any, legacy: str | None, sql: str | None) -> None:
+def test_partition_texts_equal_javas(data_type: str, value: Any, legacy: str | None, sql: str | None) -> None:
     parsed = parse_type(data_type)
     scalar = pa.array([value], arrow_type(parsed))[0]
     assert partition_texts([scalar, scalar], [parsed, parsed], True) == [legacy, legacy]
@@ -98,12 +98,12 @@ def test_local_zoned_timestamps_have_the_zone_only_without_legacy_names(zone: An
     ],
     ids=str,
 )
-def test_numbers_read_as_java_prints_them(number: np.float32 | np.float64, text: str) -> None:
+def test_numbers_print_as_in_java(number: np.float32 | np.float64, text: str) -> None:
     assert java_float_text(number) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_the_text_of_a_number_names_that_number(number: float) -> None:
+def test_the_text_of_a_number_parses_back(number: float) -> None:
     assert float(java_float_text(np.float64(number))) == number
 
 

@@ -1,4 +1,4 @@
-"""Texts read as times, as Java reads them."""
+"""Texts parsed as times, as in Java."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from storage.types.time_formats import TimeFormat, parse_leniently
         ("x", None),
     ],
 )
-def test_without_a_pattern_numbers_count_on(text: str, time: datetime | None) -> None:
+def test_without_a_pattern_numbers_are_epoch_units(text: str, time: datetime | None) -> None:
     assert parse_leniently(text) == time
 
 
@@ -64,6 +64,6 @@ def test_with_a_pattern_the_text_must_fit(pattern: str, text: str, time: datetim
 
 
 @pytest.mark.parametrize("pattern", ["yyyy-MMM-dd", "EEE", "yyyy-MM-dd z", "[yyyy]", "yyyy'", "yyyy yyyy"])
-def test_what_is_not_understood_is_refused(pattern: str) -> None:
+def test_unsupported_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(BadInput, match="is not understood here"):
         TimeFormat(pattern)

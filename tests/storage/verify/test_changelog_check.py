@@ -1,4 +1,4 @@
-"""Folding a changelog gives the table, or the first key that differs is named."""
+"""A changelog adds up to its table, or the first differing key is named."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write(table: tidelake.Table, rows: list[tuple[int, bool, int]]) -> None:
     producer=st.sampled_from(["none", "input"]),
     first=st.integers(0, 3),
 )
-def test_the_changes_of_any_range_come_to_the_table(
+def test_the_changes_of_any_range_add_up_to_the_table(
     commits: list[tuple[list[tuple[int, bool, int]], bool]], engine: dict[str, str], producer: str, first: int
 ) -> None:
     catalog = tidelake.open_catalog("memory://folded/lake")
@@ -81,7 +81,7 @@ def test_the_changes_of_any_range_come_to_the_table(
 
 @settings(max_examples=examples(30))
 @given(commits=COMMITS, engine=st.sampled_from(ENGINES), producer=st.sampled_from(["lookup", "full-compaction"]))
-def test_the_changes_that_compactions_tell_come_to_the_table(
+def test_changelogs_of_compactions_add_up_to_the_table(
     commits: list[tuple[list[tuple[int, bool, int]], bool]], engine: dict[str, str], producer: str
 ) -> None:
     catalog = tidelake.open_catalog("memory://told/lake")
@@ -110,7 +110,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_javas_changelogs_are_its_tables(name: str, tmp_path: Path) -> None:
+def test_javas_changelogs_add_up_to_its_tables(name: str, tmp_path: Path) -> None:
     warehouse = unpack_golden(f"java/{name}", tmp_path)
     table = tidelake.open_catalog(str(warehouse)).table(f"golden.{name}")
     latest = table.snapshots()[-1].id
@@ -134,8 +134,8 @@ def table(tmp_path: Path) -> tidelake.Table:
     return table
 
 
-def test_a_row_that_its_changes_do_not_come_to_is_named(table: tidelake.Table) -> None:
-    """Two rows were written by somebody who makes no changelog."""
+def test_a_row_that_contradicts_its_changes_is_named(table: tidelake.Table) -> None:
+    """A writer without a changelog wrote two rows."""
     write(tidelake.Table(table.context.with_options({"changelog-producer": "none"})), [(3, False, 7), (11, False, 8)])
     report = check_changelog(table.context)
     assert (report.differing, report.ill_formed, report.is_sound) == (2, 0, False)
@@ -167,8 +167,8 @@ def test_only_ranges_of_keys_that_differ_are_compared_row_by_row(
     assert len(compared) <= 2
 
 
-def test_kinds_that_do_not_fit_what_was_there_are_named(table: tidelake.Table) -> None:
-    """An update told as +I, where a producer should tell -U and +U."""
+def test_row_kinds_that_contradict_the_previous_rows_are_named(table: tidelake.Table) -> None:
+    """An update emitted as +I, where the producer should emit -U and +U."""
     complete = table.context.with_options({"changelog-producer": "full-compaction", "num-levels": "1"})
     report = check_changelog(complete, 0, 2)
     assert report.ill_formed == 2
@@ -186,7 +186,7 @@ def test_the_check_begins_behind_overwritten_rows(table: tidelake.Table) -> None
     assert (report.is_sound, report.keys, report.changes) == (True, 2, 1)
 
 
-def test_what_can_not_be_compared_is_refused(table: tidelake.Table, tmp_path: Path) -> None:
+def test_tables_that_cannot_be_checked_are_refused(table: tidelake.Table, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     append = catalog.create_table("db.append", SCHEMA)
     with pytest.raises(tidelake.UnsupportedFeature, match="no primary key"):
@@ -200,7 +200,7 @@ def test_what_can_not_be_compared_is_refused(table: tidelake.Table, tmp_path: Pa
         check_changelog(empty.context)
 
 
-def test_where_snapshots_expired_the_check_begins_with_the_earliest_state(table: tidelake.Table) -> None:
+def test_after_expiry_the_check_starts_with_the_earliest_state(table: tidelake.Table) -> None:
     write(table, [(5, False, 2)])
     table.expire(retain_min=2, retain_max=2, retain_ms=0)
     report = check_changelog(table.context)

@@ -1,4 +1,4 @@
-"""Comparing a changelog with its table takes as much memory for millions of rows as for few."""
+"""Comparing a changelog with its table needs the same memory for millions of rows as for few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an inspection says of the index of dynamic buckets."""
+"""Verification of the hash index of dynamic buckets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entries(context: TableContext) -> list[IndexEntry]:
     return sorted(found, key=lambda entry: entry.bucket)
 
 
-def test_a_sound_index_is_passed_over(context: TableContext) -> None:
+def test_a_sound_index_has_no_finding(context: TableContext) -> None:
     assert len(entries(context)) == 2
     assert verify(context, deep=True) == []
 

@@ -1,4 +1,4 @@
-"""Checksums tell the ranges of keys in which two tables differ."""
+"""Checksums identify the key ranges in which two tables differ."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batches(state: State, cuts: list[int]) -> list[pa.RecordBatch]:
 
 
 @given(one=STATES, other=STATES, cuts=CUTS, other_cuts=CUTS, range_rows=st.integers(1, 5))
-def test_ranges_differ_where_a_row_does(
+def test_key_ranges_differ_if_a_row_differs(
     one: State, other: State, cuts: list[int], other_cuts: list[int], range_rows: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -49,7 +49,7 @@ def test_ranges_differ_where_a_row_does(
     assert first.differing_ranges(second).tolist() == expected
 
 
-def test_memory_is_a_key_for_some_ten_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_one_key_per_ten_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_ranges, "RANGE_ROWS", 1000)
     rows = pa.RecordBatch.from_pydict({"k": list(range(10_500))})
     batches = [rows.slice(start, 300) for start in range(0, 10_500, 300)]

@@ -1,4 +1,4 @@
-"""Hashes of rows: equal where values are, whatever batch they lie in."""
+"""Hashes of rows are equal for equal values, across batches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("kind", "values"), COLUMNS)
-def test_values_have_one_hash_where_they_are_equal_and_only_there(kind: pa.DataType, values: list[Any]) -> None:
+def test_values_have_equal_hashes_only_if_they_are_equal(kind: pa.DataType, values: list[Any]) -> None:
     column = pa.array([*values, None, *reversed(values), None], kind)
     hashes, codes = row_hashes([column], len(column)), value_codes(column)
     assert len(np.unique(hashes)) == len(values) + 1
@@ -52,7 +52,7 @@ def test_values_have_one_hash_where_they_are_equal_and_only_there(kind: pa.DataT
     assert np.concatenate([row_hashes([part], len(part)) for part in parts]).tolist() == hashes.tolist()
 
 
-def test_entries_of_a_map_have_no_order_and_all_nan_are_one() -> None:
+def test_map_order_is_ignored_and_all_nan_are_equal() -> None:
     maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int32()))
     nan = pa.array(np.array([0x7FF8 << 48, 0xFFF8 << 48], np.uint64).view(np.float64))
     assert [len(np.unique(row_hashes([column], 2))) for column in (maps, nan)] == [1, 1]
@@ -62,7 +62,7 @@ SMALL = st.none() | st.integers(-1, 1)
 
 
 @given(rows=st.lists(st.tuples(SMALL, SMALL, SMALL), min_size=1, max_size=20))
-def test_rows_have_one_hash_where_all_their_values_are_equal_and_in_the_same_columns(
+def test_rows_have_equal_hashes_only_if_all_columns_are_equal(
     rows: list[tuple[int | None, ...]],
 ) -> None:
     columns = [pa.array(column, pa.int32()) for column in zip(*rows, strict=True)]

@@ -1,4 +1,4 @@
-"""Every version of a row: the snapshot, the file and the merge that it came from."""
+"""Every version of a row, with its snapshot, its file and its merge."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(table: tidelake.Table, number: int, kind: int, value: str) -> None:
         writer.commit(number)
 
 
-def test_every_version_of_a_row_is_told_with_where_it_came_from(table: tidelake.Table) -> None:
+def test_every_version_of_a_row_is_returned_with_its_origin(table: tidelake.Table) -> None:
     history = row_history(table.context, {"id": 1})
     reported = [
         (v.snapshot and v.snapshot.id, v.kind.symbol, v.row["v"][0].as_py(), v.level, v.is_live, len(v.made_from))
@@ -60,7 +60,7 @@ def test_every_version_of_a_row_is_told_with_where_it_came_from(table: tidelake.
     )
 
 
-def test_what_the_changelog_told_of_a_row_is_told_too(table: tidelake.Table) -> None:
+def test_the_changelog_of_a_row_is_returned_too(table: tidelake.Table) -> None:
     changes = row_history(table.context, {"id": 1}).changes
     assert [(c.snapshot.id, c.kind, c.row["v"][0].as_py()) for c in changes] == [
         (1, RowKind.INSERT, "a"),
@@ -83,14 +83,14 @@ def test_a_row_is_explained_as_of_a_snapshot(table: tidelake.Table) -> None:
     assert merge_description(table.context, nowhere) == "no file of the snapshot holds the key"
 
 
-def test_of_a_snapshot_that_expired_the_version_stays_without_its_origin(table: tidelake.Table) -> None:
+def test_a_version_of_an_expired_snapshot_is_kept_without_its_origin(table: tidelake.Table) -> None:
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     history = row_history(table.context, {"id": 1})
     assert [version.snapshot and version.snapshot.id for version in history.versions] == [None, None, 5]
     assert writer_of(history.versions[0]) == "a snapshot that expired"
 
 
-def test_a_key_that_is_none_is_refused(table: tidelake.Table) -> None:
+def test_an_invalid_key_is_refused(table: tidelake.Table) -> None:
     with pytest.raises(tidelake.BadInput, match="is named by id; given: v"):
         row_history(table.context, {"v": "a"})
     with pytest.raises(tidelake.BadInput, match="snapshot 9"):

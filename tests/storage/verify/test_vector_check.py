@@ -1,4 +1,4 @@
-"""What `verify` says of deletion vectors that are damaged."""
+"""Findings of `verify` for damaged deletion vectors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_vector_that_cannot_be_read_is_named(table: tidelake.Table, damage: Ca
     assert finding.remedy
 
 
-def test_a_vector_of_another_number_of_rows_than_its_manifest_says_is_named(table: tidelake.Table) -> None:
+def test_a_vector_with_another_row_count_than_its_manifest_is_named(table: tidelake.Table) -> None:
     file, path = index_file(table)
     reported = replace(file, vectors=(replace(file.vectors[0], cardinality=3),))
     (finding,) = VectorCheck().check(table.context, reported, path, {}, "snapshot 2")

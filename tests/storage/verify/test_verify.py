@@ -1,4 +1,4 @@
-"""A sound table has no findings; whatever is broken in one is found, and named."""
+"""A sound table has no findings. Any damage is found and named."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def double_manifest(table: TableContext) -> None:
 
 
 def write_list(table: TableContext, snapshot_id: int, member: str, metas: Sequence[ManifestFileMeta]) -> None:
-    """In place of the one that a snapshot names, which goes on telling the truth of its size."""
+    """Replaces the manifest list of a snapshot, whose stored size stays correct."""
     writer = AvroRecordWriter(MANIFEST_LIST_SCHEMA, "null", 1)
     writer.write(map(meta_to_record, metas))
     data = writer.finish()
@@ -177,7 +177,7 @@ def scramble(table: TableContext) -> None:
 
 
 def change_bucket(table: TableContext) -> None:
-    """The file goes along: only its rows tell."""
+    """The file is moved too: only its rows show the error."""
 
     def change(entry: ManifestEntry) -> ManifestEntry:
         name, old, new = entry.file.file_name, entry.bucket, 1 - entry.bucket
@@ -310,7 +310,7 @@ def test_damage_is_found_and_named(table: TableContext, damage: Damage) -> None:
 
 @pytest.mark.parametrize("mode", ["full", "truncate(2)", "counts", "none"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_true_statistics_are_no_damage_whatever_they_leave_out(name: str, mode: str, tmp_path: Path) -> None:
+def test_correct_statistics_are_no_finding_even_if_incomplete(name: str, mode: str, tmp_path: Path) -> None:
     rows = pa.table(
         {
             "f": pa.array([math.nan, -0.0, None, 0.0], pa.float64()),
@@ -330,13 +330,13 @@ def test_true_statistics_are_no_damage_whatever_they_leave_out(name: str, mode: 
     assert inspect(made.context, deep=True).findings == ()
 
 
-def test_snapshots_that_are_dated_before_others_are_told_and_no_problem(table: TableContext) -> None:
+def test_snapshots_out_of_time_order_are_reported_as_notes(table: TableContext) -> None:
     edit_snapshot(3, timeMillis=1)(table)
     (finding,) = inspect(table).findings
     assert (finding.check, finding.where, finding.severity) == ("time-order", "snapshot 3", Severity.NOTE)
 
 
-def test_a_consumer_that_cannot_be_read_is_told_and_no_problem(table: TableContext) -> None:
+def test_an_unreadable_consumer_is_reported_as_a_note(table: TableContext) -> None:
     Consumer(table.io, table.paths, "reader").write(2)
     Path(table.paths.consumer("reader")).write_text("zz")
     (finding,) = inspect(table).findings
@@ -344,7 +344,7 @@ def test_a_consumer_that_cannot_be_read_is_told_and_no_problem(table: TableConte
     assert "no snapshot expires" in finding.what
 
 
-def test_deep_is_asked_for(table: TableContext) -> None:
+def test_the_deep_check_runs_only_on_request(table: TableContext) -> None:
     scramble(table)
     assert verify(table) == []
 
@@ -352,7 +352,7 @@ def test_deep_is_asked_for(table: TableContext) -> None:
 # ---------------------------------------------------------------- what else there is
 
 
-def test_the_report_counts_what_there_is(table: TableContext) -> None:
+def test_the_report_counts_all_checked_objects(table: TableContext) -> None:
     report = inspect(table)
     assert (report.snapshots, report.tags, report.branches) == (4, 1, 0)
     assert (report.data_files, report.rows) == (16, 160)
@@ -360,7 +360,7 @@ def test_the_report_counts_what_there_is(table: TableContext) -> None:
     assert report.orphans.paths == ()
 
 
-def test_one_snapshot_can_be_looked_at_alone(table: TableContext) -> None:
+def test_one_snapshot_can_be_verified_alone(table: TableContext) -> None:
     remove(manifest_of(4))(table)
     assert inspect(table, snapshot_id=3).findings == ()
     assert inspect(table, snapshot_id=4).problems != []
@@ -368,7 +368,7 @@ def test_one_snapshot_can_be_looked_at_alone(table: TableContext) -> None:
         inspect(table, snapshot_id=9)
 
 
-def test_files_that_nothing_names_are_counted_by_age(table: TableContext) -> None:
+def test_unreferenced_files_are_counted_by_age(table: TableContext) -> None:
     root = Path(table.location)
     strays = [root / "bucket-0/data-x.parquet", root / "manifest/manifest-x", root / "snapshot/.snapshot-9.tmp"]
     for stray in strays:
@@ -382,12 +382,12 @@ def test_files_that_nothing_names_are_counted_by_age(table: TableContext) -> Non
     assert (old.paths, old.size_bytes, old.young) == (tuple(sorted(map(str, strays))), 30, 0)
 
 
-def test_nobody_calls_a_file_an_orphan_while_metadata_is_unreadable(table: TableContext) -> None:
+def test_no_orphans_are_reported_while_metadata_is_unreadable(table: TableContext) -> None:
     remove(manifest_of(3))(table)
     assert inspect(table, orphans_older_than_ms=0).orphans is None
 
 
-def test_branches_are_looked_at_too(table: TableContext) -> None:
+def test_branches_are_verified_too(table: TableContext) -> None:
     branch = Path(table.location) / "branch/branch-dev"
     for part in ("schema/schema-0", "snapshot/snapshot-2"):
         (branch / part).parent.mkdir(parents=True)
@@ -399,15 +399,15 @@ def test_branches_are_looked_at_too(table: TableContext) -> None:
     assert finding.where == "branch dev, snapshot 2"
 
 
-def test_snapshots_below_the_earliest_hint_are_half_expired_and_no_problem(table: TableContext) -> None:
+def test_snapshots_below_the_earliest_hint_are_half_expired_and_no_finding(table: TableContext) -> None:
     Path(table.paths.earliest_hint).write_text("3")
-    assert inspect(table).findings == ()  # nothing of them has gone yet
+    assert inspect(table).findings == ()  # no file of theirs is deleted yet
     list_of(1)(table).unlink()
     (finding,) = inspect(table).findings
     assert (finding.check, finding.severity) == ("half-expired", Severity.NOTE)
 
 
-def test_a_snapshot_that_expires_while_it_is_looked_at_is_no_finding(table: TableContext) -> None:
+def test_a_snapshot_that_expires_during_verification_is_no_finding(table: TableContext) -> None:
     opened = tidelake.open_catalog(str(Path(table.location).parent.parent)).table("db.t")
     number = 0
     while True:

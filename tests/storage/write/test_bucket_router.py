@@ -1,4 +1,4 @@
-"""Rows find their bucket and their partition; arrival order holds inside each."""
+"""Rows are routed to their partition and bucket, and keep their arrival order within each."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def test_a_key_always_reaches_the_same_bucket_and_arrival_order_holds(
             assert bucket_of.setdefault(row_id, key.bucket) == key.bucket
 
 
-def test_one_bucket_without_partitions_hands_on_the_batch_itself() -> None:
+def test_one_bucket_without_partitions_passes_the_batch_unchanged() -> None:
     rows = batch([("a", 1.0, 1), ("b", 2.0, 2)])
     [(key, part)] = router(FLAT, 1).route(rows)
     assert key == BucketKey(EMPTY_ROW, 0)
     assert part is rows
 
 
-def test_parts_do_not_keep_one_another_in_memory() -> None:
+def test_parts_do_not_hold_each_other_in_memory() -> None:
     parts = router(FLAT, 4).route(batch([("text" * 100, 1.0, n) for n in range(1_000)]))
     assert len(parts) == 4
     for _, part in parts:
         assert part.get_total_buffer_size() < 1.5 * part.nbytes
 
 
-def test_an_empty_batch_goes_nowhere() -> None:
+def test_an_empty_batch_is_routed_nowhere() -> None:
     assert router(PARTITIONED, 3).route(batch([])) == []

@@ -14,7 +14,7 @@ from tests.compaction.files import paper_file
 
 @dataclass(frozen=True)
 class Case:
-    """Files are told as name@level. Two compactions, what they are together, and which files nobody needs."""
+    """Files are written as name@level. Two compactions, their combination, and the unneeded files."""
 
     id: str
     first: tuple[str, str]
@@ -45,7 +45,7 @@ def parsed(text: str) -> DataFileMeta:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_fold(case: Case) -> None:
+def test_increments_are_folded(case: Case) -> None:
     folded, needless = merge_compactions(result(*case.first), result(*case.then))
     assert folded == result(*case.folded)
     assert [file.file_name for file in needless.new_files] == case.needless.split()

@@ -1,4 +1,4 @@
-"""Deletion vectors of a bucket as they change, and the index files that come of it."""
+"""Changing deletion vectors of a bucket, and the resulting index files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_dv_maintainer(case: Case) -> None:
 
 
 @pytest.mark.parametrize("bitmap64", ["false", "true"])
-def test_a_bucket_has_one_file_whatever_its_size(bitmap64: str) -> None:
+def test_a_bucket_has_one_index_file_of_any_size(bitmap64: str) -> None:
     context = bucketed({"deletion-vectors.bitmap64": bitmap64, "deletion-vector.index-file.target-size": "1 b"})
     first = deleted_rows(context, (), a=[5, 1], b=[7])
     assert first is not None
@@ -92,7 +92,7 @@ def test_a_bucket_has_one_file_whatever_its_size(bitmap64: str) -> None:
     assert stored(context, second.new) == {"a": [1, 5], "b": [7, 8], "c": [0]}
 
 
-def test_files_of_a_table_without_buckets_roll_and_only_those_with_a_changed_vector_are_replaced() -> None:
+def test_without_buckets_index_files_roll_and_only_changed_ones_are_replaced() -> None:
     context = without_buckets({"deletion-vector.index-file.target-size": "40 b"})
     first = deleted_rows(context, (), a=[1], b=[2], c=[3], d=[4])
     assert first is not None
@@ -110,7 +110,7 @@ def test_files_of_a_table_without_buckets_roll_and_only_those_with_a_changed_vec
     assert (last.new, set(last.deleted)) == ((), set(live)), "a file without vectors is not written"
 
 
-def test_both_forms_may_lie_in_one_file_and_a_vector_takes_the_form_of_the_table_when_it_changes() -> None:
+def test_both_vector_formats_may_share_a_file_and_a_changed_vector_uses_the_table_format() -> None:
     context = bucketed()
     first = deleted_rows(context, (), a=[1], b=[2])
     assert first is not None
@@ -123,7 +123,7 @@ def test_both_forms_may_lie_in_one_file_and_a_vector_takes_the_form_of_the_table
     assert lengths["b"] > lengths["a"]
 
 
-def test_a_file_that_cannot_be_written_leaves_none_behind() -> None:
+def test_a_failed_write_leaves_no_files() -> None:
     context = without_buckets({"deletion-vector.index-file.target-size": "1 b"})
     io = context.io
     assert isinstance(io, FaultyFileIO)
@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_written_leaves_none_behind() -> None:
     assert files_there(context) == set()
 
 
-def test_index_files_of_other_types_are_let_be() -> None:
+def test_index_files_of_other_types_are_kept() -> None:
     context = bucketed()
     hashes = IndexFileMeta("HASH", "index-1", 8, 2)
     change = deleted_rows(context, [hashes], a=[1])

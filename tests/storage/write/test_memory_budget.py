@@ -1,4 +1,4 @@
-"""The largest holders give back until all fit, and none holds more than can be written down together."""
+"""The largest owners flush until all fit, and no owner holds more than one flush can write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Holder:
         pytest.param({"a": 81, "b": 1}, ["a"], id="too much for one, though all fit"),
     ],
 )
-def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_are_flushed_to_free_memory(
+    held: Mapping[str, int], gives_back: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 80)
     budget, order = MemoryBudget(100), list[str]()
     for name, held_bytes in held.items():
@@ -50,7 +52,7 @@ def test_room_is_made(held: Mapping[str, int], gives_back: Sequence[str], monkey
         pytest.param(41, ["a"], id="another one would not"),
     ],
 )
-def test_of_large_rows_there_is_room_for_one_more(large_row_bytes: int, gives_back: Sequence[str]) -> None:
+def test_the_budget_reserves_memory_for_one_large_row(large_row_bytes: int, gives_back: Sequence[str]) -> None:
     budget, order = MemoryBudget(100), list[str]()
     budget.register(Holder("a", 60, order, large_row_bytes))
     budget.rebalance()

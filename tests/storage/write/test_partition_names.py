@@ -1,4 +1,6 @@
-"""A partition's directory is named after its values: what no directory can be named is refused before it is taken."""
+"""A partition directory is named after its values. Values that cannot be a directory name are refused before they are
+written.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def test_the_longest_partition_value_is_written_and_read(text: str, tmp_path: Pa
 def test_a_partition_value_too_long_for_a_directory_is_refused_by_column_and_row(
     text: str, size: int, tmp_path: Path
 ) -> None:
-    """And none of the rows are taken: not those of the batches before it either."""
+    """No row is accepted, not even those of earlier batches of the call."""
     table = new_table(tmp_path)
     before = set(tmp_path.rglob("*"))
     with table.writer() as writer:

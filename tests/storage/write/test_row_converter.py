@@ -1,4 +1,4 @@
-"""The gate for rows on their way in: what passes, in which form, and how the rest is refused."""
+"""Conversion of incoming rows: which are accepted, in which form, and how the others are refused."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def convert(rows: pa.RecordBatch, schema: TableSchema = KEYED, **options: str) -
     return RowConverter(schema, table_options, "shop.orders").to_table_schema(rows)
 
 
-def test_columns_go_by_name_and_come_out_in_schema_order_with_their_kinds() -> None:
+def test_columns_are_matched_by_name_and_returned_in_schema_order_with_row_kinds() -> None:
     got = convert(pa.record_batch({"seen": pa.array([None], pa.timestamp("ms", "UTC")), "name": ["a"], "id": [1]}))
     assert got.schema.names == ["id", "name", "amount", "seen", KIND_COLUMN]
     assert got.to_pylist() == [{"id": 1, "name": "a", "amount": Decimal("1.50"), "seen": None, KIND_COLUMN: 0}]
 
 
-def test_an_empty_batch_passes() -> None:
+def test_an_empty_batch_is_accepted() -> None:
     assert convert(pa.RecordBatch.from_pylist([], KEYED.arrow)).num_rows == 0
 
 
@@ -52,7 +52,7 @@ def test_an_empty_batch_passes() -> None:
         pytest.param(pa.array(["7"]).cast(pa.int32()).dictionary_encode(), 7, id="a dictionary"),
     ],
 )
-def test_types_that_hold_the_value_without_loss_are_cast(given: pa.Array, kept: int) -> None:
+def test_lossless_casts_are_made(given: pa.Array, kept: int) -> None:
     assert convert(pa.record_batch({"id": given})).column("id").to_pylist() == [kept]
 
 
@@ -100,7 +100,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
-def test_what_does_not_fit_is_refused_by_name(case: Refusal) -> None:
+def test_values_that_do_not_fit_are_refused_by_name(case: Refusal) -> None:
     with pytest.raises(BadInput, match=case.message):
         RowConverter(case.schema, TableOptions(case.options), "shop.orders").to_table_schema(
             pa.record_batch(case.columns)
@@ -133,8 +133,8 @@ def test_write_entry_filter(case: Case) -> None:
     assert {kind: got[kind] for kind in case["expect_kept"]} == case["expect_kept"]
 
 
-def test_nan_and_negative_zero_pass_unchanged() -> None:
-    """Keys and values: Java tells -0.0 from 0.0, and so do we."""
+def test_nan_and_negative_zero_are_unchanged() -> None:
+    """Keys and values: Java distinguishes -0.0 from 0.0, and so do we."""
     schema = TableSchema(0, (DataField(0, "d", not_null(DOUBLE)),), 0, primary_keys=("d",))
     got = convert(pa.record_batch({"d": [float("nan"), -0.0, float("inf")]}), schema)
     assert [str(v) for v in got.column("d").to_pylist()] == ["nan", "-0.0", "inf"]

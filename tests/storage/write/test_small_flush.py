@@ -1,4 +1,4 @@
-"""Buckets that are flushed together become the files that each would have become alone."""
+"""Buckets that are flushed together give the same files as buckets flushed alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def every_type(options: Mapping[str, str], location: Path) -> TableContext:
 
 
 def rows_of_every_type(context: TableContext, count: int) -> pa.RecordBatch:
-    """Keys that come twice, in no order; all values of each sample, in other rows in each column."""
+    """Repeated keys in random order, and all values of each sample, in different rows of each column."""
     ids = pa.array([(i * 7) % (count * 2 // 3) for i in range(count)], pa.int32())
     columns = [
         column_of(sample.type, [sample.values[(i * 5 + shift) % len(sample.values)] for i in range(count)])
@@ -91,7 +91,7 @@ def messages_of(context: TableContext, rows: pa.RecordBatch) -> list[dict[str, A
         pytest.param({"changelog-producer": "input"}, id="with a changelog of the input"),
     ],
 )
-def test_together_and_alone_files_and_what_manifests_say_of_them_are_the_same(
+def test_files_flushed_together_equal_files_flushed_alone(
     tmp_path: Path, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "file.format" in options:
@@ -101,7 +101,7 @@ def test_together_and_alone_files_and_what_manifests_say_of_them_are_the_same(
     together = every_type(options, tmp_path / "together")
     rows = rows_of_every_type(together, 90)
     found = messages_of(together, rows)
-    monkeypatch.setattr(small_flush, "_BUCKETS_MIN", BUCKETS + 1)
+    monkeypatch.setattr(small_flush, "BUCKETS_MIN", BUCKETS + 1)
     alone = every_type(options, tmp_path / "alone")
     expected = messages_of(alone, rows)
     assert len(found) == BUCKETS
@@ -123,7 +123,7 @@ def numbers(ids: range) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int32()), "n": pa.array(ids, pa.int32())})
 
 
-def test_where_one_file_can_not_be_written_none_of_the_others_stays(tmp_path: Path) -> None:
+def test_one_failed_file_deletes_all_others(tmp_path: Path) -> None:
     context = simple(tmp_path)
     in_the_way = Path(context.location) / "bucket-3"
     in_the_way.write_text("a file where the bucket's directory must be")
@@ -136,7 +136,7 @@ def test_where_one_file_can_not_be_written_none_of_the_others_stays(tmp_path: Pa
     assert in_the_way.is_file()
 
 
-def test_columns_of_a_few_bytes_are_not_compressed_and_others_as_the_table_says(tmp_path: Path) -> None:
+def test_only_columns_of_more_than_a_few_bytes_are_compressed(tmp_path: Path) -> None:
     fields = (DataField(0, "id", not_null(INT)), DataField(1, "text", STRING))
     schema = TableSchema(0, fields, 1, (), ("id",), {"bucket": str(BUCKETS), "file.compression": "zstd"})
     context = table_of(schema, tmp_path)
@@ -153,7 +153,7 @@ def test_columns_of_a_few_bytes_are_not_compressed_and_others_as_the_table_says(
 
 
 def test_rows_of_all_rounds_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_flush, "_ROUND_BYTES", 500)
+    monkeypatch.setattr(small_flush, "ROUND_BYTES", 500)
     context = simple(tmp_path)
     writer = TableWriter(context)
     writer.write(numbers(range(200)))
@@ -162,7 +162,7 @@ def test_rows_of_all_rounds_are_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(Table(context).scan().to_arrow()["n"].to_pylist()) == list(range(200))
 
 
-def test_a_bucket_with_many_rows_is_flushed_by_itself_beside_the_small_ones(
+def test_a_bucket_with_many_rows_is_flushed_separately_from_small_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = simple(tmp_path)

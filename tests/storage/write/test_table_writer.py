@@ -1,4 +1,4 @@
-"""A writer's commit messages: which files, and which snapshot their sequence numbers continue."""
+"""The commit messages of a writer: their files, and the snapshot that their sequence numbers continue."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def rows(ids: list[int], name: str) -> pa.Table:
     return pa.table({"id": ids, "name": [name] * len(ids)})
 
 
-# Of two buckets, 1 lies in the one and 3 in the other.
+# Key 1 is in one of the two buckets, and key 3 in the other.
 ONE, OTHER = [1], [3]
 
 
-def test_rows_for_a_bucket_that_someone_else_wrote_meanwhile_are_newer_than_theirs(
+def test_rows_are_newer_than_concurrent_rows_of_another_writer(
     table: Callable[[], tidelake.Table],
 ) -> None:
-    """Also when this writer committed to another bucket since: its numbers for this one are stale all the same, and are
-    given anew behind the other writer's.
+    """Also if this writer committed to another bucket since: its numbers for this bucket are still stale, and are
+    replaced by numbers above those of the other writer.
     """
     with table().writer(commit_user="ours") as ours, table().writer(commit_user="theirs") as theirs:
         ours.write(rows([*ONE, *OTHER], "ours 1"))
@@ -55,7 +55,7 @@ def test_rows_for_a_bucket_that_someone_else_wrote_meanwhile_are_newer_than_thei
     assert table().scan().to_arrow().sort_by("id")["name"].to_pylist() == ["ours 3", "ours 2"]
 
 
-def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], tidelake.Table], tmp_path: Path) -> None:
+def test_a_failed_writer_raises_until_it_is_replaced(table: Callable[[], tidelake.Table], tmp_path: Path) -> None:
     writer = table().writer(commit_user="ours")
     writer.write(rows(ONE, "a"))
     (tmp_path / "shop.db" / "t" / "bucket-0").write_text("a file where the bucket's directory must be")
@@ -76,15 +76,16 @@ def test_a_writer_that_failed_says_so_until_it_is_replaced(table: Callable[[], t
         pytest.param({"bucket": "2", "bucket-key": "id"}, [], id="append"),
     ],
 )
-def test_when_one_bucket_can_not_be_written_the_files_of_the_others_go_too(
+def test_when_one_bucket_fails_the_files_of_all_are_deleted(
     tmp_path: Path, options: dict[str, str], primary_key: list[str]
 ) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("shop")
     table = catalog.create_table("shop.t", SCHEMA, primary_key=primary_key, options=options)
     writer = TableWriter(table.context)
-    writer.write(rows([*ONE, *OTHER], "a"))
-    first, last = list(writer._buckets)
+    (batch,) = rows([*ONE, *OTHER], "a").to_batches()
+    first, last = [key for key, _ in writer.route(batch).parts]
+    writer.write(batch)
     assert first.bucket < last.bucket
     (tmp_path / "shop.db" / "t" / f"bucket-{last.bucket}").write_text("a file where the bucket's directory must be")
     with pytest.raises(OSError, match="bucket-"):
@@ -121,7 +122,7 @@ def files_below(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("bucket-*/*")]
 
 
-def test_a_commit_stands_though_the_table_can_not_be_read_afterwards_and_the_next_call_tells(
+def test_a_commit_succeeds_if_rereading_the_table_fails_and_the_next_call_raises(
     table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -152,7 +153,7 @@ def forget(writer: TableWriter) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [write_more, flush, forget], ids=lambda action: action.__name__)
-def test_uncommitted_rows_are_read_as_they_were_whatever_their_bucket_does_meanwhile(
+def test_uncommitted_rows_are_readable_while_their_bucket_changes(
     table: Callable[[], tidelake.Table], meanwhile: Callable[[TableWriter], None]
 ) -> None:
     memory = MemoryBudget(1 << 30)
@@ -179,7 +180,7 @@ def test_uncommitted_rows_are_read_as_they_were_whatever_their_bucket_does_meanw
 
 
 @pytest.mark.parametrize("batches", [1, 20], ids=["one large batch", "many batches"])
-def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
+def test_a_table_larger_than_memory_is_written_in_slices(
     table: Callable[[], tidelake.Table], batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
@@ -190,7 +191,7 @@ def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
         rebalance(budget)
 
     monkeypatch.setattr(MemoryBudget, "rebalance", watched)
-    monkeypatch.setattr(memory_budget, "_PIECE_BYTES", 10_000)
+    monkeypatch.setattr(memory_budget, "PIECE_BYTES", 10_000)
     whole = rows(list(range(2_000)), "x" * 100)
     limit_bytes = whole.nbytes // 10
     writer = TableWriter(table().context, memory=MemoryBudget(limit_bytes))
@@ -200,7 +201,7 @@ def test_a_table_larger_than_the_memory_is_taken_bit_by_bit(
     writer.abort()
 
 
-def test_all_files_of_a_dropped_writer_are_tried_though_one_can_not_be_deleted(
+def test_all_files_of_a_dropped_writer_are_deleted_although_one_deletion_fails(
     table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = TableWriter(table().context)

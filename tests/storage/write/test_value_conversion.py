@@ -1,4 +1,4 @@
-"""Values go into a table exactly, at every depth, or are refused with their path and row."""
+"""Values are written exactly, at every depth, or are refused with path and row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def converted(column: pa.Array, data_type: DataType) -> pa.Array:
     return found
 
 
-# ---------------------------------------------------------------- values made by hand
+# ---------------------------------------------------------------- values written out
 
 
 def raw(kind: pa.DataType, data: bytes, count: int = 1) -> pa.Array:
@@ -162,7 +162,7 @@ def shapes(inner: DataType, values: pa.Array) -> list[tuple[DataType, pa.Array, 
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
-def test_the_first_value_that_does_not_fit_is_named_at_every_depth(fault: Fault) -> None:
+def test_the_first_invalid_value_is_named_at_every_depth(fault: Fault) -> None:
     inner = parse_type(fault.type)
     for data_type, column, path, row in shapes(inner, fault.column):
         with pytest.raises(BadInput, match=fault.says) as error:
@@ -172,7 +172,7 @@ def test_the_first_value_that_does_not_fit_is_named_at_every_depth(fault: Fault)
 
 
 @pytest.mark.parametrize("fault", WHOLE, ids=lambda fault: fault.id)
-def test_a_type_that_does_not_fit_is_refused_at_every_depth_whatever_its_values(fault: Fault) -> None:
+def test_an_incompatible_type_is_refused_at_every_depth(fault: Fault) -> None:
     inner = parse_type(fault.type)
     for data_type, column, _, _ in shapes(inner, fault.column):
         with pytest.raises(BadInput, match=fault.says):
@@ -180,7 +180,7 @@ def test_a_type_that_does_not_fit_is_refused_at_every_depth_whatever_its_values(
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
-def test_what_lies_under_a_null_does_not_count(fault: Fault) -> None:
+def test_values_under_a_null_are_ignored(fault: Fault) -> None:
     inner = parse_type(fault.type)
     good = converted(fault.column.slice(0, 1), inner).to_pylist()
     hidden = pa.Array.from_buffers(fault.column.type, 2, [pa.py_buffer(b"\x01"), *fault.column.buffers()[1:]])
@@ -289,7 +289,7 @@ def test_a_missing_field_is_null_and_its_requirement_waits_for_a_row() -> None:
         pytest.param(["x", "x"], "has the field 'x' more than once", id="a field twice"),
     ],
 )
-def test_fields_go_by_name_letter_for_letter(fields: Sequence[str], says: str) -> None:
+def test_nested_fields_are_matched_by_exact_name(fields: Sequence[str], says: str) -> None:
     row = RowType((DataField(1, "x", parse_type("STRING")),))
     column = pa.StructArray.from_arrays([pa.array(["a"])] * len(fields), names=list(fields))
     with pytest.raises(BadInput, match=says):
@@ -375,7 +375,7 @@ def test_a_vector_of_another_length_is_refused(length: int) -> None:
         ),
     ],
 )
-def test_other_forms_of_the_same_values_pass(given: pa.Array, wanted: str, stored: list[Any]) -> None:
+def test_other_arrow_types_of_the_same_values_are_accepted(given: pa.Array, wanted: str, stored: list[Any]) -> None:
     found = converted(given, parse_type(wanted)).to_pylist()
     assert [(type(value), str(value)) for value in found] == [(type(value), str(value)) for value in stored]
     assert found == stored
@@ -383,12 +383,12 @@ def test_other_forms_of_the_same_values_pass(given: pa.Array, wanted: str, store
     assert converted(lists(given, len(given)), nested).to_pylist() == [stored]
 
 
-def test_nan_passes_as_itself() -> None:
+def test_nan_is_kept() -> None:
     assert math.isnan(converted(pa.array([math.nan]), parse_type("FLOAT"))[0].as_py())
 
 
 @pytest.mark.parametrize("wanted", ["STRING", "ARRAY<ROW<a INT NOT NULL, b DECIMAL(5, 2)>>", "MAP<STRING, TIME(3)>"])
-def test_a_column_that_has_the_form_is_not_copied(wanted: str) -> None:
+def test_a_column_of_the_right_type_is_not_copied(wanted: str) -> None:
     data_type = parse_type(wanted)
     column = random_column(Random(1), data_type, 20)
     assert converted(column, data_type) is column
@@ -505,7 +505,7 @@ def _same_as_text(one: Any, other: Any) -> bool:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 2**32))
-def test_a_batch_of_any_nesting_is_taken_as_it_is_or_refused(seed: int) -> None:
+def test_a_batch_of_any_nesting_is_accepted_unchanged_or_refused(seed: int) -> None:
     dice = Random(seed)
     wanted = random_type(dice, 3)
     given_type = other_type(dice, wanted)
@@ -521,7 +521,7 @@ def test_a_batch_of_any_nesting_is_taken_as_it_is_or_refused(seed: int) -> None:
 
 @settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**32))
-def test_what_is_written_is_read_back_or_was_refused(seed: int) -> None:
+def test_values_are_refused_or_read_back(seed: int) -> None:
     dice = Random(seed)
     wanted = [random_type(dice, 3) for _ in range(3)]
     fields = [DataField(0, "id", not_null(parse_type("INT")))]
@@ -547,7 +547,7 @@ def test_what_is_written_is_read_back_or_was_refused(seed: int) -> None:
     assert all(map(same, expected, rows)), wanted
 
 
-def test_a_null_inside_is_refused_by_write_and_the_writer_goes_on() -> None:
+def test_a_nested_null_is_refused_and_the_writer_continues() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     fields = [DataField(0, "id", not_null(parse_type("INT"))), DataField(0, "tags", NESTED)]

@@ -1,4 +1,4 @@
-"""Rows that leave memory for a while merge as if they had stayed."""
+"""Spilled rows merge like rows in memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ENGINES = [
 
 @st.composite
 def batches(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[list[Record]]:
-    """Rows in arrival order, in batches; after each the buffer may be told to spill."""
+    """Rows in arrival order, in batches. After each batch the buffer may be spilled."""
     small = st.none() | st.integers(0, 3)
     row = st.fixed_dictionaries({name: st.integers(1, 3) if name == KEY else small for name in TYPES})
     drawn = draw(
@@ -88,7 +88,7 @@ def test_spilling_changes_nothing(engine: Engine, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("engine", [pytest.param(engine, id=engine.about) for engine in (ENGINES[0], ENGINES[5])])
-def test_a_flush_holds_little_of_every_segment_however_wide_its_rows_are(
+def test_a_flush_holds_little_of_every_segment_even_for_wide_rows(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_buffer, "PIECE_BYTES", 20_000)

@@ -1,4 +1,4 @@
-"""What can be typed, and what it costs to ask."""
+"""The arguments of the command line, and the cost of its help."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_has_json_and_says_what_it_does(words: tuple[str, ...]) -> None:
+def test_every_command_has_json_and_a_description(words: tuple[str, ...]) -> None:
     text = COMMANDS[words].format_help()
     assert "--json" in text
     assert COMMANDS[words].description
@@ -72,10 +72,10 @@ def test_help_imports_nothing_heavy() -> None:
         assert run.stderr == "[]\n"
 
 
-def test_a_noun_alone_shows_its_verbs_and_is_a_usage_error(call: Call) -> None:
-    said = call("table")
-    assert (said.code, said.out) == (2, "")
-    assert "snapshots" in said.err
+def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) -> None:
+    result = call("table")
+    assert (result.code, result.out) == (2, "")
+    assert "snapshots" in result.err
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_noun_alone_shows_its_verbs_and_is_a_usage_error(call: Call) -> None:
     ],
 )
 def test_wrong_usage_exits_with_2(call: Call, arguments: list[str], message: str) -> None:
-    said = call(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert message in said.err
+    result = call(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +107,6 @@ def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
     assert parse(["table", "show", "a.b", "-w", "/other"]).options["catalog"].warehouse == "/other"
 
 
-def test_the_version_is_told(call: Call) -> None:
-    said = call("--version")
-    assert (said.code, said.out) == (0, "tidelake 0.1.0\n")
+def test_the_version_is_printed(call: Call) -> None:
+    result = call("--version")
+    assert (result.code, result.out) == (0, "tidelake 0.1.0\n")

@@ -1,4 +1,4 @@
-"""`--where`: which rows a condition keeps, and where it points when it can't be read."""
+"""`--where`: which rows a condition keeps, and where a syntax error is marked."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
         ("", "condition: expected a column\n    \n    ^"),
     ],
 )
-def test_what_can_t_be_read_is_pointed_at(condition: str, message: str) -> None:
+def test_a_syntax_error_is_pointed_at(condition: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_condition(condition)
     assert str(caught.value) == message

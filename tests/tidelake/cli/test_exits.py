@@ -1,4 +1,4 @@
-"""Exit codes are a promise to scripts, and messages one to people."""
+"""Exit codes for scripts, and messages for people."""
 
 from __future__ import annotations
 
@@ -69,37 +69,39 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         ),
     ],
 )
-def test_an_expected_error_is_text_without_a_traceback(
+def test_an_expected_error_is_printed_without_a_traceback(
     call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, reported: str
 ) -> None:
     fail_with(monkeypatch, error)
-    said = call("table", "list", "-w", "lake")
-    assert (said.code, said.out, said.err) == (code, "", reported)
+    result = call("table", "list", "-w", "lake")
+    assert (result.code, result.out, result.err) == (code, "", reported)
 
 
-def test_debug_shows_where_an_error_came_from(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback_of_an_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, BadInput("no table a.b"))
-    said = call("table", "list", "-w", "lake", "--debug")
-    assert said.err.startswith("Traceback")
-    assert said.err.endswith("error: no table a.b\n")
+    result = call("table", "list", "-w", "lake", "--debug")
+    assert result.err.startswith("Traceback")
+    assert result.err.endswith("error: no table a.b\n")
 
 
-def test_anything_else_is_a_bug_with_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_printed_as_a_bug_with_its_traceback(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fail_with(monkeypatch, KeyError("x"))
-    said = call("table", "list", "-w", "lake")
-    assert said.code == 1
-    assert "Traceback" in said.err
-    assert "This is a bug in tidelake." in said.err
+    result = call("table", "list", "-w", "lake")
+    assert result.code == 1
+    assert "Traceback" in result.err
+    assert "This is a bug in tidelake." in result.err
 
 
 def test_with_json_an_error_is_an_object_on_standard_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, REFUSED)
-    said = call("table", "list", "-w", "lake", "--json")
-    assert (said.code, said.out) == (3, "")
-    assert json.loads(said.err) == {"error": "PositionRefused", "message": str(REFUSED), "exit_code": 3}
+    result = call("table", "list", "-w", "lake", "--json")
+    assert (result.code, result.out) == (3, "")
+    assert json.loads(result.err) == {"error": "PositionRefused", "message": str(REFUSED), "exit_code": 3}
 
 
-def test_ctrl_c_is_no_error_message(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, KeyboardInterrupt())
-    said = call("table", "list", "-w", "lake")
-    assert (said.code, said.out, said.err) == (130, "", "")
+    result = call("table", "list", "-w", "lake")
+    assert (result.code, result.out, result.err) == (130, "", "")

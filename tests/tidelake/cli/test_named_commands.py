@@ -1,4 +1,4 @@
-"""Every command that a message or a page names can be typed: the parser of the command line takes it."""
+"""Every command that a message or a page names is accepted by the parser of the command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def named_in(texts: Iterator[str]) -> set[str]:
 
 
 def all_texts() -> Iterator[tuple[str, str]]:
-    """Where, and what stands there."""
+    """Each text with its place."""
     for path in SOURCES:
         yield from ((str(path.relative_to(ROOT)), text) for text in messages(path))
     for path in TEXTS:
@@ -80,7 +80,7 @@ def filled_in(command: str) -> list[str]:
         elif LEFT_OPEN not in word or len(given) == 0 or before.startswith("-"):
             given.append(word)
     if not given and noun != "demo":
-        given = ["shop.orders"]  # of the command there stands no more than its name
+        given = ["shop.orders"]  # the text contains only the name of the command
     if noun == "table" and not {"-w", "--warehouse"} & set(given):
         given += ["-w", "lake"]
     return [*verb, *given]
@@ -93,21 +93,21 @@ def test_commands_are_found_in_messages_and_on_pages() -> None:
 
 
 @pytest.mark.parametrize(("where", "command"), NAMED, ids=[f"{where}: {command}" for where, command in NAMED])
-def test_a_command_that_is_named_can_be_typed(where: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_command_is_valid(where: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         parse(filled_in(command))
     except SystemExit as end:
         pytest.fail(f"{where}: {command}: exit code {end.code}\n{capsys.readouterr().err}")
 
 
-def test_a_command_with_a_wrong_verb_or_option_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_verb_or_option_is_detected(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in ("tidelake table vacuum NAME", "tidelake table expire NAME --keep 3", "tidelake ingest run --fast x"):
         assert named_in(iter([f"Say `{wrong}`."])) == {wrong}
         with pytest.raises(SystemExit):
             parse(filled_in(wrong))
 
 
-def test_an_option_that_is_named_is_one_of_a_command() -> None:
+def test_a_named_option_exists() -> None:
     known = {option for parser in COMMANDS.values() for action in parser._actions for option in action.option_strings}
     named = {(option, where) for where, text in all_texts() for option in OPTION.findall(text)}
     assert len(named) > 30
@@ -123,7 +123,7 @@ def test_an_option_that_is_named_is_one_of_a_command() -> None:
         set_option("bucket", "4 '"),
     ],
 )
-def test_the_command_that_messages_compose_can_be_typed(change: str) -> None:
+def test_a_command_composed_by_a_message_is_valid(change: str) -> None:
     command = alter_command("shop.o'r", "/data/my lake/shop.db/o'r", change)
     invocation = parse(shlex.split(command)[1:])
     assert invocation.options["name"] == "shop.o'r"

@@ -1,4 +1,4 @@
-"""Whatever is typed behind a command, it works or ends with our exit codes and a message that names what is wrong."""
+"""Any argument of a command works, or ends with our exit codes and a message that names the mistake."""
 
 from __future__ import annotations
 
@@ -130,19 +130,19 @@ def odd_values(action: argparse.Action) -> list[str]:
     return [odd for odd in ODD if action.dest != "until" or not odd.isdecimal()]
 
 
-def check(said: Said, typed: list[str]) -> None:
-    assert said.code in range(5), (typed, said)
-    assert "Traceback" not in said.err, typed
-    assert "This is a bug" not in said.err, typed
-    assert said.code == 0 or said.err.strip(), typed
+def check(message: Said, typed: list[str]) -> None:
+    assert message.code in range(5), (typed, message)
+    assert "Traceback" not in message.err, typed
+    assert "This is a bug" not in message.err, typed
+    assert message.code == 0 or message.err.strip(), typed
 
 
-# The demo and Spark start what takes long when an argument is good; what they refuse stands in NAMED.
+# The demo and Spark start long work if an argument is valid. Their refusals are in NAMED.
 TRIED: Final = [words for words in COMMANDS if words not in (("demo",), ("spark", "run"), ("spark", "submit"))]
 
 
 @pytest.mark.parametrize("words", TRIED, ids=" ".join)
-def test_any_argument_works_or_is_refused_in_our_words(words: tuple[str, ...], place: Place, call: Call) -> None:
+def test_any_argument_works_or_raises_our_error(words: tuple[str, ...], place: Place, call: Call) -> None:
     dice = Random(" ".join(words))
     for action in arguments_of(words):
         typed = [*words, *with_odd(usual(words, place), action, dice.choice(odd_values(action)))]
@@ -151,9 +151,7 @@ def test_any_argument_works_or_is_refused_in_our_words(words: tuple[str, ...], p
 
 @pytest.mark.long
 @pytest.mark.parametrize("words", TRIED, ids=" ".join)
-def test_every_odd_value_of_every_argument_works_or_is_refused_in_our_words(
-    words: tuple[str, ...], place: Place, call: Call
-) -> None:
+def test_every_odd_argument_value_works_or_raises_our_error(words: tuple[str, ...], place: Place, call: Call) -> None:
     for action in arguments_of(words):
         for odd in odd_values(action):
             typed = [*words, *with_odd(usual(words, place), action, odd)]
@@ -236,10 +234,10 @@ NAMED: Final = (
 @pytest.mark.parametrize("case", NAMED, ids=lambda case: case.id)
 def test_an_odd_argument_is_named(case: Case, place: Place, call: Call) -> None:
     known = {"{lake}": str(place.lake), "{config}": str(place.config)}
-    said = call(*(known.get(word, word) for word in case.typed))
-    check(said, list(case.typed))
-    assert said.code == case.code, said
+    result = call(*(known.get(word, word) for word in case.typed))
+    check(result, list(case.typed))
+    assert result.code == case.code, result
     for part in case.says:
-        assert part in said.err
+        assert part in result.err
     assert sorted(path.name for path in place.lake.iterdir()) == ["shop.db"], "nothing was made"
     assert sorted(path.name for path in (place.lake / "shop.db").iterdir()) == ["orders", "parts"]

@@ -1,4 +1,4 @@
-"""On a terminal: colours unless they are not wanted, progress on standard error only, questions before damage."""
+"""On a terminal: optional colours, progress on standard error only, and confirmations before data is deleted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def test_colours_are_for_terminals_that_want_them(warehouse: Path) -> None:
+def test_colours_are_used_only_on_suitable_terminals(warehouse: Path) -> None:
     code, shown = on_a_terminal("table", "show", "shop.orders", "-w", warehouse)
     assert code == 0
     assert re.search(_COLOUR, shown)
@@ -68,7 +68,7 @@ def test_colours_are_for_terminals_that_want_them(warehouse: Path) -> None:
     assert not re.search(_COLOUR, shown)
 
 
-def test_a_narrow_terminal_folds_and_cuts_nothing(warehouse: Path) -> None:
+def test_a_narrow_terminal_wraps_without_truncating(warehouse: Path) -> None:
     _, shown = on_a_terminal("table", "show", "shop.orders", "-w", warehouse, columns=40, NO_COLOR="1")
     lines = re.sub(r"\x1b\[\d*m", "", shown).splitlines()
     assert max(len(line) for line in lines[2:]) <= 40  # the location is one line, to be copied
@@ -76,7 +76,7 @@ def test_a_narrow_terminal_folds_and_cuts_nothing(warehouse: Path) -> None:
     assert "TIMESTAMP(6)" in shown
 
 
-def test_dropping_asks_for_the_name(warehouse: Path) -> None:
+def test_dropping_asks_for_the_table_name(warehouse: Path) -> None:
     code, shown = on_a_terminal("table", "drop", "shop.orders", "-w", warehouse, typed="yes\n")
     assert code == 3
     assert "Type its name" in shown
@@ -92,7 +92,7 @@ def test_bytes_are_not_written_to_a_terminal(warehouse: Path) -> None:
     assert "redirect it into a file" in shown
 
 
-def test_progress_is_on_the_terminal_and_the_document_is_not(tmp_path: Path, warehouse: Path) -> None:
+def test_progress_is_printed_to_the_terminal_only(tmp_path: Path, warehouse: Path) -> None:
     write_shop_log(tmp_path / "changes")
     config = tmp_path / "shop.yaml"
     config.write_text(
@@ -105,7 +105,7 @@ def test_progress_is_on_the_terminal_and_the_document_is_not(tmp_path: Path, war
     assert piped == ""
 
 
-def test_a_reader_that_leaves_early_is_no_error(warehouse: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(warehouse: Path) -> None:
     table = tidelake.open_catalog(str(warehouse)).table("shop.stock")
     with table.writer() as writer:
         writer.write(

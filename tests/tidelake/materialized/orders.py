@@ -1,4 +1,4 @@
-"""A source of orders, and materialized tables over it."""
+"""A source table of orders, and materialized tables over it."""
 
 from __future__ import annotations
 

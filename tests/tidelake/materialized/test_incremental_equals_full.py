@@ -1,4 +1,4 @@
-"""Whatever happens to a source between refreshes, a materialized table holds what its query means."""
+"""After any changes of a source between refreshes, a materialized table equals its query."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _STEPS = st.lists(
 @pytest.mark.parametrize("source", SOURCES)
 @settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(steps=_STEPS)
-def test_after_each_refresh_the_rows_are_those_of_the_query(source: str, steps: Sequence[Step]) -> None:
+def test_after_each_refresh_the_rows_equal_the_query(source: str, steps: Sequence[Step]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         _live(folder, SOURCES[source], [*steps, ("refresh", None)])

@@ -1,4 +1,4 @@
-"""Which queries are known through and through, and what is said of the others."""
+"""Which queries are plain, and the reasons for others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plain(query: str, dialect: str | None = None) -> PlainQuery:
     return plain_query(query, dialect, lambda name: ORDERS)
 
 
-def test_of_a_plain_query_every_column_is_known() -> None:
+def test_every_column_of_a_plain_query_is_resolved() -> None:
     query = plain("SELECT status, SUM(amount) AS total, COUNT(*) n FROM shop.orders o WHERE o.paid GROUP BY status")
     assert query.table == "shop.orders"
     assert query.is_grouped
@@ -63,7 +63,7 @@ def test_of_a_plain_query_every_column_is_known() -> None:
         "SELECT paid, SUM(id) AS s FROM orders GROUP BY paid",
     ],
 )
-def test_what_means_the_same_everywhere_is_plain(query: str) -> None:
+def test_dialect_independent_queries_are_plain(query: str) -> None:
     assert plain(query).outputs
 
 
@@ -110,7 +110,7 @@ def test_what_means_the_same_everywhere_is_plain(query: str) -> None:
         ("SELECT SUM(id) AS s FROM orders", "not known to mean the same everywhere"),
     ],
 )
-def test_what_engines_may_read_in_several_ways_is_not_plain(query: str, reason: str) -> None:
+def test_dialect_dependent_queries_are_not_plain(query: str, reason: str) -> None:
     with pytest.raises(NotPlain, match=reason):
         plain(query)
 
@@ -121,18 +121,18 @@ def test_columns_that_differ_in_case_only_make_no_plain_query() -> None:
 
 
 @pytest.mark.parametrize("text", ["DROP TABLE orders", "SELECT 1; SELECT 2", "SELECT FROM WHERE", ""])
-def test_what_is_no_query_is_refused(text: str) -> None:
+def test_text_that_is_no_query_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=r"not one query|can't be read as SQL"):
         plain(text, "duckdb")
     with pytest.raises(NotPlain, match="is no SQL that dialects share"):
         plain(text)
 
 
-def test_the_dialect_says_what_quotes_are() -> None:
+def test_the_dialect_decides_the_meaning_of_quotes() -> None:
     assert plain('SELECT "id" FROM orders', "duckdb").outputs == (OutputColumn("id", Role.COLUMN, "id"),)
 
 
-def test_a_scan_is_asked_for_what_the_condition_compares_with_literals() -> None:
+def test_comparisons_with_literals_are_pushed_to_the_scan() -> None:
     found = plain("SELECT id FROM orders WHERE day >= '2026-01-01' AND id < 5 AND (paid OR id > 2)").condition(ORDERS)
     assert found is not None
     assert found.columns == {"day", "id"}
@@ -140,7 +140,7 @@ def test_a_scan_is_asked_for_what_the_condition_compares_with_literals() -> None
     assert plain("SELECT id FROM orders").condition(ORDERS) is None
 
 
-def test_tables_are_those_that_are_read_not_those_that_a_query_makes() -> None:
+def test_only_read_tables_are_sources_not_subqueries() -> None:
     query = 'WITH o AS (SELECT * FROM shop.orders) SELECT * FROM o JOIN days ON o.id IN (SELECT id FROM "Late".t)'
     assert tables_of(query, "duckdb") == ["Late.t", "days", "shop.orders"]
 
@@ -154,6 +154,6 @@ def test_tables_are_those_that_are_read_not_those_that_a_query_makes() -> None:
         ("SELECT 1 AS x FROM orders NATURAL JOIN days", None),
     ],
 )
-def test_columns_that_nobody_names_are_not_read(query: str, columns: set[str] | None) -> None:
+def test_unreferenced_columns_are_not_read(query: str, columns: set[str] | None) -> None:
     found = columns_of(query, "duckdb")
     assert found is None if columns is None else found is not None and columns <= found and "amount" not in found

@@ -1,4 +1,4 @@
-"""Refreshes in this process: which way they go, what they say of it, and what they leave behind."""
+"""Refreshes in this process: full or incremental, their reports, and their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refresh(lake: tidelake.Catalog, name: str, **arguments: object) -> tuple[str
     return done.kind.value, done.reason
 
 
-def test_groups_are_brought_up_to_date_from_what_changed(tmp_path: Path) -> None:
+def test_groups_are_refreshed_from_changes(tmp_path: Path) -> None:
     lake = new_lake(tmp_path, **KEYED)
     materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
     order(lake, (1, "mon", "1.25", 3), (2, "mon", None, 9), (3, "tue", "2.00", 7))
@@ -91,9 +91,7 @@ def test_without_changes_there_is_no_snapshot(tmp_path: Path) -> None:
     assert refresh(lake, "large", full=True) == ("full", "it was asked for")
 
 
-def test_it_is_due_when_the_last_refresh_is_longer_ago_than_the_definition_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refresh_is_due_after_the_freshness_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -104,7 +102,7 @@ def test_it_is_due_when_the_last_refresh_is_longer_ago_than_the_definition_allow
         assert refresh(lake, "large", when_due=True) == ("none", reason)
 
 
-def test_a_commit_that_changes_no_row_of_the_result_is_remembered(tmp_path: Path) -> None:
+def test_a_commit_without_effect_on_the_result_is_recorded(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -114,7 +112,7 @@ def test_a_commit_that_changes_no_row_of_the_result_is_remembered(tmp_path: Path
     assert refresh(lake, "large") == ("none", "its source has not changed")
 
 
-def test_a_query_that_gives_no_rows_any_more_empties_the_table(tmp_path: Path) -> None:
+def test_a_query_without_result_rows_empties_the_table(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -127,7 +125,7 @@ def test_a_query_that_gives_no_rows_any_more_empties_the_table(tmp_path: Path) -
 # ---------------------------------------------------------------- when it is full
 
 
-def test_a_source_that_was_made_again_is_read_again(tmp_path: Path) -> None:
+def test_a_recreated_source_is_read_again(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -139,7 +137,7 @@ def test_a_source_that_was_made_again_is_read_again(tmp_path: Path) -> None:
     assert reread(lake, "large") == [(2, 12)]
 
 
-def test_rows_of_others_are_replaced(tmp_path: Path) -> None:
+def test_rows_of_other_writers_are_replaced(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     table = materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -151,7 +149,7 @@ def test_rows_of_others_are_replaced(tmp_path: Path) -> None:
     assert reread(lake, "large") == [(1, 10)]
 
 
-def test_expired_snapshots_of_the_source_are_said(tmp_path: Path) -> None:
+def test_expired_snapshots_of_the_source_are_the_reported_reason(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -164,7 +162,7 @@ def test_expired_snapshots_of_the_source_are_said(tmp_path: Path) -> None:
     assert reread(lake, "large") == [(1, 10), (2, 10), (3, 10)]
 
 
-def test_changelogs_that_outlive_their_snapshots_are_enough(tmp_path: Path) -> None:
+def test_decoupled_changelogs_are_sufficient(tmp_path: Path) -> None:
     retained = {
         **{f"snapshot.{which}": value for which, value in (("num-retained.min", "1"), ("num-retained.max", "1"))},
         **{f"changelog.{which}": value for which, value in (("num-retained.min", "50"), ("num-retained.max", "60"))},
@@ -203,7 +201,7 @@ def test_changelogs_that_outlive_their_snapshots_are_enough(tmp_path: Path) -> N
     ],
     ids=["groups without key", "rows without key", "another key", "no count", "a maximum", "no count of values"],
 )
-def test_what_can_t_be_maintained_is_computed_again(
+def test_queries_that_cannot_be_maintained_are_recomputed(
     query: str, schema: pa.Schema | list[tuple[str, str]], key: tuple[str, ...], reason: str, tmp_path: Path
 ) -> None:
     lake = new_lake(tmp_path, **KEYED)
@@ -233,7 +231,7 @@ def test_sums_and_extremes_without_deletes_need_no_counts(tmp_path: Path) -> Non
     assert reread(lake, "t") == [("mon", 8, 3, "mon"), ("tue", None, None, "tue"), ("wed", 1, 1, "wed")]
 
 
-def test_a_query_that_gives_a_key_twice_is_refused(tmp_path: Path) -> None:
+def test_a_query_with_duplicate_keys_is_refused(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     schema = pa.schema([pa.field("day", pa.string(), nullable=False), ("n", pa.int64())])
     materialized(lake, "t", "SELECT day, id AS n FROM orders", schema, "day")
@@ -248,7 +246,7 @@ def test_a_query_that_gives_a_key_twice_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- commits
 
 
-def test_two_refreshes_at_once_do_not_count_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_refreshes_do_not_count_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = new_lake(tmp_path, **KEYED)
     materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
     order(lake, (1, "mon", "1.00", 1))
@@ -265,7 +263,7 @@ def test_two_refreshes_at_once_do_not_count_twice(tmp_path: Path, monkeypatch: p
     assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2)]
 
 
-def test_a_refresh_that_dies_before_its_commit_leaves_nothing_behind(
+def test_a_refresh_that_crashes_before_its_commit_leaves_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = new_lake(tmp_path, **KEYED)
@@ -285,7 +283,7 @@ def test_a_refresh_that_dies_before_its_commit_leaves_nothing_behind(
     assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2)]
 
 
-def test_the_snapshot_says_what_its_rows_were_made_from(tmp_path: Path) -> None:
+def test_the_snapshot_stores_the_sources_of_its_rows(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     table = materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -296,7 +294,7 @@ def test_the_snapshot_says_what_its_rows_were_made_from(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- queries of DuckDB
 
 
-def test_any_query_of_duckdb_s_is_taken_where_the_caller_says_that_it_is_one(tmp_path: Path) -> None:
+def test_any_duckdb_query_is_accepted_with_its_dialect(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     lake.create_database("other")
     lake.create_table("other.days", pa.schema([("day", pa.string()), ("name", pa.string())]))
@@ -312,7 +310,7 @@ def test_any_query_of_duckdb_s_is_taken_where_the_caller_says_that_it_is_one(tmp
     assert reread(lake, "t") == [("Monday", 2)]
 
 
-def test_names_in_the_query_may_stand_for_other_tables(tmp_path: Path) -> None:
+def test_names_in_the_query_may_be_mapped_to_tables(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY.replace("orders", "o"), LARGE)
     order(lake, (1, "mon", None, 5))
@@ -331,7 +329,7 @@ def test_names_in_the_query_may_stand_for_other_tables(tmp_path: Path) -> None:
         ("DELETE FROM orders", "not one query"),
     ],
 )
-def test_what_duckdb_can_t_run_is_told_in_its_words(query: str, reason: str, tmp_path: Path) -> None:
+def test_an_error_of_duckdb_is_reported_with_its_message(query: str, reason: str, tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "t", query, pa.schema([("t", pa.string())]))
     order(lake, (1, "mon", None, 5))
@@ -340,7 +338,7 @@ def test_what_duckdb_can_t_run_is_told_in_its_words(query: str, reason: str, tmp
     assert lake.table("shop.t").snapshots() == []
 
 
-def test_values_of_every_type_pass_as_they_are(tmp_path: Path) -> None:
+def test_values_of_every_type_are_unchanged(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     columns = {
         "BOOLEAN": pa.array([True, None]),
@@ -374,7 +372,7 @@ def test_values_of_every_type_pass_as_they_are(tmp_path: Path) -> None:
     assert repr(copy.scan().to_arrow().sort_by("c1")) == repr(source.scan().to_arrow().sort_by("c1"))
 
 
-def test_a_value_that_the_table_can_t_hold_ends_the_refresh(tmp_path: Path) -> None:
+def test_a_value_that_does_not_fit_the_table_ends_the_refresh(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     schema = pa.schema([pa.field("day", pa.string(), nullable=False), ("n", pa.int32())])
     materialized(lake, "t", "SELECT day, SUM(pieces) AS n FROM orders GROUP BY day", schema, "day")
@@ -387,7 +385,7 @@ def test_a_value_that_the_table_can_t_hold_ends_the_refresh(tmp_path: Path) -> N
     assert reread(lake, "t") == [("mon", 2**31 - 1)]
 
 
-def test_errors_of_a_source_are_told_as_they_are(tmp_path: Path) -> None:
+def test_errors_of_a_source_are_raised_unchanged(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -412,7 +410,9 @@ def test_without_duckdb_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.
         ({"bucket": "-2"}, "its rows would wait for a compaction"),
     ],
 )
-def test_tables_that_are_not_refreshed_say_why(options: dict[str, str], reason: str, tmp_path: Path) -> None:
+def test_tables_that_cannot_be_refreshed_raise_with_the_reason(
+    options: dict[str, str], reason: str, tmp_path: Path
+) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE, "number", **options)
     with pytest.raises(tidelake.TidelakeError, match=reason):
@@ -423,7 +423,7 @@ def test_tables_that_are_not_refreshed_say_why(options: dict[str, str], reason: 
         refresh(lake, "large", dialect="spark")
 
 
-def test_the_same_with_async(tmp_path: Path) -> None:
+def test_the_async_api_does_the_same(tmp_path: Path) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))

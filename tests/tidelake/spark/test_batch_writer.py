@@ -52,7 +52,7 @@ def files_of(home: Path) -> list[Path]:
     return list((home / "lake").rglob("data-*"))
 
 
-def test_what_all_tasks_wrote_is_one_snapshot(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_the_rows_of_all_tasks_are_one_snapshot(lake: tidelake.Catalog, tmp_path: Path) -> None:
     append = writer(tmp_path)
     append.commit(written(append, [("a", 1), ("b", 2)], [("a", 3)], []))
     assert rows_of(lake) == [("a", 1), ("a", 3), ("b", 2)]
@@ -63,7 +63,7 @@ def test_what_all_tasks_wrote_is_one_snapshot(lake: tidelake.Catalog, tmp_path: 
     ("mode", "left"),
     [("static", [("b", 9)]), ("dynamic", [("a", 1), ("b", 9)])],
 )
-def test_rows_that_overwrite_replace_all_or_those_of_their_partitions(
+def test_an_overwrite_replaces_all_rows_or_those_of_its_partitions(
     lake: tidelake.Catalog, tmp_path: Path, mode: str, left: list[tuple[str, int]]
 ) -> None:
     append = writer(tmp_path)
@@ -73,7 +73,7 @@ def test_rows_that_overwrite_replace_all_or_those_of_their_partitions(
     assert rows_of(lake) == left
 
 
-def test_files_of_a_write_that_failed_are_deleted(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_files_of_a_failed_write_are_deleted(lake: tidelake.Catalog, tmp_path: Path) -> None:
     append = writer(tmp_path)
     messages = written(append, [("a", 1)])
     assert files_of(tmp_path)
@@ -81,7 +81,7 @@ def test_files_of_a_write_that_failed_are_deleted(lake: tidelake.Catalog, tmp_pa
     assert files_of(tmp_path) == []
 
 
-def test_an_abort_after_a_commit_that_was_published_deletes_nothing(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_an_abort_after_a_published_commit_deletes_nothing(lake: tidelake.Catalog, tmp_path: Path) -> None:
     append = writer(tmp_path)
     messages = written(append, [("a", 1)])
     append.commit(messages)
@@ -97,7 +97,7 @@ def test_an_abort_after_a_commit_that_was_published_deletes_nothing(lake: tidela
         ({"table": "shop.log$files"}, "can't be written|no system table"),
     ],
 )
-def test_options_that_say_nothing_to_a_write_are_refused(
+def test_options_unrelated_to_a_write_are_refused(
     lake: tidelake.Catalog, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):

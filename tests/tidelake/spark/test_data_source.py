@@ -89,7 +89,7 @@ def ids(rows: pa.Table) -> list[int]:
 # ---------------------------------------------------------------- what is read
 
 
-def test_all_rows_come_with_the_columns_and_types_of_the_table(orders: tidelake.Table, tmp_path: Path) -> None:
+def test_all_rows_have_the_columns_and_types_of_the_table(orders: tidelake.Table, tmp_path: Path) -> None:
     put(orders, range(100))
     assert source(tmp_path).schema() == StructType(
         [
@@ -122,7 +122,7 @@ def test_a_schema_names_the_columns_to_read_in_its_order(orders: tidelake.Table,
         (None, "the schema of the read has no columns"),
     ],
 )
-def test_a_schema_that_is_not_the_table_s_is_refused(
+def test_a_schema_that_contradicts_the_table_is_refused(
     orders: tidelake.Table, tmp_path: Path, field: StructField | None, message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):
@@ -133,7 +133,7 @@ def test_a_table_without_snapshots_has_no_rows(orders: tidelake.Table, tmp_path:
     assert read(source(tmp_path)).num_rows == 0
 
 
-def test_a_snapshot_a_tag_a_time_and_a_range_are_read_as_options_say(orders: tidelake.Table, tmp_path: Path) -> None:
+def test_options_select_a_snapshot_tag_time_or_range(orders: tidelake.Table, tmp_path: Path) -> None:
     first = put(orders, range(2))
     put(orders, range(2, 5))
     orders_by_option = {
@@ -203,7 +203,7 @@ def test_small_splits_share_a_task_and_no_split_is_read_twice(orders: tidelake.T
 # ---------------------------------------------------------------- values
 
 
-def test_values_are_what_they_were_whatever_arrow_makes_of_their_type(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_values_are_unchanged_for_every_arrow_type(lake: tidelake.Catalog, tmp_path: Path) -> None:
     moment = datetime(2026, 5, 1, 12, 30, 15, 123456)
     columns = {
         "t": (pa.time32("ms"), time(12, 30, 15, 123000)),
@@ -227,7 +227,7 @@ def test_values_are_what_they_were_whatever_arrow_makes_of_their_type(lake: tide
     assert read(of).to_pylist() == [row, dict.fromkeys(row)]
 
 
-def test_a_value_finer_than_spark_s_is_an_error_and_other_columns_can_be_read(
+def test_a_value_finer_than_in_spark_raises_and_other_columns_are_readable(
     lake: tidelake.Catalog, tmp_path: Path
 ) -> None:
     table = lake.create_table("shop.nanos", pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))]))
@@ -242,7 +242,7 @@ def test_a_value_finer_than_spark_s_is_an_error_and_other_columns_can_be_read(
 # ---------------------------------------------------------------- filters
 
 
-def test_filters_are_taken_over_only_behind_the_option(orders: tidelake.Table, tmp_path: Path) -> None:
+def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tmp_path: Path) -> None:
     put(orders, range(10))
     plain = source(tmp_path)
     assert not isinstance(plain.reader(plain.schema()), FilteringBatchReader)
@@ -282,7 +282,7 @@ def test_filters_are_taken_over_only_behind_the_option(orders: tidelake.Table, t
         ),
     ],
 )
-def test_an_option_that_is_missing_or_wrong_is_named_with_the_remedy(
+def test_a_missing_or_wrong_option_is_named_with_the_remedy(
     orders: tidelake.Table, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     given = {key: value.replace("LAKE", str(tmp_path / "lake")) for key, value in options.items()}
@@ -290,14 +290,14 @@ def test_an_option_that_is_missing_or_wrong_is_named_with_the_remedy(
         TidelakeDataSource(given).schema()
 
 
-def test_what_the_format_lacks_is_refused_with_the_other_way(orders: tidelake.Table, tmp_path: Path) -> None:
+def test_unsupported_features_are_refused_with_an_alternative(orders: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
     with pytest.raises(UnsupportedFeature, match=r"does not know which batch.*Write with tidelake\.spark\.sink"):
         source(tmp_path).streamWriter(StructType([]), overwrite=False)
 
 
-def test_options_do_not_show_what_opens_the_store(tmp_path: Path) -> None:
+def test_options_do_not_show_store_credentials(tmp_path: Path) -> None:
     from tidelake.spark.read_options import ReadOptions  # noqa: PLC0415
 
     assert "geheim" not in repr(ReadOptions.of({"warehouse": "w", "table": "a.b", "s3.secret-key": "geheim"}))
@@ -338,7 +338,7 @@ def test_spark_reads_a_table_with_its_own_filters_and_with_ours(
 
 @pytest.mark.interop
 @pytest.mark.parametrize("golden", [pytest.param(table, id=table.id) for table in golden_tables()])
-def test_golden_tables_read_through_spark_as_their_writer_reads_them(
+def test_golden_tables_are_read_by_spark_as_by_their_writer(
     spark: SparkSession, golden: GoldenTable, tmp_path: Path
 ) -> None:
     """Those that a scan reads, without columns finer than a microsecond; others are refused in the scan's words."""
@@ -388,7 +388,7 @@ def is_of_nanoseconds(kind: pa.DataType) -> bool:
         (-(2**63), None),
     ],
 )
-def test_a_record_of_a_time_that_spark_can_t_hold_has_none(time_ms: int, micros: int | None) -> None:
+def test_a_record_time_outside_of_sparks_range_is_null(time_ms: int, micros: int | None) -> None:
     times = np.array([5, time_ms], np.int64)
     assert spark_timestamps(times).cast(pa.int64()).to_pylist() == [5_000, micros]
     assert spark_timestamps(times, times == 5).cast(pa.int64()).to_pylist() == [None, micros]

@@ -1,4 +1,4 @@
-"""A catalog that takes no upper-case letters: tables that a query makes and follows are those of the service."""
+"""A catalog without upper-case letters: tables that a query creates and follows equal those of the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def line(offset: int, row: dict[str, Any]) -> str:
     return json.dumps({**record, "key": json.dumps({"Id": row["Id"]}), "value": json.dumps(value)}) + "\n"
 
 
-def test_names_are_in_lower_case_as_those_of_the_service(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_are_in_lower_case_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     lines = [line(0, {"Id": 1, "Name": "a"}), line(1, {"Id": 2, "Name": "b", "New": "c"})]
     (tmp_path / "changes" / "a.jsonl").write_text("".join(lines))

@@ -59,7 +59,7 @@ def ranges_of(table: tidelake.Table, number: int) -> Mapping[TopicPartition, Off
     return recorded_position(table.context.snapshots.get(table.snapshots()[number].id)).ranges
 
 
-def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_query_writes_every_configured_table(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     tables = create_shop_tables(tmp_path / "lake")
     run(spark, config(tmp_path), tmp_path / "checkpoint")
@@ -74,7 +74,7 @@ def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession,
 
 
 @pytest.mark.parametrize("then", ["Spark", "the service"])
-def test_another_driver_of_a_folder_begins_where_the_same_file_s_start_says(
+def test_another_driver_of_a_folder_starts_at_the_configured_position(
     spark: SparkSession, tmp_path: Path, then: str
 ) -> None:
     """After the service a query, as its refusal says; with tables that are new to both, the service does the same."""
@@ -110,7 +110,7 @@ def test_another_driver_of_a_folder_begins_where_the_same_file_s_start_says(
         assert ends.items() <= began.items()
 
 
-def test_a_bad_record_on_an_executor_is_told_as_its_decoder_told_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_record_on_an_executor_raises_the_message_of_its_decoder(spark: SparkSession, tmp_path: Path) -> None:
     line = {"topic": "shop.public.orders", "partition": 0, "offset": 7, "key": '{"id":1}', "value": "{broken"}
     (tmp_path / "changes").mkdir()
     (tmp_path / "changes" / "a.jsonl").write_text(json.dumps(line) + "\n")
@@ -120,9 +120,7 @@ def test_a_bad_record_on_an_executor_is_told_as_its_decoder_told_it(spark: Spark
     assert {len(table.snapshots()) for table in tables.values()} == {0}
 
 
-def test_tables_are_made_after_their_first_record_as_the_service_makes_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_tables_are_created_from_their_first_record_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     text = (
         f"warehouse: {tmp_path}/lake\n"
@@ -146,7 +144,7 @@ def test_tables_are_made_after_their_first_record_as_the_service_makes_them(
     assert made.table("shop.orders").scan().to_arrow().num_rows == shop.expected_rows(ORDERS).num_rows
 
 
-def test_a_table_that_can_t_be_made_ends_the_query_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_created_ends_the_query_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     settings = config(tmp_path)
     (orders, *_) = [table for table in settings.tables if table.name == "shop.orders"]
@@ -168,7 +166,9 @@ def test_a_table_that_can_t_be_made_ends_the_query_and_says_why(spark: SparkSess
         pytest.param("format: protobuf", "protobuf.*canal-json", id="another format"),
     ],
 )
-def test_what_spark_can_t_do_is_refused(spark: SparkSession, tmp_path: Path, more: str, message: str) -> None:
+def test_settings_unsupported_on_spark_are_refused(
+    spark: SparkSession, tmp_path: Path, more: str, message: str
+) -> None:
     write_shop_log(tmp_path / "changes")
     with pytest.raises(TidelakeError, match=message):
         start_query(spark, config(tmp_path, more), str(tmp_path / "checkpoint"))
@@ -177,12 +177,12 @@ def test_what_spark_can_t_do_is_refused(spark: SparkSession, tmp_path: Path, mor
 @pytest.mark.parametrize(
     "options", ["binary_handling_mod: hex", "binary_handling_mode: octal", "truncates: Fail", "truncates: null"]
 )
-def test_options_of_the_format_are_refused_in_the_same_words_as_without_spark(tmp_path: Path, options: str) -> None:
+def test_format_options_are_refused_with_the_same_message_as_without_spark(tmp_path: Path, options: str) -> None:
     settings = config(tmp_path, f"format_options: {{{options}}}")
     with pytest.raises(BadInput) as without_spark:
         build_pipeline(settings)
     with pytest.raises(BadInput) as on_spark:
-        pipeline_query._sinks(settings)
+        pipeline_query.sinks_of(settings)
     assert str(on_spark.value) == str(without_spark.value)
 
 
@@ -194,8 +194,8 @@ def test_options_of_the_format_are_refused_in_the_same_words_as_without_spark(tm
         pytest.param("errors: {dead_letters: /letters}", None, id="nowhere when none is tolerated"),
     ],
 )
-def test_dead_letters_go_where_the_configuration_says(tmp_path: Path, more: str, place: str | None) -> None:
-    found = {table_sink.dead_letters for table_sink in pipeline_query._sinks(config(tmp_path, more))}
+def test_dead_letters_are_written_where_configured(tmp_path: Path, more: str, place: str | None) -> None:
+    found = {table_sink.dead_letters for table_sink in pipeline_query.sinks_of(config(tmp_path, more))}
     assert found == {place and place.format(home=tmp_path)}
 
 
@@ -215,15 +215,15 @@ def test_dead_letters_go_where_the_configuration_says(tmp_path: Path, more: str,
         ),
     ],
 )
-def test_a_warning_names_the_settings_without_effect(
+def test_a_warning_names_settings_without_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, reported: list[str]
 ) -> None:
-    pipeline_query._refuse(config(tmp_path, more))
+    pipeline_query.check_settings(config(tmp_path, more))
     assert [getattr(record, FIELDS)["settings"] for record in caplog.records] == ([reported] if reported else [])
 
 
 @pytest.mark.parametrize("setting", sorted({*KafkaSettings.__struct_fields__} - {"until"}))
-def test_a_setting_of_kafka_reaches_the_connector_or_is_refused_or_named(
+def test_a_kafka_setting_reaches_the_connector_or_is_refused_or_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, setting: str
 ) -> None:
     plain = KafkaSettings(bootstrap_servers="b", topics="t")
@@ -231,18 +231,16 @@ def test_a_setting_of_kafka_reaches_the_connector_or_is_refused_or_named(
     other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else "other"
     source = structs.replace(plain, **{setting: other})
     try:
-        pipeline_query._refuse(structs.replace(config(tmp_path), source=source))
+        pipeline_query.check_settings(structs.replace(config(tmp_path), source=source))
         refused = False
     except UnsupportedFeature as error:
         refused = f"source.{setting}: " in str(error)
-    reaches = pipeline_query._kafka_options(source) != pipeline_query._kafka_options(plain)
+    reaches = pipeline_query.kafka_options(source) != pipeline_query.kafka_options(plain)
     named = [f"source.{setting}"] in [getattr(record, FIELDS)["settings"] for record in caplog.records]
     assert [reaches, refused, named].count(True) == 1
 
 
-def test_compressed_files_and_what_is_appended_to_plain_ones_are_read_as_the_service_reads_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_compressed_files_and_appended_lines_are_read_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "log")
     lines = [line for path in sorted((tmp_path / "log").iterdir()) for line in path.read_bytes().splitlines(True)]
     changes = tmp_path / "changes"
@@ -301,7 +299,7 @@ def test_a_kafka_topic_feeds_its_tables_without_a_jar(
 
 
 @pytest.mark.interop
-def test_a_topic_that_is_not_there_is_told_as_the_service_tells_it(
+def test_a_missing_topic_raises_the_same_error_as_in_the_service(
     spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
     create_shop_tables(tmp_path / "lake")
@@ -325,7 +323,7 @@ def test_a_table_of_a_kafka_source_sees_its_topics_only(
     records = lines.selectExpr(
         "topic", "partition", "offset", "timestamp_millis(timestamp_ms) AS timestamp", "key", "value"
     )
-    monkeypatch.setattr(pipeline_query, "_source", lambda *_: records)
+    monkeypatch.setattr(pipeline_query, "read_source", lambda *_: records)
     text = (
         f"warehouse: {tmp_path}/lake\n"
         "source: {type: kafka, bootstrap_servers: 'b:9092', topic_pattern: 'shop[.].*', until: end}\n"
@@ -362,11 +360,11 @@ def test_a_table_of_a_kafka_source_sees_its_topics_only(
         ),
     ],
 )
-def test_settings_of_kafka_are_passed_in_the_connector_s_words(source: str, options: dict[str, str]) -> None:
+def test_kafka_settings_are_passed_under_the_connectors_names(source: str, options: dict[str, str]) -> None:
     text = f"warehouse: lake\nsource: {{type: kafka, {source}}}\ntables: [{{name: shop.orders}}]\n"
     settings = parse_config(text, "shop.yaml", pipeline="shop").source
     assert isinstance(settings, KafkaSettings)
-    assert options.items() <= pipeline_query._kafka_options(settings).items()
+    assert options.items() <= pipeline_query.kafka_options(settings).items()
 
 
 def asked(running: PipelineQuery, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down find the rows that Spark would find: NULL is unknown, NaN is the greatest number."""
+"""Filters that Spark pushes down find the same rows as in Spark: NULL is unknown, NaN is the greatest number."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def rows_of(column: str) -> pa.Table:
 
 @settings(max_examples=examples(500))
 @given(filters())
-def test_a_filter_that_is_taken_over_finds_what_spark_would_find(pushed: Filter) -> None:
+def test_a_pushed_filter_finds_the_same_rows_as_spark(pushed: Filter) -> None:
     predicate = predicate_of(pushed, SCHEMA)
     if predicate is None:
         return  # Spark applies it itself
@@ -137,7 +137,7 @@ def test_a_filter_that_is_taken_over_finds_what_spark_would_find(pushed: Filter)
     ],
     ids=str,
 )
-def test_the_usual_filters_are_taken_over(pushed: Filter) -> None:
+def test_common_filters_are_pushed_down(pushed: Filter) -> None:
     assert predicate_of(pushed, SCHEMA) is not None
 
 
@@ -157,5 +157,5 @@ def test_the_usual_filters_are_taken_over(pushed: Filter) -> None:
     ],
     ids=str,
 )
-def test_what_is_not_surely_the_same_stays_with_spark(pushed: Filter) -> None:
+def test_filters_with_possibly_different_semantics_stay_in_spark(pushed: Filter) -> None:
     assert predicate_of(pushed, SCHEMA) is None

@@ -1,4 +1,4 @@
-"""Spark finds our data sources by itself."""
+"""Spark finds our data sources without registration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_session_reads_a_table_without_being_told_of_us(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_finds_the_data_source_without_registration(spark: SparkSession, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("x")
     table = catalog.create_table("x.t", pa.schema([("id", pa.int64())]))
@@ -33,6 +33,6 @@ def test_a_session_reads_a_table_without_being_told_of_us(spark: SparkSession, t
     assert [row.id for row in read.load().collect()] == [1]
 
 
-def test_each_package_has_the_source_that_it_is_named_after() -> None:
+def test_each_package_contains_the_data_source_of_its_name() -> None:
     assert pyspark_tidelake.DefaultSource is TidelakeDataSource
     assert pyspark_tidelake_kafka.DefaultSource is KafkaDataSource

@@ -1,4 +1,4 @@
-"""Sessions that Tidelake starts: what their JVM is told."""
+"""Sessions that Tidelake starts: the settings of their JVM."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     return write
 
 
-def test_arrow_s_flags_come_before_what_users_say(settings_file: Callable[[str], Path]) -> None:
+def test_arrow_flags_precede_user_options(settings_file: Callable[[str], Path]) -> None:
     assert jvm_flags() == {DRIVER: FLAGS, EXECUTOR: FLAGS}
     settings_file("spark.driver.extraJavaOptions -Dmine=1\n")
     assert jvm_flags() == {DRIVER: FLAGS, EXECUTOR: FLAGS}, "Spark puts ours in front of theirs"
 
 
-def test_a_setting_that_somebody_made_stays(settings_file: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_explicit_setting_is_kept(settings_file: Callable[[str], Path], tmp_path: Path) -> None:
     settings_file(f"{DRIVER}=-Dmine=1\n")
     assert jvm_flags() == {EXECUTOR: FLAGS}
     other = tmp_path / "other.conf"
@@ -52,7 +52,7 @@ def test_a_setting_that_somebody_made_stays(settings_file: Callable[[str], Path]
     assert _jvm_flags(["--master", "local[2]"]) == ["--conf", f"{EXECUTOR}={FLAGS}"]
 
 
-def test_a_flag_that_the_environment_names_is_not_said_again(
+def test_a_flag_set_in_the_environment_is_not_repeated(
     settings_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Darrow.enable_unsafe_memory_access=false")

@@ -107,7 +107,7 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def copy_of(changes: list[dict[str, Any]]) -> Rows:
-    """The table as somebody has it who followed these changes."""
+    """The copy of the table that a follower of these changes has."""
     rows: Rows = {}
     fold(
         rows, [{KIND_COLUMN: _NUMBER[row["rowkind"]], "id": row["id"], "name": row["name"]} for row in changes], ("id",)
@@ -119,12 +119,10 @@ def rows_of(table: tidelake.Table) -> Rows:
     return {(row["id"],): row for row in table.scan().to_arrow().to_pylist()}
 
 
-# ---------------------------------------------------------------- what comes
+# ---------------------------------------------------------------- the rows of a stream
 
 
-def test_a_stream_begins_with_the_rows_that_are_there_and_goes_on_with_what_comes(
-    lake: tidelake.Catalog, tmp_path: Path
-) -> None:
+def test_a_stream_starts_with_existing_rows_and_continues_with_new_ones(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1, 2])
     stream = Stream(tmp_path)
@@ -143,7 +141,7 @@ def test_a_stream_of_a_table_without_a_snapshot_waits_for_the_first(lake: tidela
     assert ids(stream.drain()) == [1]
 
 
-def test_rows_of_a_table_with_a_primary_key_come_with_their_kind(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_rows_of_a_table_with_a_primary_key_have_their_row_kind(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake, changelog_producer="input")
     put(orders, [1, 2])
     stream = Stream(tmp_path, {"read.changelog": "true"})
@@ -155,9 +153,7 @@ def test_rows_of_a_table_with_a_primary_key_come_with_their_kind(lake: tidelake.
     assert sorted(changes[2:]) == [("+I", 1, "b"), ("-D", 2, "a")]
 
 
-def test_without_their_kind_deleted_rows_are_left_out_only_when_that_was_asked_for(
-    lake: tidelake.Catalog, tmp_path: Path
-) -> None:
+def test_without_row_kinds_deletes_are_dropped_only_on_request(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake)
     with pytest.raises(BadInput, match=r"read\.changelog"):
         Stream(tmp_path)
@@ -193,7 +189,7 @@ def test_changes_of_a_bucket_are_in_one_task_in_the_order_of_their_commits(
         ("read.stream.maxBytesPerTrigger", "1", [2, 2, 2]),
     ],
 )
-def test_a_batch_takes_what_its_limits_allow(
+def test_a_batch_stays_within_its_limits(
     lake: tidelake.Catalog, tmp_path: Path, option: str, limit: str, batches: list[int]
 ) -> None:
     orders = log_of(lake)
@@ -204,7 +200,7 @@ def test_a_batch_takes_what_its_limits_allow(
     assert [len(batch) for batch in stream.batches] == batches
 
 
-def test_a_limit_also_divides_the_snapshot_that_a_stream_begins_with(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_a_limit_also_splits_the_first_snapshot_of_a_stream(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake)
     put(orders, range(40))
     stream = Stream(tmp_path, {"read.stream.maxFilesPerTrigger": "1", "read.changelog": "true"})
@@ -212,7 +208,7 @@ def test_a_limit_also_divides_the_snapshot_that_a_stream_begins_with(lake: tidel
     assert len(stream.batches) == 2, "a batch for each bucket"
 
 
-def test_with_a_minimum_a_batch_waits_for_so_many_rows(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_with_a_minimum_a_batch_waits_for_that_many_rows(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     minimum = {"read.stream.minRowsPerTrigger": "3", "read.stream.maxTriggerDelayMs": "3600000"}
     stream = Stream(tmp_path, {"scan.mode": "latest", **minimum})
@@ -222,7 +218,7 @@ def test_with_a_minimum_a_batch_waits_for_so_many_rows(lake: tidelake.Catalog, t
     assert ids(stream.drain()) == [1, 2, 3]
 
 
-def test_what_was_there_when_available_now_began_is_read_and_no_more(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_available_now_reads_only_rows_that_existed_at_its_start(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1])
     stream = Stream(tmp_path, {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"})
@@ -234,11 +230,11 @@ def test_what_was_there_when_available_now_began_is_read_and_no_more(lake: tidel
     assert ids(stream.drain()) == [1, 2]
 
 
-# ---------------------------------------------------------------- going on
+# ---------------------------------------------------------------- restarts
 
 
 @pytest.mark.parametrize("limit", [{}, {"read.stream.maxFilesPerTrigger": "1"}])
-def test_a_restarted_query_goes_on_behind_its_last_offset(
+def test_a_restarted_query_continues_after_its_last_offset(
     lake: tidelake.Catalog, tmp_path: Path, limit: dict[str, str]
 ) -> None:
     orders = table_of(lake, changelog_producer="input")
@@ -251,7 +247,7 @@ def test_a_restarted_query_goes_on_behind_its_last_offset(
     assert ids(first.batches[0] + second.drain()) == list(range(20))
 
 
-def test_a_batch_that_is_planned_again_has_the_same_rows(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_a_replanned_batch_has_the_same_rows(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake)
     put(orders, range(10))
     stream = Stream(tmp_path, {"read.changelog": "true"})
@@ -264,7 +260,7 @@ def test_a_batch_that_is_planned_again_has_the_same_rows(lake: tidelake.Catalog,
 
 
 @pytest.mark.parametrize("mode", ["latest-full", "latest"])
-def test_a_query_that_ends_in_its_first_batch_goes_on_where_that_began(
+def test_a_query_that_ends_in_its_first_batch_restarts_where_the_batch_began(
     lake: tidelake.Catalog, tmp_path: Path, mode: str
 ) -> None:
     """Spark has logged the batch's end, and asks a new reader where the query begins."""
@@ -279,7 +275,7 @@ def test_a_query_that_ends_in_its_first_batch_goes_on_where_that_began(
     assert ids(again.drain()) == ([1, 2, 3] if mode == "latest-full" else [2, 3])
 
 
-def test_a_stream_that_fell_behind_expiry_is_told_so(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_a_stream_behind_expiry_raises(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1])
     stream = Stream(tmp_path)
@@ -291,7 +287,7 @@ def test_a_stream_that_fell_behind_expiry_is_told_so(lake: tidelake.Catalog, tmp
         stream.step()
 
 
-def test_a_consumer_spares_what_the_stream_has_still_to_read(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_a_consumer_protects_snapshots_that_the_stream_has_not_read(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1])
     stream = Stream(tmp_path, {"consumer-id": "spark"})
@@ -305,7 +301,7 @@ def test_a_consumer_spares_what_the_stream_has_still_to_read(lake: tidelake.Cata
     assert ids(fresh.drain()) == [6], "a new query goes on where the consumer is"
 
 
-def test_a_table_that_was_rolled_back_ends_the_stream(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_a_rolled_back_table_ends_the_stream(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     put(orders, [1])
     put(orders, [2])
@@ -320,9 +316,7 @@ def test_a_table_that_was_rolled_back_ends_the_stream(lake: tidelake.Catalog, tm
 # ---------------------------------------------------------------- overwrites, and what is refused
 
 
-def test_an_overwrite_ends_a_stream_that_does_not_say_what_to_make_of_it(
-    lake: tidelake.Catalog, tmp_path: Path
-) -> None:
+def test_an_overwrite_ends_a_stream_unless_an_option_handles_it(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = table_of(lake)
     put(orders, [1, 2])
     streams = {
@@ -355,7 +349,7 @@ def test_an_overwrite_ends_a_stream_that_does_not_say_what_to_make_of_it(
         ({"skip-overwrites": "perhaps"}, "true or false"),
     ],
 )
-def test_options_that_say_nothing_to_a_stream_are_refused(
+def test_options_unrelated_to_a_stream_are_refused(
     lake: tidelake.Catalog, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     put(log_of(lake), [1])
@@ -363,7 +357,7 @@ def test_options_that_say_nothing_to_a_stream_are_refused(
         Stream(tmp_path, options)
 
 
-def test_all_that_is_available_is_read_where_spark_asks_for_it(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_all_available_rows_are_read_on_request_of_spark(lake: tidelake.Catalog, tmp_path: Path) -> None:
     orders = log_of(lake)
     stream = Stream(tmp_path, {"read.stream.maxRowsPerTrigger": "1", "scan.mode": "latest"})
     put(orders, [1, 2])
@@ -376,7 +370,7 @@ def test_all_that_is_available_is_read_where_spark_asks_for_it(lake: tidelake.Ca
 # ---------------------------------------------------------------- Spark itself
 
 
-def test_spark_follows_a_table_over_restarts_and_sees_each_change_once(
+def test_spark_follows_a_table_across_restarts_and_sees_each_change_once(
     spark: SparkSession, lake: tidelake.Catalog, tmp_path: Path
 ) -> None:
     register(spark)

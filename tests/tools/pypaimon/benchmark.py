@@ -1,8 +1,8 @@
-"""Jobs of tests/benchmarks as pypaimon does them, in an environment of its own.
+"""Runs jobs of tests/benchmarks with pypaimon, in a separate environment.
 
-usage: benchmark.py JOB JSON     the repository in PYTHONPATH; answers as tests/benchmarks/clock.py says
+usage: benchmark.py JOB JSON     with the repository in PYTHONPATH; reports as described in tests/benchmarks/clock.py
 
-Argument `native` takes the Rust route. Without falling back: where pypaimon would, the job fails.
+Argument `native` uses pypaimon-rust, without a fallback: if pypaimon would fall back to Python, the job fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM_UP_ROWS = 1_000
 
 
 class NotNative(Exception):
-    """The Rust route was asked for and pypaimon would have taken the Python one in silence."""
+    """pypaimon-rust was requested, but pypaimon would have silently used Python."""
 
 
 def refuse_fallback(self: Any, reason: str, error: Exception | None = None, log: bool = False) -> None:

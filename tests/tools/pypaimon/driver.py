@@ -1,7 +1,7 @@
-"""Reads and writes tables with pypaimon, in an environment of its own, for tests/support/pypaimon.py.
+"""Reads and writes tables with pypaimon, in a separate environment, for tests/support/pypaimon.py.
 
 A request is a line of JSON with `op` and its arguments. The answer is lines of JSON, then `.ok`, or `.failed ` and a
-JSON object {code, message}. Rows travel as Arrow IPC files.
+JSON object {code, message}. Rows are passed as Arrow IPC files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NATIVE_OPTIONS = ("read.native.enabled", "write.native.enabled", "commit.native.
 
 
 class NotNative(Exception):
-    """The Rust route was asked for and pypaimon would have taken the Python one in silence."""
+    """pypaimon-rust was requested, but pypaimon would have silently used Python."""
 
 
 def refuse_fallback(self: Any, reason: str, error: Exception | None = None, log: bool = False) -> None:
@@ -93,7 +93,7 @@ OPERATIONS = {"read": read, "create": create, "write": write}
 
 def main() -> None:
     answers = sys.stdout
-    sys.stdout = sys.stderr  # what a library prints must not mix with the answers
+    sys.stdout = sys.stderr  # output of libraries must not mix with the answers
     for line in sys.stdin:
         request = json.loads(line)
         try:

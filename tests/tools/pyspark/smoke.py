@@ -168,7 +168,7 @@ def main() -> None:
             try:
                 step()
                 found[name] = "done"
-            except Exception as error:  # told, and judged by whoever runs this
+            except Exception as error:  # reported, and judged by the caller
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 found[name] = f"{type(error).__name__}: {' … '.join([*lines[:1], *lines[1:][-3:]])}"
     finally:

@@ -86,7 +86,7 @@ def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
 
 def parse_change(option: str, text: str) -> SchemaChange:
     """Parse one option of the command line and its value. Raises UsageError with the option, and its syntax."""
-    how, parse = _OPTIONS[option]
+    how, parse = OPTIONS[option]
     try:
         change = parse(text)
     except BadInput as error:
@@ -164,7 +164,7 @@ def _name(text: str) -> str:
     return text[1:-1].replace("``", "`") if text.startswith("`") else text
 
 
-_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], SchemaChange | None]]]] = {
+OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], SchemaChange | None]]]] = {
     "--add-column": ("'NAME TYPE [COMMENT 'TEXT'] [FIRST | AFTER COLUMN]'", _add),
     "--drop": ("COLUMN", _of_column(DropColumn)),
     "--rename": ("COLUMN=NAME", _rename),

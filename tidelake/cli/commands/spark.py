@@ -75,7 +75,7 @@ def submit(
     is_remote = "cluster" in passed_on
     given = Path(config).name if is_remote else config
     command = [
-        _spark_submit(),
+        spark_submit_program(),
         *_jvm_flags(passed_on),
         *passed_on,
         *(["--files", config] if is_remote else []),
@@ -196,7 +196,7 @@ def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
     return [part for key, value in jvm_flags(also="\n".join(texts)).items() for part in ("--conf", f"{key}={value}")]
 
 
-def _spark_submit() -> str:
+def spark_submit_program() -> str:
     """Return the path of spark-submit: in SPARK_HOME, otherwise that of PySpark."""
     home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
     path = Path(home, "bin", "spark-submit")

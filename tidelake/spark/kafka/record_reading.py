@@ -35,7 +35,7 @@ def record_batches(
 
     Records that no longer exist raise PositionRefused or are logged, depending on options.
     """
-    consumer = _Consumer.of(options.settings)
+    consumer = KeptConsumer.of(options.settings)
     form = arrow_form(schema)
     for part in ranges:
         position = part.start
@@ -81,13 +81,13 @@ def _lost_range(part: RecordRange, error: OffsetsUnavailable) -> tuple[RecordRan
     return RecordRange(part.partition, max(error.position, error.held.end), part.end), part.end
 
 
-class _Consumer:
+class KeptConsumer:
     """A connected consumer with its event loop. The loop runs only while a task waits for records."""
 
-    _kept: tuple[bytes, _Consumer] | None = None  # one per process: a worker runs one task at a time
+    _kept: tuple[bytes, KeptConsumer] | None = None  # one per process: a worker runs one task at a time
 
     @classmethod
-    def of(cls, settings: KafkaSettings) -> _Consumer:
+    def of(cls, settings: KafkaSettings) -> KeptConsumer:
         """Return the consumer of the task before, if it has the same settings, or a new one."""
         key = pickle.dumps(settings)
         if cls._kept is None or cls._kept[0] != key:

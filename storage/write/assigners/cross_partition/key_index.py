@@ -28,7 +28,7 @@ from storage.write.assigners.cross_partition.key_words import IndexWords
 UNKNOWN: Final = -1
 
 _GROWTH: Final = 4  # two neighbouring runs are merged unless the first has more than this many times the keys
-_PIECE_KEYS: Final = 1 << 20  # keys of each run that are merged at once
+PIECE_KEYS: Final = 1 << 20  # keys of each run that are merged at once
 _RELEASED_BYTES: Final = 16 * 1024 * 1024  # pages of a mapped file are released after lookups touched this much
 
 
@@ -232,19 +232,19 @@ def _merged_pieces(older: _Run, newer: _Run) -> Iterator[list[NDArray[Any]]]:
             [column[starts[1] : stops[1]] for column in newer.columns],
         )
         for run in (older, newer):
-            run.touched(_PIECE_KEYS * sum(column.itemsize for column in run.columns))
+            run.touched(PIECE_KEYS * sum(column.itemsize for column in run.columns))
         starts = stops
 
 
 def _piece_stops(older: _Run, newer: _Run, starts: Sequence[int]) -> list[int]:
-    if starts[0] + _PIECE_KEYS >= len(older):
-        if starts[1] + _PIECE_KEYS >= len(newer):
+    if starts[0] + PIECE_KEYS >= len(older):
+        if starts[1] + PIECE_KEYS >= len(newer):
             return [len(older), len(newer)]
-        bound = newer.words[0][starts[1] + _PIECE_KEYS]
+        bound = newer.words[0][starts[1] + PIECE_KEYS]
     else:
-        bound = older.words[0][starts[0] + _PIECE_KEYS]
-        if starts[1] + _PIECE_KEYS < len(newer):
-            bound = min(bound, newer.words[0][starts[1] + _PIECE_KEYS])
+        bound = older.words[0][starts[0] + PIECE_KEYS]
+        if starts[1] + PIECE_KEYS < len(newer):
+            bound = min(bound, newer.words[0][starts[1] + PIECE_KEYS])
     stops = [int(np.searchsorted(run.words[0], bound)) for run in (older, newer)]
     if stops == list(starts):  # a piece with a single first word; this does not happen with hashes
         stops = [int(np.searchsorted(run.words[0], bound, side="right")) for run in (older, newer)]

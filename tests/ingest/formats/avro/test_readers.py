@@ -1,4 +1,4 @@
-"""Both readers read what fastavro writes; the columns are the values; bytes that are no record are told, never read."""
+"""Both readers read records of fastavro with the same values, and refuse invalid bytes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def columns(records: list[bytes], type_: AvroType = TYPE) -> tuple[dict[str, Any
 
 @settings(max_examples=examples(200))
 @given(_ROWS)
-def test_both_readers_read_what_fastavro_writes(rows: list[dict[str, Any]]) -> None:
+def test_both_readers_read_records_of_fastavro(rows: list[dict[str, Any]]) -> None:
     records = [written(row) for row in rows]
     for row, record in zip(rows, records, strict=True):
         found = {name: json.loads(raw) for name, raw in read_record(record, TYPE).items()}
@@ -111,7 +111,7 @@ def test_both_readers_read_what_fastavro_writes(rows: list[dict[str, Any]]) -> N
 
 @settings(max_examples=examples(300))
 @given(_ROWS, st.data())
-def test_bytes_that_are_no_record_are_refused_by_both_readers_alike(rows: list[dict[str, Any]], data: Any) -> None:
+def test_both_readers_refuse_invalid_bytes_in_the_same_way(rows: list[dict[str, Any]], data: Any) -> None:
     records = [written(row) for row in rows]
     for at in range(0, len(records), 2):
         octets = bytearray(records[at])
@@ -137,7 +137,7 @@ def test_bytes_that_are_no_record_are_refused_by_both_readers_alike(rows: list[d
             assert (found or b"null") == raw
 
 
-def test_a_type_that_contains_itself_is_read_alone() -> None:
+def test_a_recursive_type_is_read_by_the_row_reader() -> None:
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
     schema = {"type": "record", "name": "List", "fields": [{"name": "head", "type": ["null", node]}]}
     type_ = parse_avro_schema(json.dumps(schema))
@@ -164,7 +164,7 @@ def test_a_block_of_more_items_than_there_are_bytes_is_refused_at_once(count: in
             cells["a"].to_json()
 
 
-def test_the_id_of_a_schema_stands_in_front_or_in_a_header() -> None:
+def test_the_schema_id_is_read_from_the_prefix_or_a_header() -> None:
     framed, bare, short = b"\0\x01\x02\x03\x04rest", b"rest!", b"\0\0"
     assert schema_ids(pa.array([framed, bare, short], pa.binary()), np.arange(3)).tolist() == [0x01020304, -1, -1]
     assert unframed(framed, (), VALUE_SCHEMA_HEADER) == (0x01020304, b"rest")
@@ -183,6 +183,6 @@ def test_the_id_of_a_schema_stands_in_front_or_in_a_header() -> None:
     "text",
     ["{", "7", '"nothing"', '{"type": "record"}', '{"type": "record", "name": "R", "fields": [{"name": "a"}]}'],
 )
-def test_what_is_no_schema_is_told(text: str) -> None:
+def test_an_invalid_avro_schema_raises(text: str) -> None:
     with pytest.raises(BadValue, match="not a schema of Avro"):
         parse_avro_schema(text)

@@ -1,4 +1,4 @@
-"""A schema is asked for once; a registry that is away is an error in bounded time, an unknown id is a bad record."""
+"""A schema is requested once. An unavailable registry raises within bounded time, and an unknown id is a bad record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client(server: SchemaRegistryServer, time: Time | None = None, **options: An
     return SchemaRegistry(parsed, time.sleep, time.clock)
 
 
-def test_a_schema_is_asked_for_once(server: SchemaRegistryServer) -> None:
+def test_a_schema_is_requested_once(server: SchemaRegistryServer) -> None:
     registry = client(server)
     assert [registry.schema(7).text for _ in range(3)] == [TEXT] * 3
     assert server.requests == ["/schemas/ids/7"]
@@ -57,7 +57,7 @@ def test_a_schema_is_found_by_its_guid(server: SchemaRegistryServer) -> None:
     assert server.requests == [f"/schemas/guids/{guid}"]
 
 
-def test_an_unknown_id_is_a_bad_record_and_asked_for_again_next_time(server: SchemaRegistryServer) -> None:
+def test_an_unknown_id_is_a_bad_record_and_is_requested_again_next_time(server: SchemaRegistryServer) -> None:
     registry = client(server)
     for _ in range(2):
         with pytest.raises(BadValue, match=r"the schema registry does not know schema 8 .*Schema not found"):
@@ -67,7 +67,7 @@ def test_an_unknown_id_is_a_bad_record_and_asked_for_again_next_time(server: Sch
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_registry_that_stumbles_is_asked_again(server: SchemaRegistryServer, status: int) -> None:
+def test_a_failing_registry_is_retried(server: SchemaRegistryServer, status: int) -> None:
     server.failing, server.status = 2, status
     time = Time()
     assert client(server, time).schema(7).text == TEXT
@@ -75,37 +75,37 @@ def test_a_registry_that_stumbles_is_asked_again(server: SchemaRegistryServer, s
     assert time.now_s == pytest.approx(0.6)
 
 
-def test_a_registry_that_hangs_up_is_asked_again(server: SchemaRegistryServer) -> None:
+def test_a_registry_that_closes_the_connection_is_retried(server: SchemaRegistryServer) -> None:
     server.dropping = 2
     assert client(server).schema(7).text == TEXT
 
 
-def test_a_registry_that_stays_away_is_an_error_when_the_time_is_up(server: SchemaRegistryServer) -> None:
+def test_an_unavailable_registry_raises_after_the_timeout(server: SchemaRegistryServer) -> None:
     server.failing = 1_000
     time = Time()
-    said = r"schema 7 could not be had from the schema registry for 5 s\. Last, .*HTTP 503.*`schema_registry_url`"
-    with pytest.raises(RegistryUnavailable, match=said):
+    message = r"schema 7 could not be had from the schema registry for 5 s\. Last, .*HTTP 503.*`schema_registry_url`"
+    with pytest.raises(RegistryUnavailable, match=message):
         client(server, time, schema_registry_timeout_s="5").schema(7)
     assert time.now_s < 5
     server.failing = 0
     assert client(server, time).schema(7).text == TEXT
 
 
-def test_where_nobody_listens_is_an_error_as_well() -> None:
+def test_a_refused_connection_raises() -> None:
     with schema_registry() as gone:
         pass
     with pytest.raises(RegistryUnavailable, match=re.escape(gone.url)):
         client(gone, schema_registry_timeout_s="1").schema(7)
 
 
-def test_the_next_url_is_tried_when_one_is_away(server: SchemaRegistryServer) -> None:
+def test_the_next_url_is_tried_when_one_is_unavailable(server: SchemaRegistryServer) -> None:
     with schema_registry() as gone:
         pass
     registry = client(server, schema_registry_url=f"{gone.url}, {server.url}/")
     assert registry.schema(7).text == TEXT
 
 
-def test_a_server_that_is_no_registry_does_not_turn_records_into_dead_letters(server: SchemaRegistryServer) -> None:
+def test_a_server_that_is_not_a_registry_makes_no_dead_letters(server: SchemaRegistryServer) -> None:
     with pytest.raises(
         RegistryUnavailable, match=r"HTTP 404 .*That is no schema registry: correct schema_registry_url"
     ):
@@ -119,7 +119,7 @@ def test_credentials_are_sent(server: SchemaRegistryServer) -> None:
         client(server, basic_auth_user_info="reader:other").schema(7)
 
 
-def test_schemas_that_a_schema_refers_to_come_with_it_those_they_use_in_front(server: SchemaRegistryServer) -> None:
+def test_referenced_schemas_are_loaded_before_the_schema_that_uses_them(server: SchemaRegistryServer) -> None:
     server.schemas |= {"8": '"eight"', "9": '"nine"'}
     server.subjects = {"a b": ["8"], "c/d": ["9"]}
     server.references = {
@@ -137,7 +137,7 @@ def test_a_schema_of_another_kind_is_a_bad_record(server: SchemaRegistryServer) 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"schema_registry_url": "registry:8081"}, "'registry:8081' is no http or https URL"),
         ({"schema_registry_url": "http://me:secret@registry"}, "holds a password"),
@@ -149,12 +149,12 @@ def test_a_schema_of_another_kind_is_a_bad_record(server: SchemaRegistryServer) 
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_options_that_can_not_work_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         RegistryOptions.parsed("debezium-avro", options)
 
 
-def test_without_a_url_the_error_says_what_to_set() -> None:
+def test_a_missing_url_is_named_with_its_setting() -> None:
     with pytest.raises(BadInput, match="set `schema_registry_url` in `format_options`"):
         SchemaRegistry(RegistryOptions())
 

@@ -1,4 +1,4 @@
-"""Tables of a catalog without upper-case letters are decoded into whatever letters the source writes."""
+"""Tables of a catalog without upper-case letters are decoded from any case in the source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPELLINGS = st.lists(
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["new rows", "old rows, too"])
 @given(history=histories(), spellings=SPELLINGS)
 @settings(max_examples=examples(20), deadline=None)
-def test_a_history_gives_the_same_rows_however_its_columns_are_spelled(
+def test_the_case_of_column_names_does_not_change_the_rows(
     name: str, emit_update_before: bool, history: Sequence[Change], spellings: Sequence[Mapping[str, str]]
 ) -> None:
     """The spelling changes from record to record: as if shards of a table were merged."""
@@ -72,12 +72,12 @@ def decoded(records: Sequence[Record], target: Target | None = None, format_: st
     return LowerCaseFormat(open_format(format_, {})).decoder(lambda source: table).decode(batch_of(records))
 
 
-def test_a_delete_that_has_nothing_but_its_key_is_one_of_the_row() -> None:
+def test_a_delete_with_only_its_key_deletes_the_row() -> None:
     found = decoded([change("d", key={"ID": 7}), change("c", after={"ID": 8}, key={"ID": 8})])
     assert rows_of(found) == [("-D", 7, None, None), ("+I", 8, None, None)]
 
 
-def test_a_key_may_be_spelled_otherwise_than_the_row() -> None:
+def test_key_and_row_may_differ_in_case() -> None:
     bad = change("c", after={"ID": "x"}, key={"id": 1})
     found = decoded([change("c", after={"ID": 1}, key={"id": 1}), bad, change("c", after={"ID": 2}, key={"id": 2})])
     assert rows_of(found) == [("+I", 1, None, None), ("+I", 2, None, None)]
@@ -86,7 +86,7 @@ def test_a_key_may_be_spelled_otherwise_than_the_row() -> None:
     assert "column ID" in failure.reason
 
 
-def test_values_that_did_not_change_are_looked_up_by_the_tables_names() -> None:
+def test_unavailable_values_are_looked_up_by_the_column_names_of_the_table() -> None:
     found = decoded([change("u", after={"ID": 1, "Note": "__debezium_unavailable_value", "QTY": 3})])
     (part,) = found.tables
     assert part.unavailable is not None
@@ -107,7 +107,7 @@ def test_two_columns_of_one_name_are_a_bad_record_that_names_both(image: Mapping
     assert repr(other) in failure.reason
 
 
-def test_columns_that_the_table_lacks_are_told_in_lower_case() -> None:
+def test_unknown_columns_are_reported_in_lower_case() -> None:
     target = orders()
     (failure,) = decoded([change("c", after={"ID": 1, "Colour": "red"})], target).failures
     assert (failure.kind, failure.columns) == (FailureKind.UNKNOWN_COLUMN, ("colour",))
@@ -117,13 +117,13 @@ def test_columns_that_the_table_lacks_are_told_in_lower_case() -> None:
     assert "Colour" not in failure.reason
 
 
-def test_columns_that_are_too_narrow_are_told_as_the_table_has_them() -> None:
+def test_narrow_columns_are_reported_with_the_name_in_the_table() -> None:
     (failure,) = decoded([change("c", after={"ID": 1, "Qty": 1 << 40})]).failures
     assert (failure.kind, failure.columns) == (FailureKind.NARROW_COLUMN, ("qty",))
     assert "Qty" not in failure.reason
 
 
-def test_statements_are_of_the_tables_columns_and_those_that_change_only_case_are_none() -> None:
+def test_statements_use_the_table_columns_and_case_only_changes_are_ignored() -> None:
     def statement(sql: str) -> Record:
         ddl = {"data": None, "old": None, "type": "ALTER", "isDdl": True, "database": "depot", "table": "orders"}
         return Record(None, as_json({**ddl, "sql": sql, "mysqlType": None, "pkNames": None, "sqlType": None, "ts": 1}))
@@ -134,13 +134,13 @@ def test_statements_are_of_the_tables_columns_and_those_that_change_only_case_ar
     assert found.skipped == {Skipped.SCHEMA_CHANGE: 1}
 
 
-def test_settings_of_columns_hold_whatever_the_source_writes() -> None:
+def test_column_settings_apply_to_any_case_in_the_source() -> None:
     target = orders({"id": "BIGINT", "no": "DECIMAL(20, 0)"}, source_types={"no": "bigint unsigned"})
     found = decoded([change("c", after={"ID": 1, "No": -1})], target)
     assert rows_of(found) == [("+I", 1, 18446744073709551615)]
 
 
-def test_a_table_that_is_to_be_made_gets_lower_case() -> None:
+def test_a_new_table_gets_lower_case_columns() -> None:
     format_ = LowerCaseFormat(open_format("debezium-json", {}))
     batch = batch_of([change("c", after={"ID": 1, "Note": "a"}, key={"ID": 1})])
     table = format_.infer_table(batch, 0)

@@ -1,4 +1,4 @@
-"""A csv record is one row; what is none is told, with its fields."""
+"""A CSV record is one row. An invalid record is reported with its fields."""
 
 from __future__ import annotations
 
@@ -57,27 +57,27 @@ def test_a_record_is_a_row(line: bytes, options: dict[str, Any], row: tuple[Any,
     assert rows_of(decoded) == [("+I", *row)]
 
 
-def test_records_that_are_no_row_are_told_and_cost_no_other() -> None:
+def test_invalid_csv_records_fail_with_a_reason_and_others_are_decoded() -> None:
     lines = [b"1,a,1,", b"2,b", b'3,"c,1,', b"4,\xff,1,", b"", b"x,y,1,", b"7,g,1,", None]
     decoded = decode(lines)
     assert [row[1] for row in rows_of(decoded)] == [1, 7]
     assert decoded.skipped == {Skipped.TOMBSTONE: 1}
-    said = {failure.row: failure.reason for failure in decoded.failures}
-    assert list(said) == [1, 2, 3, 4, 5]
-    assert "a csv record of 2 fields, and `columns` names 4 (id, note, price, day): 2,b" in said[1]
-    assert "unexpected end of data" in said[2]
-    assert "utf-8" in said[3]
-    assert "column id" in said[5]
+    reasons = {failure.row: failure.reason for failure in decoded.failures}
+    assert list(reasons) == [1, 2, 3, 4, 5]
+    assert "a csv record of 2 fields, and `columns` names 4 (id, note, price, day): 2,b" in reasons[1]
+    assert "unexpected end of data" in reasons[2]
+    assert "utf-8" in reasons[3]
+    assert "column id" in reasons[5]
     assert {failure.kind for failure in decoded.failures} == {FailureKind.BAD_RECORD}
 
 
-def test_comments_are_passed_over_where_they_are_allowed() -> None:
+def test_comments_are_skipped_where_they_are_allowed() -> None:
     assert decode([b"# 1,a,1,"], allow_comments=True).skipped == {Skipped.MESSAGE: 1}
     assert len(decode([b"# 1,a,1,"]).failures) == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"columns": "id,id"}, "columns of csv are names, each once"),
         ({"field_delimiter": "||"}, r"field_delimiter of csv is one character, not '\|\|'"),
@@ -89,17 +89,17 @@ def test_comments_are_passed_over_where_they_are_allowed() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_options_that_can_not_work_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         open_format("csv", {"columns": ["id"], **options})
 
 
-def test_without_columns_the_pipeline_is_refused_before_it_reads() -> None:
+def test_missing_columns_are_refused_before_reading() -> None:
     with pytest.raises(BadInput, match="set `columns` in `format_options`"):
         open_format("csv", {}).decoder(lambda source: None)
 
 
-def test_a_new_table_has_the_columns_as_texts() -> None:
+def test_a_new_table_has_string_columns() -> None:
     inferred = open_format("csv", {"columns": "a, b"}).infer_table(batch_of([Record(None, b"1,")]), 0)
     assert [(field.name, str(field.type)) for field in inferred.fields] == [("a", "STRING"), ("b", "STRING")]
     assert inferred.primary_key == ()

@@ -1,4 +1,4 @@
-"""Debezium records written by hand, and decoded both ways."""
+"""Debezium records made for tests, decoded by both paths."""
 
 from __future__ import annotations
 

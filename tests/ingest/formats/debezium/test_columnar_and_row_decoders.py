@@ -1,4 +1,4 @@
-"""The fast way gives what the row decoder gives, and is taken."""
+"""The columnar decoder gives the result of the row decoder, and is used."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _decoders(recorded: RecordedTable, target: Target) -> tuple[DebeziumJsonDeco
     [r for r in RECORDED_TABLES if not r.is_large and r.schemas is None],
     ids=lambda recorded: recorded.id,
 )
-def test_both_ways_read_a_recording_alike(recorded: RecordedTable, emit_update_before: bool) -> None:
+def test_both_decoders_read_a_recording_identically(recorded: RecordedTable, emit_update_before: bool) -> None:
     fast, careful = _decoders(recorded, target_of(recorded, emit_update_before))
     for path in recorded.files:
         for batch in recorded_batches(path, 150):
@@ -62,7 +62,7 @@ def test_both_ways_read_a_recording_alike(recorded: RecordedTable, emit_update_b
     assert careful.row_decoded_records >= fast.row_decoded_records
 
 
-def test_both_ways_read_the_orders_alike_and_all_of_them_are_read_fast() -> None:
+def test_both_decoders_read_the_orders_identically_and_all_use_the_columnar_path() -> None:
     recorded = own_recorded("orders-100k/orders")
     fast, careful = _decoders(recorded, target_of(recorded))
     batches = list(recorded_batches(recorded.files[0], 20_000))
@@ -78,7 +78,7 @@ def test_both_ways_read_the_orders_alike_and_all_of_them_are_read_fast() -> None
     ("capture", "variant"),
     [("pg-shop", "json-schema"), ("pg-shop", "json-plain"), ("mysql-shop", "json-schema-numeric")],
 )
-def test_tables_of_many_types_are_read_fast_but_for_the_first_batches(capture: str, variant: str) -> None:
+def test_tables_of_many_types_use_the_columnar_path_after_the_first_batches(capture: str, variant: str) -> None:
     """What a kernel refuses is learnt: later batches go fast, with the columns at fault cell by cell."""
     for recorded in own_tables(capture, variant):
         fast, _ = _decoders(recorded, target_of(recorded))
@@ -111,8 +111,8 @@ def _merged(paths: Mapping[str, Path]) -> list[RawBatch]:
 
 
 @pytest.mark.parametrize("variant", ["json-plain", "json-schema"])
-def test_both_ways_read_a_topic_of_several_tables_alike(variant: str) -> None:
-    """Transaction markers and records of tables that nobody wants among them."""
+def test_both_decoders_read_a_topic_of_several_tables_identically(variant: str) -> None:
+    """The topic also contains transaction markers and records of unrouted tables."""
     targets = {r.name: target_of(r) for r in own_tables("pg-shop", variant)}
     targets.pop("orders")
     fast, careful = (DebeziumJsonDecoder(lambda source: targets.get(source.table or "")) for _ in range(2))
@@ -207,7 +207,7 @@ _RECORDS: Final = st.one_of(
     st.sampled_from([(), ("id",), ("id", "d"), ("t",)]),
     st.sampled_from(get_args(InexactValues)),
 )
-def test_both_ways_read_any_records_alike(
+def test_both_decoders_read_random_records_identically(
     records: list[Record], emit_update_before: bool, primary_key: tuple[str, ...], inexact: InexactValues
 ) -> None:
     target = orders(_COLUMNS, primary_key, emit_update_before)
@@ -226,7 +226,7 @@ def test_both_ways_read_any_records_alike(
     assert rows >= len(with_rows)
 
 
-def test_records_side_by_side_are_never_taken_for_one_another() -> None:
+def test_neighbouring_records_are_never_mixed_up() -> None:
     """They are parsed with nothing in between; halves must not make a whole, nor two in one make up for none."""
     whole = change("c", after={"id": 1}).value
     assert whole is not None
@@ -255,7 +255,7 @@ def test_the_columns_of_each_key_count_not_only_those_of_the_first() -> None:
         assert [failure.row for failure in fast.decode(batch).failures] == [1]
 
 
-def test_a_good_record_is_not_dragged_down_by_its_neighbour() -> None:
+def test_a_good_record_is_not_slowed_down_by_a_bad_neighbour() -> None:
     decoder = DebeziumJsonDecoder(lambda source: orders())
     good = [change("c", after={"id": i}) for i in range(50)]
     broken = Record(None, b"{")
@@ -263,7 +263,7 @@ def test_a_good_record_is_not_dragged_down_by_its_neighbour() -> None:
     assert decoder.row_decoded_records == 1
 
 
-def test_values_of_another_kind_than_usual_are_learnt() -> None:
+def test_the_columnar_decoder_adapts_to_unusual_values() -> None:
     target = orders({"id": "INT", "t": "STRING", "n": "DECIMAL(9, 2)"})
     decoder = DebeziumJsonDecoder(lambda source: target, inexact_values="round")
     batch = batch_of([change("c", after={"id": 1, "t": {"a": json.loads("1.50")}, "n": "1.005"})] * 3)

@@ -1,4 +1,4 @@
-"""What each kind of Debezium record becomes."""
+"""The result of each kind of Debezium record."""
 
 from __future__ import annotations
 
@@ -293,14 +293,14 @@ def test_a_record_that_gives_no_row_is_named_with_its_position_and_reason(case: 
     assert len(rows_of(decoded)) == 2, "its neighbours are not lost"
 
 
-def test_an_unknown_column_is_named_for_whoever_adds_it() -> None:
+def test_an_unknown_column_is_named_with_its_type() -> None:
     record = change("c", after={"id": 1, "more": 2, "much": 3})
     (failure,) = DebeziumJsonDecoder(lambda source: orders()).decode(batch_of([record])).failures
     assert failure.columns == ("more", "much")
     assert failure.source == SourceTable(TOPIC, "shop", "public", "orders")
 
 
-def test_an_unknown_field_inside_a_column_is_an_unknown_column() -> None:
+def test_an_unknown_nested_field_counts_as_an_unknown_column() -> None:
     target = orders({"id": "INT", "spot": "ROW<x INT>"})
     (failure,) = (
         DebeziumJsonDecoder(lambda source: target)
@@ -310,7 +310,7 @@ def test_an_unknown_field_inside_a_column_is_an_unknown_column() -> None:
     assert (failure.kind, failure.columns) == (FailureKind.UNKNOWN_COLUMN, ("spot.y",))
 
 
-def test_a_field_inside_elements_is_named_by_the_path_that_adds_it() -> None:
+def test_an_unknown_field_of_array_elements_is_named_by_its_path() -> None:
     target = orders({"id": "INT", "spots": "MAP<STRING, ARRAY<ROW<x INT>>>"})
     record = change("c", after={"id": 1, "spots": {"a": [{"x": 1, "y": 2}]}})
     (failure,) = DebeziumJsonDecoder(lambda source: target).decode(batch_of([record])).failures
@@ -376,13 +376,13 @@ def test_truncates_can_be_passed_over() -> None:
     assert (decoded.failures, decoded.skipped) == ((), {Skipped.TRUNCATE: 1})
 
 
-def test_tables_that_nobody_wants_are_named_with_their_first_row() -> None:
+def test_unrouted_source_tables_are_returned_with_their_first_row() -> None:
     records = [change("c", after=_ROW, source={**SOURCE, "table": name}) for name in ("a", "b", "a")]
     decoded = DebeziumJsonDecoder(lambda source: None).decode(batch_of(records))
     assert decoded.unrouted == {SourceTable(TOPIC, "shop", "public", n): row for row, n in enumerate("ab")}
 
 
-def test_two_tables_in_one_topic_are_kept_apart_and_in_order() -> None:
+def test_two_tables_in_one_topic_are_separated_and_stay_in_order() -> None:
     targets = {name: Target(f"shop.{name}", orders().schema) for name in ("a", "b")}
     records = [change("c", after={"id": i}, source={**SOURCE, "table": "ab"[i % 2]}) for i in range(10)]
     decoded = DebeziumJsonDecoder(lambda source: targets[source.table or ""]).decode(batch_of(records))
@@ -401,7 +401,7 @@ def test_two_schemas_of_one_database_are_two_tables() -> None:
     assert rows_of(decoded) == [("+I", 1, "a", 5)]
 
 
-def test_one_target_may_take_several_source_tables_in_the_order_of_their_records() -> None:
+def test_one_target_may_receive_several_source_tables_in_record_order() -> None:
     target = orders()
     records = [change("c", after={"id": i}, source={**SOURCE, "table": "ab"[i % 3 % 2]}) for i in range(20)]
     decoded = DebeziumJsonDecoder(lambda source: target).decode(batch_of(records))
@@ -441,7 +441,7 @@ def test_rows_of_one_record_share_its_offset() -> None:
     assert decoded.tables[0].offsets.tolist() == [100, 100, 101, 101]
 
 
-def test_more_records_than_a_chunk_stay_in_order_around_a_bad_one() -> None:
+def test_records_of_several_chunks_stay_in_order_around_a_bad_record() -> None:
     records = [change("c", after={"id": i}) for i in range(2 * CHUNK_RECORDS_MAX + 10)]
     records[CHUNK_RECORDS_MAX + 5] = change("c", after={"id": "x"})
     decoded = DebeziumJsonDecoder(lambda source: orders()).decode(batch_of(records, 0))
@@ -451,7 +451,7 @@ def test_more_records_than_a_chunk_stay_in_order_around_a_bad_one() -> None:
     assert decoded.tables[0].offsets.tolist() == wanted
 
 
-def test_halves_of_a_record_are_no_records_even_where_another_value_holds_two() -> None:
+def test_two_partial_objects_are_not_accepted_even_if_another_value_holds_two() -> None:
     """Side by side they are as many records as there are values."""
     one, two, whole = (change("c", after={"id": i, "note": "}{"}, key=None).value or b"" for i in (1, 2, 3))
     middle = whole.index(b"}{") + 1

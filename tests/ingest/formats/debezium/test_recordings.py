@@ -1,4 +1,4 @@
-"""What real connectors sent, decoded to the end and folded by key, is what the database held."""
+"""The records of real connectors, decoded and applied by key, equal the content of the database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_recording_ends_as_the_database_did(recorded: RecordedTable) -> None:
         folded = fold_recording(recorded, decoder, target)
     excused: Counter[str] = Counter()
     assert differences(recorded, folded.table(), excused, are_truncates_skipped=True) == []
-    if not is_overridden("TIDELAKE_RECORDED"):  # of other recordings, what is told need not be as exact
+    if not is_overridden("TIDELAKE_RECORDED"):  # reports for other recordings need not be as exact
         reported = Counter({entry.column or "": 0 for entry in recorded.unrecoverable})
         for entry in recorded.unrecoverable:
             reported[entry.column or ""] += len(entry.rows or ())

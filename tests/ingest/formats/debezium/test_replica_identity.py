@@ -29,17 +29,17 @@ REAL: Final = (
 
 
 @pytest.mark.parametrize("raw", MADE_UP)
-def test_nulls_and_empty_values_may_be_made_up(raw: str) -> None:
+def test_nulls_and_default_values_do_not_prove_a_full_image(raw: str) -> None:
     assert not has_values_outside_key([raw.encode(), b"null"])
 
 
 @pytest.mark.parametrize("raw", REAL)
-def test_one_real_value_is_enough(raw: str) -> None:
+def test_one_real_value_proves_a_full_image(raw: str) -> None:
     assert has_values_outside_key([b"null", raw.encode()])
 
 
 @pytest.mark.parametrize("variant", ["json-plain", "json-schema", "json-schema-connect", "json-schema-numeric"])
-def test_recorded_deletes_are_told_apart_by_the_replica_identity_of_their_table(variant: str) -> None:
+def test_recorded_deletes_are_distinguished_by_replica_identity(variant: str) -> None:
     def images(table: str) -> list[dict[str, Any]]:
         (path,) = (path for topic, path in recorded_topics("pg-shop", variant).items() if topic.endswith(table))
         values = [json.loads(line["value"]) for line in recorded_lines(path) if line["value"] is not None]

@@ -69,7 +69,7 @@ def test_without_a_schema_every_column_is_text_and_the_key_comes_from_the_record
     assert table.primary_key == ("id",)
 
 
-def test_a_delete_tells_its_columns_too() -> None:
+def test_a_delete_defines_the_columns_of_a_new_table() -> None:
     assert [f.name for f in infer_table(batch_of([change("d", {"id": 1, "a": 2})]), 0).fields] == ["id", "a"]
 
 
@@ -77,7 +77,7 @@ def test_without_a_key_there_is_no_primary_key() -> None:
     assert infer_table(batch_of([change("c", after={"id": 1}, key=None)]), 0).primary_key == ()
 
 
-def test_a_key_that_can_t_be_read_is_told_as_a_table_may_not_need_it() -> None:
+def test_an_unreadable_record_key_is_returned_as_a_key_error() -> None:
     table = infer_table(batch_of([raw(b'{"op":"c","after":{"id":1}}', key=b"7")]), 0)
     assert [field.name for field in table.fields] == ["id"]
     assert (table.primary_key, table.key_error) == ((), "not a JSON object: Expected `object`, got `int`")
@@ -93,7 +93,7 @@ def test_a_key_that_can_t_be_read_is_told_as_a_table_may_not_need_it() -> None:
         raw(b'{"schema":{"type":"struct"},"payload":{"op":"c","after":{"id":1}}}'),
     ],
 )
-def test_a_record_that_tells_no_table_is_named(record: Record) -> None:
+def test_a_record_without_table_information_is_named(record: Record) -> None:
     with pytest.raises(BadInput, match="partition 0, offset 101: no table can be derived from this record: "):
         infer_table(batch_of([change("c", after={"id": 1}), record]), 1)
 
@@ -107,7 +107,7 @@ def test_a_record_that_tells_no_table_is_named(record: Record) -> None:
         ("mysql-shop", "json-plain"),
     ],
 )
-def test_a_recorded_topic_can_be_read_into_the_table_that_its_first_record_tells(capture: str, variant: str) -> None:
+def test_a_recorded_topic_fits_the_table_inferred_from_its_first_record(capture: str, variant: str) -> None:
     for topic, path in recorded_topics(capture, variant).items():
         if topic.count(".") != 2:  # transactions, schema changes
             continue

@@ -1,4 +1,4 @@
-"""Debezium in Avro is read as the same changes in JSON are, whichever way: by columns, or record by record."""
+"""Debezium in Avro is decoded like the same changes in JSON, by columns and record by record."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ ROW: Final = {"id": 1, "note": "a", "qty": 5}
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("is_lower_case", [False, True])
-def test_metadata_columns_tell_the_source_table_and_its_time(
+def test_metadata_columns_hold_the_source_table_and_its_time(
     registry: SchemaRegistryServer, is_lower_case: bool
 ) -> None:
     names = {"database_name": "STRING", "schema_name": "STRING", "table_name": "STRING", "op_ts": "TIMESTAMP_LTZ(3)"}
@@ -162,7 +162,7 @@ def test_changes_of_every_kind_give_their_rows(registry: SchemaRegistryServer) -
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("odd", ["1e2", "1.555", "12345678901.00", " 1", "", "none", "+1"])
-def test_decimals_that_are_sent_as_texts_keep_their_digits(registry: SchemaRegistryServer, odd: str) -> None:
+def test_decimals_sent_as_strings_keep_their_digits(registry: SchemaRegistryServer, odd: str) -> None:
     """`decimal.handling.mode=string`. What no DECIMAL(10, 2) holds is the row decoder's to refuse."""
     target = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", "amount": "DECIMAL(10, 2)"})
     texts = ["0.10", "-99999999.99", None, "7", ".5"]
@@ -175,7 +175,7 @@ def test_decimals_that_are_sent_as_texts_keep_their_digits(registry: SchemaRegis
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_column_that_the_table_lacks_is_named_with_the_type_that_its_schema_says(
+def test_an_unknown_column_is_named_with_the_type_of_its_schema(
     registry: SchemaRegistryServer,
 ) -> None:
     decoded = decode(registry, [change("c", None, ROW), change("c", None, {**ROW, "added": 0.5}, schema=3)], orders())
@@ -186,7 +186,7 @@ def test_a_column_that_the_table_lacks_is_named_with_the_type_that_its_schema_sa
 
 
 @pytest.mark.usefixtures("either_way")
-def test_one_bad_record_costs_no_other_record(registry: SchemaRegistryServer) -> None:
+def test_one_bad_record_affects_no_other_record(registry: SchemaRegistryServer) -> None:
     good = [change("c", None, {**ROW, "id": number}) for number in range(300)]
     cut = change("c", None, ROW)
     records = [*good]
@@ -194,15 +194,15 @@ def test_one_bad_record_costs_no_other_record(registry: SchemaRegistryServer) ->
     records[200] = Record(None, b"\0\0\0\0\x09" + b"?")
     records[201] = Record(None, b'{"op": "c"}')
     decoded = decode(registry, records, orders())
-    said = [(failure.row, failure.reason) for failure in decoded.failures]
-    assert [row for row, _ in said] == [100, 200, 201]
-    assert "schema 2: " in said[0][1]
-    assert "does not know schema 9" in said[1][1]
-    assert "no Avro in Confluent's wire format" in said[2][1]
+    events = [(failure.row, failure.reason) for failure in decoded.failures]
+    assert [row for row, _ in events] == [100, 200, 201]
+    assert "schema 2: " in events[0][1]
+    assert "does not know schema 9" in events[1][1]
+    assert "no Avro in Confluent's wire format" in events[2][1]
     assert [row[1] for row in rows_of(decoded)] == [n for n in range(300) if n not in (100, 200, 201)]
 
 
-def test_values_that_one_record_alone_refuses_leave_the_others_fast(registry: SchemaRegistryServer) -> None:
+def test_one_record_outside_the_columnar_path_leaves_the_others_on_it(registry: SchemaRegistryServer) -> None:
     records = [change("c", None, {**ROW, "id": number, "qty": number}) for number in range(2_000)]
     target = orders({"id": "BIGINT", "note": "STRING", "qty": "SMALLINT"})
     records[777] = change("c", None, {**ROW, "id": 777, "qty": 70_000})
@@ -241,7 +241,7 @@ def test_records_of_several_tables_and_other_shapes_in_one_topic(registry: Schem
 
 
 @pytest.mark.usefixtures("either_way")
-def test_halves_of_a_key_change_are_told(registry: SchemaRegistryServer) -> None:
+def test_both_records_of_a_key_change_are_returned(registry: SchemaRegistryServer) -> None:
     moved = {**ROW, "id": 2}
     records = [
         change("d", ROW, headers=((NEW_KEY_HEADER, b'{"id":2}'),)),
@@ -252,7 +252,7 @@ def test_halves_of_a_key_change_are_told(registry: SchemaRegistryServer) -> None
     assert [(c.old_key, c.new_key) for c in part.key_changes.changes] == [('{"id":1}', '{"id":2}')] * 2
 
 
-def test_a_record_of_another_format_names_the_one_it_looks_like(registry: SchemaRegistryServer) -> None:
+def test_a_record_of_another_format_is_reported_with_the_likely_format(registry: SchemaRegistryServer) -> None:
     as_json = Record(None, b'{"op":"c","after":{},"source":{}}')
     (failure,) = decode(registry, [as_json], orders()).failures
     assert "It looks like debezium-json: set `format`" in failure.reason
@@ -266,7 +266,7 @@ def test_keys_of_another_converter_are_understood(registry: SchemaRegistryServer
     assert rows_of(decode(registry, records, orders())) == [("-D", 1, "a", 5), ("+I", 1, "a", 5)]
 
 
-def test_a_registry_that_is_away_stops_the_decoder_and_loses_nothing(registry: SchemaRegistryServer) -> None:
+def test_an_unavailable_registry_stops_the_decoder_without_loss(registry: SchemaRegistryServer) -> None:
     registry.failing = 10_000
     options = {"schema_registry_url": registry.url, "schema_registry_timeout_s": "0.3"}
     target = orders()
@@ -278,12 +278,14 @@ def test_a_registry_that_is_away_stops_the_decoder_and_loses_nothing(registry: S
     assert rows_of(decoder.decode(batch)) == [("+I", 1, "a", 5)]
 
 
-def test_without_a_registry_the_pipeline_is_refused_before_it_reads() -> None:
+def test_a_missing_registry_is_refused_before_reading() -> None:
     with pytest.raises(BadInput, match="set `schema_registry_url`"):
         open_format("debezium-avro", {}).decoder(lambda source: None)
 
 
-def test_paimon_s_spelling_of_the_url_is_taken_and_an_unknown_option_refused(registry: SchemaRegistryServer) -> None:
+def test_paimons_name_of_the_url_option_is_accepted_and_unknown_options_are_refused(
+    registry: SchemaRegistryServer,
+) -> None:
     open_format("debezium-avro", {"schema.registry.url": registry.url}).decoder(lambda source: None)
     with pytest.raises(BadInput, match=r"debezium-avro has no option 'schema_registry_ur'; did you mean"):
         open_format("debezium-avro", {"schema_registry_ur": registry.url})
@@ -301,7 +303,7 @@ AVRO: Final = [recorded for recorded in RECORDED_TABLES if recorded.schemas is n
 @pytest.mark.parametrize("recorded", AVRO, ids=lambda recorded: recorded.id)
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["upserts", "with old images"])
 @pytest.mark.sampled
-def test_columns_and_single_records_give_the_same(
+def test_the_columnar_and_the_row_decoder_agree(
     recorded: RecordedTable, emit_update_before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = target_of(recorded, emit_update_before)

@@ -1,4 +1,4 @@
-"""Documents of MongoDB: every form of extended JSON, whole documents that replace whole rows, deletes by key alone."""
+"""MongoDB documents: every form of extended JSON, whole documents that replace whole rows, and deletes by key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TARGET = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",))
     ],
     ids=lambda text: text if len(text) < 40 else None,
 )
-def test_a_value_of_extended_json_is_a_plain_one(extended: str, plain: str) -> None:
+def test_a_value_of_extended_json_becomes_plain_json(extended: str, plain: str) -> None:
     assert plain_json(extended.encode()).decode() == plain
 
 
@@ -57,7 +57,7 @@ def test_a_value_of_extended_json_is_a_plain_one(extended: str, plain: str) -> N
     ],
     ids=["int", "double", "date", "timestamp", "base64", "short uuid", "oid", "nesting"],
 )
-def test_what_is_no_value_of_extended_json_is_told(extended: str) -> None:
+def test_an_invalid_extended_json_value_raises(extended: str) -> None:
     with pytest.raises(BadValue):
         plain_json(extended.encode())
 
@@ -88,17 +88,17 @@ def test_a_document_replaces_the_whole_row_and_a_delete_needs_only_the_key() -> 
     assert not decoded.failures
     assert decoded.skipped == {Skipped.TOMBSTONE: 1}
     assert rows_of(decoded) == [("+I", "a", 1, '["x",2]'), ("+U", "a", 2, None), ("-D", "a", None, None)]
-    assert decoded.tables[0].unavailable is None  # a field that is gone is null, not unchanged
+    assert decoded.tables[0].unavailable is None  # a removed field is null, not unchanged
 
 
-def test_old_documents_give_old_images_where_they_are_sent() -> None:
+def test_documents_before_the_change_give_old_images_if_sent() -> None:
     target = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",), emit_update_before=True)
     decoded = decode([change("u", {"_id": "a", "tags": []}, {"_id": "a", "n": 2})], target)
     assert rows_of(decoded) == [("-U", "a", None, "[]"), ("+U", "a", 2, None)]
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (change("u"), "capture.mode=change_streams_update_full"),
         (change("d", id_=None), "its key has no member `id`"),
@@ -111,12 +111,12 @@ def test_old_documents_give_old_images_where_they_are_sent() -> None:
     ],
     ids=["no document", "no key", "op", "no id", "value", "text", "another format", "no JSON"],
 )
-def test_a_record_that_is_no_change_is_told(record: Record, said: str) -> None:
+def test_a_record_that_is_no_change_fails_with_a_reason(record: Record, message: str) -> None:
     (failure,) = decode([record]).failures
-    assert re.search(said, failure.reason)
+    assert re.search(message, failure.reason)
 
 
-def test_markers_are_passed_over() -> None:
+def test_marker_records_are_skipped() -> None:
     begin = Record(None, as_json({"status": "BEGIN", "id": "7", "ts_ms": 1}))
     records = [begin, Record(None, as_json({"ts_ms": 7})), change("m")]
     assert decode(records).skipped == {Skipped.TRANSACTION: 1, Skipped.HEARTBEAT: 1, Skipped.MESSAGE: 1}

@@ -1,4 +1,4 @@
-"""A random history of rows, and the same history in the words of every format."""
+"""A random history of rows, and the same history in every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One history of rows, told in every format, gives one table."""
+"""One history of rows gives the same table in every format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEBEZIUM = ("debezium-json",)
 OTHERS = ("debezium-avro", "debezium-bson", "avro", "csv")
 
 
-def test_every_format_is_told_the_histories() -> None:
+def test_every_format_takes_part_in_the_comparison() -> None:
     assert {*RENDERED, *DEBEZIUM, *OTHERS, "json"} == FORMATS.keys()
 
 
@@ -85,7 +85,7 @@ def test_ordinary_records_are_read_as_columns(name: str, emit_update_before: boo
 
 
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["new rows", "old rows, too"])
-def test_rows_that_lack_a_column_of_the_table_are_read_as_columns_behind_rows_that_have_all(
+def test_rows_without_a_column_use_the_columnar_path_after_rows_with_all_columns(
     emit_update_before: bool,
 ) -> None:
     row = {"id": 1, "note": "a", "price": None, "qty": 7, "ratio": 0.5, "flag": True, "at": None, "day": None}

@@ -1,4 +1,4 @@
-"""What becomes of records that are no plain row changes, and of those that say too little."""
+"""Records that are not plain row changes, and records with missing information."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ FAILURES = (
 
 
 @pytest.mark.parametrize("case", FAILURES, ids=lambda case: f"{case.format}: {case.id}")
-def test_a_record_that_gives_no_row_says_why(case: FailureCase) -> None:
+def test_a_record_without_a_row_has_a_reason(case: FailureCase) -> None:
     decoded = _decode(case.format, case.value)
     (failure,) = decoded.failures
     assert case.reason in failure.reason
@@ -162,7 +162,7 @@ def test_a_truncate_is_a_failure_or_skipped_on_request(name: str) -> None:
     assert dict(_decode(name, TRUNCATES[name], truncates="skip").skipped) == {Skipped.TRUNCATE: 1}
 
 
-def test_a_bad_record_takes_none_of_its_neighbours_along() -> None:
+def test_a_bad_record_does_not_affect_its_neighbours() -> None:
     good = [canal("INSERT", {"id": str(i), "note": "a", "qty": "1"}) for i in range(300)]
     decoded = _decode("canal-json", *good[:150], b"{}", canal("INSERT", {"id": "x"}), *good[150:])
     assert [failure.row for failure in decoded.failures] == [150, 151]
@@ -235,7 +235,7 @@ def test_a_date_of_aliyun_counts_milliseconds() -> None:
     assert "column day of shop.orders is DATE: 1 has a time of day" in decoded.failures[0].reason
 
 
-def test_a_column_whose_name_begins_as_old_values_of_dms_do_is_one_if_the_table_has_it() -> None:
+def test_a_column_named_like_an_old_value_of_dms_is_read_if_the_table_has_it() -> None:
     update = dms("update", {"id": 1, "note": "b", "qty": 1, "BI_note": "a"})
     plain = orders(emit_update_before=True)
     named = orders({"id": "BIGINT", "note": "STRING", "qty": "INT", "BI_note": "STRING"}, emit_update_before=True)
@@ -243,7 +243,7 @@ def test_a_column_whose_name_begins_as_old_values_of_dms_do_is_one_if_the_table_
     assert rows_of(_decode("aws-dms-json", update, target=named)) == [("+U", 1, "b", 1, "a")]
 
 
-def test_an_update_of_dms_without_all_old_values_is_not_taken_out_of_a_sum() -> None:
+def test_an_update_of_dms_without_all_old_values_is_not_retracted_from_a_sum() -> None:
     target = replace(orders(emit_update_before=True), needs_retractions=True)
     update = dms("update", {"id": 1, "note": "b", "qty": 1, "BI_id": 1})
     (failure,) = _decode("aws-dms-json", update, target=target).failures
@@ -261,12 +261,12 @@ def test_plain_json_makes_no_table_of_the_envelopes_of_another_format() -> None:
     [({"truncate": "skip"}, "has no option 'truncate'"), ({"truncates": "yes"}, "is apply or fail or skip, not 'yes'")],
     ids=["unknown option", "unknown value"],
 )
-def test_options_that_mean_nothing_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
+def test_meaningless_options_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         open_format(name, options)
 
 
-def test_a_time_of_day_is_read_from_its_text() -> None:
+def test_a_time_of_day_is_parsed_from_its_string() -> None:
     target = orders({"id": "BIGINT", "at": "TIME(0)"})
     assert rows_of(_decode("canal-json", canal("INSERT", {"id": "1", "at": "23:59:59"}), target=target)) == [
         ("+I", 1, time(23, 59, 59))

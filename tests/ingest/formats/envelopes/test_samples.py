@@ -1,4 +1,4 @@
-"""Samples of each format give the rows that Paimon's own parsers make of them, but where those fail or lose something.
+"""Samples of each format give the rows of Paimon's own parsers, except where those fail or lose values.
 
 `recorded/formats/README.md` says what the samples are.
 """
@@ -30,7 +30,7 @@ from tests.support.cases import recorded_bytes, recorded_folder, recorded_lines,
 from tests.support.schema_registry import schema_registry
 
 NOT_YET: Final[frozenset[str]] = frozenset()
-# Formats whose records declare no types: Paimon makes the text `null` of their nulls, and prints their numbers anew.
+# Formats whose records declare no types: Paimon turns nulls into the text `null`, and reformats numbers.
 UNTYPED: Final = frozenset({"aws-dms-json", "json", "maxwell-json", "ogg-json"})
 # Column types that hold what the sample brings, where Paimon's does not.
 OTHER_TYPES: Final = {
@@ -67,7 +67,7 @@ READ_ALL_THE_SAME: Final[Mapping[tuple[str, str], Sequence[tuple[Any, ...]]]] = 
         ("+I", {"id": 1, "price": Decimal("-12.50")})
     ],
     ("debezium-bson", "update without before image"): [("+U", {"_id": "68e7764f1f2b3c4d5e6f7081", "n": "8"})],
-    # What the old row was, nobody says; Paimon takes the new one for it.
+    # The record does not contain the old row. Paimon uses the new one instead.
     ("aws-dms-json", "update without before image"): [("+U", {"id": "2", "name": "Noël", "pay": "3000", "left": None})],
 }
 
@@ -115,12 +115,12 @@ SAMPLES: Final = [sample for folder in FOLDERS if folder.name not in NOT_YET for
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_every_format_with_samples_is_decoded_or_known_as_missing(folder: Path) -> None:
+def test_every_format_with_samples_is_decoded_or_listed_as_missing(folder: Path) -> None:
     assert (folder.name in FORMATS) != (folder.name in NOT_YET)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.id)
-def test_a_sample_gives_the_rows_that_paimon_makes_of_it(sample: Sample) -> None:
+def test_a_sample_gives_the_rows_of_paimon(sample: Sample) -> None:
     if sample.name in READ_ALL_THE_SAME:
         inferred, decoded = _decoded(sample)
         assert [(kind, row) for kind, row in _rows(decoded)] == READ_ALL_THE_SAME[sample.name]
@@ -250,7 +250,7 @@ def _means(text: str | None) -> Any:
         return text
 
 
-def test_a_record_that_tells_no_row_makes_no_table() -> None:
+def test_a_record_without_a_row_creates_no_table() -> None:
     ddl = next(sample for sample in SAMPLES if sample.name == ("canal-json", "alter: dropped"))
     with pytest.raises(BadInput, match=r"topic sample\.canal-json, partition 0, offset 6: no table can be derived"):
         open_format("canal-json", {}).infer_table(ddl.batch, 0)

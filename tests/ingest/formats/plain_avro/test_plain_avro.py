@@ -1,4 +1,4 @@
-"""Records of Avro that are rows, framed or bare, by columns or one by one."""
+"""Avro records that are rows, framed or bare, decoded by columns or one by one."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_column_that_the_table_lacks_is_named(registry: SchemaRegistryServer) 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "set `schema_registry_url`"),
         ({"schema": "{"}, "schema of avro: not a schema of Avro"),
@@ -167,6 +167,6 @@ def test_a_column_that_the_table_lacks_is_named(registry: SchemaRegistryServer) 
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_options_that_can_not_work_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         open_format("avro", options).decoder(lambda source: None)

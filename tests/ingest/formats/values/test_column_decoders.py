@@ -1,4 +1,4 @@
-"""A kernel gives what the cells give, or refuses."""
+"""A columnar kernel gives the result of the cell decoder, or refuses."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.id)
-def test_a_kernel_takes_the_usual_values(column: Column) -> None:
+def test_a_kernel_decodes_the_usual_values(column: Column) -> None:
     by_columns, by_cells = column.kernels()
     for raws in ([], ["null"], list(column.takes), ["null", *column.takes, "null"]):
         _assert_equal(_by_column(by_columns, raws), _by_column(by_cells, raws))
@@ -186,7 +186,7 @@ def test_a_kernel_takes_the_usual_values(column: Column) -> None:
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.id)
 @settings(max_examples=examples(50))
 @given(data=st.data())
-def test_a_kernel_equals_the_cells_or_refuses(column: Column, data: st.DataObject) -> None:
+def test_a_kernel_equals_the_cell_decoder_or_refuses(column: Column, data: st.DataObject) -> None:
     by_columns, by_cells = column.kernels()
     raws = data.draw(st.lists(st.one_of(st.sampled_from([*column.takes, "null"]), _VALUES), max_size=4))
     try:
@@ -203,7 +203,7 @@ def test_a_kernel_equals_the_cells_or_refuses(column: Column, data: st.DataObjec
     st.sampled_from(["text", "number", "bytes"]),
 )
 @example(-296775947557256221799281193389812588846, 11, 10, "number")
-def test_a_decimal_that_does_not_fit_is_never_another_number(
+def test_a_decimal_that_does_not_fit_never_becomes_another_number(
     unscaled: int, sent_scale: int, scale: int, sent_as: str
 ) -> None:
     """Arrow's own casts of 128-bit decimals wrap here and there, and so does what it makes of Python's decimals."""
@@ -237,7 +237,7 @@ def test_bytes_after_numbers_stay_bytes_where_a_connector_changes_how_it_sends_d
         _by_column(by_columns, raws)
 
 
-def test_an_integer_that_no_float_is_is_left_to_the_cell_which_refuses_it() -> None:
+def test_an_integer_not_exact_as_float_is_refused_by_the_cell_decoder() -> None:
     by_columns, by_cells = Column("FLOAT", (), declared("float")).kernels()
     assert _plain(_by_column(by_columns, ["86399999999.0", "16777216", "0.1"])[0])[:2] == [86400000000.0, 16777216.0]
     for kernel in (by_columns, by_cells):

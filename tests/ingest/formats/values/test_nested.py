@@ -62,6 +62,6 @@ def test_types_without_a_json_form_are_refused_by_name(target: DataType) -> None
         value_decoder_for(UNDECLARED, target, "", ConnectorSettings())
 
 
-def test_a_nested_type_is_refused_for_what_is_inside() -> None:
+def test_a_nested_type_is_refused_for_its_element_type() -> None:
     with pytest.raises(UnsupportedFeature, match="MULTISET"):
         value_decoder_for(UNDECLARED, ArrayType(MultisetType(BIGINT)), "", ConnectorSettings())

@@ -1,4 +1,4 @@
-"""A STRING column of any JSON values is what its values are one by one, and is read at once where that is safe."""
+"""A STRING column of JSON values equals its values decoded one by one, and is decoded at once where that is safe."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ def read(decoder: ColumnDecoder, values: list[msgspec.Raw | None]) -> Any:
 )
 @example([b"0", b'"0"', b"null", None], "STRING", "0")
 @example([b"[\n]", b"1"], "STRING", PLACEHOLDER)
-def test_a_column_is_what_its_values_are_one_by_one(values: list[bytes | None], type_: str, placeholder: str) -> None:
+def test_a_column_equals_its_values_decoded_one_by_one(
+    values: list[bytes | None], type_: str, placeholder: str
+) -> None:
     at_once, one_by_one = decoders(type_, placeholder)
     raws = [None if value is None else msgspec.Raw(value) for value in values]
     assert read(at_once, raws) == read(one_by_one, raws)
 
 
-def test_numbers_and_texts_are_not_looked_at_one_by_one() -> None:
+def test_numbers_and_strings_are_not_decoded_one_by_one() -> None:
     def decode(raw: bytes) -> object:
         raise AssertionError(raw)
 

@@ -45,7 +45,7 @@ def _unchanged(records: list[Record], *types: str, **settings: str) -> Unavailab
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("column_type", SHAPES)
-def test_a_placeholder_is_known_in_the_shape_of_its_column(column_type: str) -> None:
+def test_a_placeholder_is_recognised_in_the_shape_of_its_column(column_type: str) -> None:
     placeholder, value, held = SHAPES[column_type]
     target = orders({"id": "INT", "v": column_type})
     records = [change("u", None, {"id": i, "v": v}) for i, v in enumerate([value, placeholder, None, placeholder])]
@@ -62,13 +62,13 @@ def test_a_placeholder_is_known_in_the_shape_of_its_column(column_type: str) -> 
         assert cells[0] == held
 
 
-def test_uuids_in_an_array_have_a_placeholder_of_their_own() -> None:
+def test_uuids_in_an_array_have_their_own_placeholder() -> None:
     by_java = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # UUID.nameUUIDFromBytes of the text
     assert UnavailablePlaceholders(TEXT).is_placeholder(f'["{by_java}"]'.encode())
 
 
 @pytest.mark.usefixtures("either_way")
-def test_hex_columns_get_the_plain_text() -> None:
+def test_the_placeholder_of_hex_columns_is_the_plain_text() -> None:
     records = [change("u", None, {"id": 1, "v0": TEXT}), change("u", None, {"id": 2, "v0": "0001"})]
     unavailable = _unchanged(records, "BYTES", binary_handling_mode="hex")
     assert unavailable is not None
@@ -76,7 +76,7 @@ def test_hex_columns_get_the_plain_text() -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_the_connectors_own_word_replaces_the_usual_one() -> None:
+def test_a_configured_placeholder_replaces_the_default() -> None:
     records = [change("u", None, {"id": 1, "v0": "(gone)"}), change("u", None, {"id": 2, "v0": TEXT})]
     unavailable = _unchanged(records, "STRING", unavailable_value_placeholder="(gone)")
     assert unavailable is not None
@@ -84,7 +84,7 @@ def test_the_connectors_own_word_replaces_the_usual_one() -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_rows_and_columns_are_named_sparsely() -> None:
+def test_unavailable_values_are_stored_sparsely() -> None:
     records = [
         change("u", None, {"id": 1, "v0": "a", "v1": "b"}),
         change("u", None, {"id": 2, "v0": TEXT, "v1": "b"}),
@@ -100,11 +100,11 @@ def test_rows_and_columns_are_named_sparsely() -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_batch_without_placeholders_says_nothing() -> None:
+def test_a_batch_without_placeholders_has_no_unavailable_values() -> None:
     assert _unchanged([change("u", None, {"id": 1, "v0": "a"})], "STRING") is None
 
 
-def test_json_written_anew_with_blanks_is_still_a_placeholder() -> None:
+def test_reformatted_json_is_still_a_placeholder() -> None:
     assert UnavailablePlaceholders(TEXT).is_placeholder(json.dumps(CODES).encode())
     assert UnavailablePlaceholders(TEXT).is_placeholder(json.dumps({TEXT: TEXT}, indent=2).encode())
     assert not UnavailablePlaceholders(TEXT).is_placeholder(b'{"a": 1}')
@@ -115,7 +115,7 @@ def _moved(old_key: bytes, **row: Any) -> Record:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_values_of_a_moved_row_lie_under_its_old_key() -> None:
+def test_values_of_a_moved_row_are_looked_up_under_its_old_key() -> None:
     records = [
         change("u", None, {"id": 7, "v0": TEXT}),
         change("d", {"id": 1}, headers=((NEW_KEY_HEADER, b'{"id":2}'),)),
@@ -163,7 +163,7 @@ def test_in_a_table_without_key_nothing_can_be_looked_up() -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_cells_keep_their_rows_when_records_of_two_source_tables_take_turns() -> None:
+def test_unavailable_cells_keep_their_rows_with_alternating_source_tables() -> None:
     target = orders({"id": "INT", "v": "STRING"})
     records = [
         change(

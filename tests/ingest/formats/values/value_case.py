@@ -1,4 +1,4 @@
-"""One raw JSON value, the column it goes into, and what becomes of it."""
+"""One raw JSON value, its target column, and the expected result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release of aiokafka that is not as we know it is refused before anything is read."""
+"""An aiokafka release with unknown internals is refused before anything is read."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def oldest_first(self: Request, versions: dict[int, tuple[int, int]]) -> object:
 
 @dataclass(frozen=True)
 class Case:
-    """What another release might do, and what is said of it."""
+    """What another release might do, and the resulting error."""
 
     id: str
     change: Callable[[pytest.MonkeyPatch], None]
-    said: str
+    message: str
 
 
 CASES = [
@@ -60,16 +60,18 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-async def test_a_source_does_not_open(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_with_unknown_client_internals_does_not_open(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case.change(monkeypatch)
     monkeypatch.setattr("ingest.sources.kafka.client_check.AIOKAFKA", "0.99.0")
     source = KafkaSource(SETTINGS, frozenset())
-    with pytest.raises(UnsupportedFeature, match=rf'aiokafka 0\.99\.0: {case.said}.*pip install "aiokafka=='):
+    with pytest.raises(UnsupportedFeature, match=rf'aiokafka 0\.99\.0: {case.message}.*pip install "aiokafka=='):
         await source.open()
     await source.close()
 
 
-async def test_a_consumer_that_keeps_its_own_client_is_refused(
+async def test_a_consumer_that_does_not_use_our_client_is_refused(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "use_client", lambda consumer, client: None)

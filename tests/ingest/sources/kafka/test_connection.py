@@ -1,4 +1,4 @@
-"""What a client is made of: files and packages that it needs are named when they are missing."""
+"""Files and packages that a client needs are named if they are missing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Case:
-    """files: setting to file. said: of the message."""
+    """files: path by setting. message: part of the error message."""
 
     id: str
     files: dict[str, str]
-    said: str
+    message: str
     password: Secret | None = None
 
 
@@ -58,7 +58,7 @@ CASES = (
     ),
     Case("a certificate without a key", {"ssl_certfile": "own.pem"}, r"own.pem can't be used: .*and its key, as PEM"),
     Case(
-        "a key whose password nobody gave",  # nobody is asked for it: a service has no terminal
+        "a key whose password nobody gave",  # no prompt asks for it: a service has no terminal
         {"ssl_certfile": "own.pem", "ssl_keyfile": "locked.key"},
         r"locked.key can't be used: .*`source.ssl_password` for a key that is encrypted",
     ),
@@ -74,7 +74,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_file_that_can_t_be_used_is_named_with_its_setting(case: Case, files: Path) -> None:
     given = {name: files / file for name, file in case.files.items()}
-    with pytest.raises(BadInput, match=case.said) as raised:
+    with pytest.raises(BadInput, match=case.message) as raised:
         client_arguments(settings(**given, ssl_password=case.password))
     assert "hunter" not in str(raised.value)
 
@@ -88,7 +88,7 @@ def test_a_certificate_with_its_key_is_taken(files: Path, key: str, password: st
     assert [one["subject"] for one in context.get_ca_certs()] == [((("commonName", "etl"),),)]
 
 
-def test_kerberos_without_its_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "find_spec", lambda name: None)
     asked = KafkaSettings(
         bootstrap_servers="kafka:9092", topics="t", security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI"

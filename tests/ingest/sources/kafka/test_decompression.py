@@ -1,4 +1,4 @@
-"""Compressed batches give what aiokafka makes of them, up to a limit, and no more memory than that."""
+"""Compressed batches give the same bytes as in aiokafka, up to a limit, in bounded memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def values_in(batch: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_within_the_limit_is_what_it_was(codec: str) -> None:
+def test_a_batch_within_the_limit_is_decompressed_unchanged(codec: str) -> None:
     batch = batch_of(codec, VALUES)
     assert len(batch) < SIZE / 10
     assert values_in(batch) == VALUES
@@ -82,7 +82,7 @@ except DecompressionLimitExceeded:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_a_batch_that_inflates_without_end_takes_little_memory(codec: str, tmp_path: Path) -> None:
+def test_a_decompression_bomb_takes_little_memory(codec: str, tmp_path: Path) -> None:
     path = tmp_path / "batch"
     path.write_bytes(batch_of(codec, [bytes(96 << 20)]))
     assert path.stat().st_size < 2 << 20
@@ -91,7 +91,7 @@ def test_a_batch_that_inflates_without_end_takes_little_memory(codec: str, tmp_p
     assert int(done.stdout) < 48
 
 
-def test_a_release_that_uncompresses_in_another_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_release_with_another_decompression_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[parsers.DefaultRecordBatch.__module__]
     theirs = module.gzip_decode.__wrapped__
     monkeypatch.setattr(module, "gzip_decode", theirs)

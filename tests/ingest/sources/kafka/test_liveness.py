@@ -1,4 +1,4 @@
-"""Partitions that nobody answers for are noticed, and only the time in which somebody asked counts."""
+"""Partitions without answers are detected, and only time with open requests counts."""
 
 from __future__ import annotations
 

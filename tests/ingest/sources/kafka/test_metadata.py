@@ -1,4 +1,4 @@
-"""What a broker that is too old to know topic ids tells."""
+"""Metadata of a broker that is too old for topic ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OldBroker:
         return self._response
 
 
-async def test_ids_stay_unknown() -> None:
+async def test_topic_ids_may_be_unknown() -> None:
     broker = OldBroker((NO_ERROR, "orders", False, PARTITIONS), (NO_ERROR, "__offsets", True, PARTITIONS))
     assert await fetch_metadata(broker, None) == ClusterMetadata("cluster", {"orders": TopicMetadata(None, 3)})
 
@@ -42,6 +42,6 @@ async def test_missing_topics_are_absent_and_never_created() -> None:
     assert [(request.topics, request.allow_auto_topic_creation) for request in broker.asked] == [(["typo"], False)]
 
 
-async def test_a_topic_that_may_not_be_read_is_an_error() -> None:
+async def test_an_unauthorized_topic_raises() -> None:
     with pytest.raises(TopicAuthorizationFailedError, match="secret"):
         await fetch_metadata(OldBroker((NOT_AUTHORIZED, "secret", False, [])), ["secret"])

@@ -1,4 +1,4 @@
-"""Record batches become the columns of what aiokafka's parser makes of them, and damaged ones are refused."""
+"""Record batches become columns equal to the records of aiokafka's parser, and damaged batches are refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def taken(data: bytes, position: int = 0) -> RecordColumns:
 
 
 @given(st.lists(_batch, max_size=4), st.integers(0, 30))
-def test_columns_are_those_of_aiokafkas_records(batches: list[Any], position: int) -> None:
+def test_columns_equal_the_records_of_aiokafka(batches: list[Any], position: int) -> None:
     data, base = b"", 0
     for codec, gaps in batches:
         offset, records = -1, []
@@ -92,7 +92,7 @@ def headers_of(columns: RecordColumns) -> list[Headers]:
 
 
 @given(_batch, st.data())
-def test_whatever_is_damaged_it_is_refused_or_read_and_nothing_else_is_raised(batch: Any, data: Any) -> None:
+def test_damaged_batches_are_refused_or_read_without_other_errors(batch: Any, data: Any) -> None:
     records = [(n, record) for n, (_, record) in enumerate(batch[1])]
     octets = bytearray(encoded(records))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -117,7 +117,7 @@ def test_whatever_is_damaged_it_is_refused_or_read_and_nothing_else_is_raised(ba
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_batch_that_is_not_as_it_says_is_refused(what: str, damage: dict[int, int]) -> None:
+def test_a_batch_that_contradicts_its_header_is_refused(what: str, damage: dict[int, int]) -> None:
     octets = bytearray(encoded([(n, (7, b"key", b"value", [])) for n in range(2)]))
     for at, octet in damage.items():
         octets[at] = octet
@@ -125,7 +125,7 @@ def test_a_batch_that_is_not_as_it_says_is_refused(what: str, damage: dict[int, 
         columns_of([FetchedBatch(bytes(octets))])
 
 
-def test_records_of_the_format_before_come_as_they_are_also_before_batches() -> None:
+def test_records_of_older_message_formats_are_read_also_before_batches() -> None:
     builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
     for offset in (0, 1):
         builder.append(offset, 5, None, b"old")
@@ -140,7 +140,9 @@ def test_records_of_the_format_before_come_as_they_are_also_before_batches() -> 
 
 
 def of_the_format_before(magic: int, codec: int, base: int, count: int) -> bytes:
-    """Messages as brokers before 0.11 wrote them; compressed ones lie in one that has the offset of the last."""
+    """Messages as brokers before 0.11 wrote them. Compressed messages are wrapped in one with the offset of the
+    last.
+    """
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for number in range(count):
         builder.append(number if codec and magic else base + number, 5, None, b"%d" % (base + number))
@@ -153,7 +155,7 @@ def of_the_format_before(magic: int, codec: int, base: int, count: int) -> bytes
 @pytest.mark.parametrize("order", ["old new", "old old new", "new old", "old new old", "older old new"])
 @pytest.mark.parametrize("codec", [0, 1], ids=["not compressed", "compressed"])
 @pytest.mark.parametrize("position", [0, 1])  # brokers answer with the batch that has it, and what follows
-def test_one_answer_may_hold_batches_of_several_formats(order: str, codec: int, position: int) -> None:
+def test_one_response_may_contain_batches_of_several_formats(order: str, codec: int, position: int) -> None:
     data, base = b"", 0
     for form in order.split():
         if form == "new":
@@ -169,14 +171,14 @@ def test_one_answer_may_hold_batches_of_several_formats(order: str, codec: int, 
         assert found.values.to_pylist() == [b"%d" % offset for offset in range(position, base)]
 
 
-def test_the_time_is_the_brokers_where_the_topic_says_so() -> None:
+def test_the_time_is_the_log_append_time_if_the_topic_says_so() -> None:
     octets = bytearray(encoded([(n, (1_000 + n, None, b"v", [])) for n in range(3)]))
     octets[22] |= 0x08  # attributes: the time is that of appending
     found = columns_of([FetchedBatch(bytes(octets))])
     assert (found.timestamps_ms.tolist(), found.timestamp_types.tolist()) == ([1_002] * 3, [1] * 3)
 
 
-def test_what_was_fetched_is_taken_up_to_an_end_and_goes_on_from_there() -> None:
+def test_fetched_records_are_taken_up_to_an_end_and_continued_from_it() -> None:
     fetched = FetchedRecords(LIMIT)
     for base in (0, 5):
         data = encoded([(n, (7, None, b"%d" % (base + n), [])) for n in range(5)], codec=4, base=base)
@@ -186,7 +188,7 @@ def test_what_was_fetched_is_taken_up_to_an_end_and_goes_on_from_there() -> None
     assert [next_offset for _, next_offset in found] == [3, 7, None]
 
 
-def test_no_more_is_uncompressed_at_a_time_than_what_fills_a_batch() -> None:
+def test_only_enough_for_one_batch_is_decompressed_at_a_time() -> None:
     fetched = FetchedRecords(LIMIT)
     for base in range(10):
         fetched.add([FetchedBatch(encoded([(0, (7, None, bytes(100_000), []))], codec=4, base=base))])
@@ -203,7 +205,7 @@ def test_a_batch_beyond_the_limit_is_named_by_its_offset() -> None:
 
 
 @given(_batch, st.data())
-def test_a_batch_whose_bytes_are_not_those_of_its_checksum_is_refused(batch: Any, data: Any) -> None:
+def test_a_batch_with_a_wrong_checksum_is_refused(batch: Any, data: Any) -> None:
     codec, gaps = batch
     octets = bytearray(encoded([(n, record) for n, (_, record) in enumerate(gaps)], codec))
     at = data.draw(st.integers(CHECKSUM_AT, len(octets) - 1))
@@ -215,7 +217,7 @@ def test_a_batch_whose_bytes_are_not_those_of_its_checksum_is_refused(batch: Any
 
 
 @given(st.booleans(), st.integers(-1, 2**62))
-def test_a_batch_says_of_its_producer_what_aiokafka_reads(is_transactional: bool, producer_id: int) -> None:
+def test_producer_fields_of_a_batch_equal_those_of_aiokafka(is_transactional: bool, producer_id: int) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, int(is_transactional), producer_id, 0, 0, 1 << 20)
     builder.append(0, 5, None, b"value", [])
     data = bytes(builder.build())

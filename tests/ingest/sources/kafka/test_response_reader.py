@@ -1,4 +1,4 @@
-"""A reader of answers gives what asyncio's own gives, however the bytes come in."""
+"""Our response reader gives the same result as asyncio's, in any pieces."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _sizes = st.lists(st.sampled_from([0, 1, 4, 1000, _LARGE - 1, _LARGE, _LARGE + 1
     cuts=st.lists(st.sampled_from([0, 1, 3, 4, 5, 999, 65_536, _LARGE - 4, _LARGE, 2 * _LARGE]), max_size=12),
     surplus=st.integers(-_LARGE, _LARGE),
 )
-def test_an_answer_is_read_alike_whatever_pieces_it_comes_in(sizes: list[int], cuts: list[int], surplus: int) -> None:
+def test_a_response_is_read_correctly_in_any_pieces(sizes: list[int], cuts: list[int], surplus: int) -> None:
     whole = bytes(bytearray(i * 7 % 251 for i in range(1009)) * ((sum(sizes) + _LARGE) // 1009 + 1))
     whole = whole[: max(0, sum(sizes) + surplus)]
     pieces, at = [], 0
@@ -58,7 +58,7 @@ def test_an_answer_is_read_alike_whatever_pieces_it_comes_in(sizes: list[int], c
     assert found == expected
 
 
-async def test_a_reader_that_is_waited_for_can_be_adopted() -> None:
+async def test_a_reader_with_a_pending_read_can_be_adopted() -> None:
     reader = asyncio.StreamReader()
     reading = asyncio.ensure_future(reader.readexactly(4))
     await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_a_reader_that_is_waited_for_can_be_adopted() -> None:
     assert await reader.readexactly(4) == b"next"
 
 
-async def test_a_reader_of_another_class_stays_what_it_is() -> None:
+async def test_a_reader_of_another_class_is_unchanged() -> None:
     class Other(asyncio.StreamReader):
         pass
 
@@ -81,7 +81,7 @@ async def test_a_reader_of_another_class_stays_what_it_is() -> None:
     assert type(reader) is Other
 
 
-async def test_an_error_of_the_connection_ends_the_wait_for_an_answer() -> None:
+async def test_a_connection_error_ends_the_wait_for_a_response() -> None:
     reader = ResponseReader()
     reading = asyncio.ensure_future(reader.readexactly(_LARGE))
     await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_an_error_of_the_connection_ends_the_wait_for_an_answer() -> None:
         await reading
 
 
-async def test_bytes_that_came_before_a_cancellation_are_read_by_the_next_call() -> None:
+async def test_bytes_received_before_a_cancellation_are_read_by_the_next_call() -> None:
     reader = ResponseReader()
     reading = asyncio.ensure_future(reader.readexactly(_LARGE))
     await asyncio.sleep(0)

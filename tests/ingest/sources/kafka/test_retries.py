@@ -1,4 +1,4 @@
-"""A broker that is away is tried less and less often, and said to be away once a minute."""
+"""An unavailable broker is retried with growing delays, and logged once a minute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_waits_grow_from_200_ms_to_10_s_with_jitter(chance: float) -> None:
     assert waits[1] == pytest.approx(2 * waits[0], abs=2)
 
 
-def test_two_that_lost_a_broker_at_once_come_back_at_different_times() -> None:
+def test_retries_of_two_clients_are_spread_in_time() -> None:
     assert len({BrokerBackoff().next_ms() for _ in range(20)}) > 1
 
 
@@ -62,7 +62,7 @@ def heard(level: int = logging.WARNING) -> Iterator[list[str]]:
             logger.setLevel(old)
 
 
-def test_lines_of_ours_and_of_aiokafka_share_a_minute() -> None:
+def test_our_log_lines_and_those_of_aiokafka_share_one_rate_limit() -> None:
     now_ms = [0]
     log = BrokerErrorLog(get_logger(__name__), lambda: now_ms[0])
     log.begin()
@@ -85,7 +85,7 @@ def test_lines_of_ours_and_of_aiokafka_share_a_minute() -> None:
     assert len(lines) == 2  # a source that is closed changes nothing for others
 
 
-def test_with_debug_every_line_is_there() -> None:
+def test_with_debug_every_line_is_logged() -> None:
     log = BrokerErrorLog(get_logger(__name__), lambda: 0)
     log.begin()
     try:
@@ -97,7 +97,7 @@ def test_with_debug_every_line_is_there() -> None:
     assert len(lines) == 5
 
 
-async def test_a_source_without_a_broker_says_so_once_and_ends_in_time() -> None:
+async def test_a_source_without_a_broker_logs_it_once_and_ends_in_time() -> None:
     source = KafkaSource(
         KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=1_500), frozenset()
     )
@@ -111,7 +111,7 @@ async def test_a_source_without_a_broker_says_so_once_and_ends_in_time() -> None
     assert loop.time() - began < 10  # not another wait of the longest
 
 
-async def test_a_stop_is_noticed_while_it_waits() -> None:
+async def test_a_stop_ends_a_retry_wait() -> None:
     source = KafkaSource(
         KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=3_600_000), frozenset()
     )
@@ -124,7 +124,7 @@ async def test_a_stop_is_noticed_while_it_waits() -> None:
     await source.close()
 
 
-async def test_a_broker_that_refuses_is_not_connected_to_while_its_wait_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_connection_to_a_refusing_broker_is_tried_during_its_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts, now_s = 0, 0.0
 
     async def refuse(self: AIOKafkaClient, node_id: object, **_: object) -> None:

@@ -91,14 +91,14 @@ def next_offsets(batches: Iterable[RawBatch]) -> dict[int, int]:
 # ---------------------------------------------------------------- records
 
 
-async def test_every_record_of_every_partition_comes_once(kafka_broker: KafkaBroker) -> None:
+async def test_every_record_of_every_partition_is_read_once(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 1_500, 0, 3)
     batches = await read_to_end(kafka_broker, topic)
     assert values_of(batches) == {0: [f"v{n}" for n in range(1_500)], 2: ["v0", "v1", "v2"]}
     assert next_offsets(batches) == {0: 1_500, 2: 3}
 
 
-async def test_reading_ends_before_the_first_record_of_a_time(kafka_broker: KafkaBroker) -> None:
+async def test_reading_ends_before_the_first_record_at_the_end_time(kafka_broker: KafkaBroker) -> None:
     topic = await asyncio.to_thread(kafka_broker.create_topic, None, 2)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address) as producer:
         for time_ms in (1_000, 2_000, 3_000, 4_000):
@@ -109,18 +109,20 @@ async def test_reading_ends_before_the_first_record_of_a_time(kafka_broker: Kafk
     assert next_offsets(batches) == {0: 2, 1: 1}
 
 
-async def test_a_batch_that_inflates_beyond_max_record_bytes_is_refused_by_its_place(kafka_broker: KafkaBroker) -> None:
+async def test_a_batch_that_decompresses_beyond_max_record_bytes_is_refused_with_its_offset(
+    kafka_broker: KafkaBroker,
+) -> None:
     topic = await topic_with(kafka_broker, 3)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address, compression_type="gzip") as producer:
         await producer.send_and_wait(topic, value=bytes(200_000))
-    said = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
-    with pytest.raises(BadInput, match=said):
+    message = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
+    with pytest.raises(BadInput, match=message):
         await read_to_end(kafka_broker, topic, max_record_bytes=100_000)
     batches = await read_to_end(kafka_broker, topic, max_record_bytes=300_000)
     assert [len(value) for value in values_of(batches)[0]] == [2, 2, 2, 200_000]
 
 
-async def test_a_record_comes_as_it_was_sent(kafka_broker: KafkaBroker) -> None:
+async def test_a_record_is_read_as_it_was_sent(kafka_broker: KafkaBroker) -> None:
     topic = await asyncio.to_thread(kafka_broker.create_topic)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address) as producer:
         headers = [("connector", b"pg"), ("__debezium.oldkey", b'{"id":1}'), ("__debezium.newkey", None)]
@@ -133,14 +135,14 @@ async def test_a_record_comes_as_it_was_sent(kafka_broker: KafkaBroker) -> None:
 
 
 @pytest.mark.parametrize("given", ["CreateTime", "LogAppendTime"])
-async def test_a_record_tells_who_gave_it_its_time(kafka_broker: KafkaBroker, given: str) -> None:
+async def test_a_record_has_its_timestamp_type(kafka_broker: KafkaBroker, given: str) -> None:
     topic = await asyncio.to_thread(partial(kafka_broker.create_topic, None, 1, **{"message.timestamp.type": given}))
     await asyncio.to_thread(kafka_broker.send, records(3), topic)
     (batch,) = [one for one in await read_to_end(kafka_broker, topic) if len(one)]
     assert [batch.timestamp_type(row) for row in range(3)] == [given] * 3
 
 
-async def test_a_reader_that_is_behind_gets_full_batches_and_nobody_makes_objects_of_records(
+async def test_a_lagging_reader_gets_full_batches_without_one_object_per_record(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await asyncio.to_thread(kafka_broker.create_topic)
@@ -152,7 +154,7 @@ async def test_a_reader_that_is_behind_gets_full_batches_and_nobody_makes_object
     assert len([batch for batch in batches if len(batch)]) <= 4, "one for each answer of a MiB would be six"
 
 
-async def test_cluster_and_topic_are_known_by_their_ids(kafka_broker: KafkaBroker) -> None:
+async def test_cluster_and_topic_are_identified_by_id(kafka_broker: KafkaBroker) -> None:
     topic, other = await topic_with(kafka_broker, 0), await topic_with(kafka_broker, 0)
     async with opened(kafka_broker, [topic, other]) as source, opened(kafka_broker, topic) as again:
         assert source.identity.cluster_id
@@ -163,7 +165,7 @@ async def test_cluster_and_topic_are_known_by_their_ids(kafka_broker: KafkaBroke
 # ---------------------------------------------------------------- where reading starts
 
 
-async def test_latest_is_what_comes_after_now(kafka_broker: KafkaBroker) -> None:
+async def test_latest_starts_after_the_current_end(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 5)
     async with opened(kafka_broker, topic) as source:
         assert await source.offsets([TopicPartition(topic, 0)], Latest()) == {TopicPartition(topic, 0): 5}
@@ -177,7 +179,7 @@ async def test_latest_is_what_comes_after_now(kafka_broker: KafkaBroker) -> None
         pytest.param(9_999, 5, id="after all: at the end"),
     ],
 )
-async def test_a_timestamp_is_the_first_record_not_older(
+async def test_a_timestamp_starts_at_the_first_record_not_older(
     kafka_broker: KafkaBroker, timestamp_ms: int, offset: int
 ) -> None:
     topic = await topic_with(kafka_broker, 5)
@@ -197,25 +199,25 @@ async def test_given_offsets_must_name_every_partition(kafka_broker: KafkaBroker
 
 
 @pytest.mark.parametrize("offset", [1, 6, 2**63 - 1], ids=["deleted", "past the end", "the largest there is"])
-async def test_who_begins_where_nothing_is_is_told(kafka_broker: KafkaBroker, offset: int) -> None:
-    """Past the end a run that reads to it would end at once, and leave a position that passes over what comes."""
+async def test_a_start_offset_outside_the_topic_is_refused(kafka_broker: KafkaBroker, offset: int) -> None:
+    """Past the end, a run until the end would end at once, and its position would skip the records that come."""
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 2)
     given = AtOffsets({TopicPartition(topic, 0): offset})
-    said = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
-    with pytest.raises(BadInput, match=said):
+    message = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
+    with pytest.raises(BadInput, match=message):
         await read_to_end(kafka_broker, topic, given)
 
 
 @pytest.mark.parametrize("offset", [2, 5])
-async def test_the_first_record_and_the_end_are_places_to_begin(kafka_broker: KafkaBroker, offset: int) -> None:
+async def test_the_first_offset_and_the_end_are_valid_starts(kafka_broker: KafkaBroker, offset: int) -> None:
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 2)
     batches = await read_to_end(kafka_broker, topic, AtOffsets({TopicPartition(topic, 0): offset}))
     assert sum(map(len, batches)) == 5 - offset
 
 
-async def test_confirmed_offsets_are_the_group_s_and_a_group_s_offsets_are_a_start(kafka_broker: KafkaBroker) -> None:
+async def test_confirmed_offsets_are_group_offsets_and_group_offsets_are_a_start(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 5, 5)
     both = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 4}
     async with opened(kafka_broker, topic, group_id=f"g-{topic}") as source, reading(source) as subject:
@@ -227,7 +229,7 @@ async def test_confirmed_offsets_are_the_group_s_and_a_group_s_offsets_are_a_sta
             await source.offsets(list(both), AtGroupOffsets("nobody"))
 
 
-async def test_reading_goes_on_at_a_position(kafka_broker: KafkaBroker) -> None:
+async def test_reading_continues_at_a_position(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 5, 5)
     given = AtOffsets({TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 5})
     assert values_of(await read_to_end(kafka_broker, topic, given)) == {0: ["v3", "v4"]}
@@ -244,7 +246,7 @@ async def send_transaction(broker: KafkaBroker, topic: str, values: Iterable[str
         await (producer.commit_transaction() if commit else producer.abort_transaction())
 
 
-async def test_aborted_records_are_passed_over_and_markers_leave_gaps(kafka_broker: KafkaBroker) -> None:
+async def test_aborted_records_are_skipped_and_markers_leave_gaps(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 1)
     await send_transaction(kafka_broker, topic, ["kept"], commit=True)  # offsets 1, marker 2
     await send_transaction(kafka_broker, topic, ["lost", "lost"], commit=False)  # 3, 4, marker 5
@@ -255,14 +257,14 @@ async def test_aborted_records_are_passed_over_and_markers_leave_gaps(kafka_brok
     assert next_offsets(batches) == {0: 8}
 
 
-async def test_a_position_passes_offsets_that_hold_nothing(kafka_broker: KafkaBroker) -> None:
+async def test_the_position_passes_offsets_without_records(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 1)
     await send_transaction(kafka_broker, topic, ["lost"], commit=False)  # offset 1, marker 2
     batches = await read_to_end(kafka_broker, topic, AtOffsets({TopicPartition(topic, 0): 1}))
     assert [(len(batch), batch.next_offset) for batch in batches] == [(0, 3)]
 
 
-async def test_uncommitted_records_can_be_asked_for(kafka_broker: KafkaBroker) -> None:
+async def test_uncommitted_records_can_be_requested(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 1)
     await send_transaction(kafka_broker, topic, ["lost"], commit=False)
     batches = await read_to_end(kafka_broker, topic, isolation_level="read_uncommitted")
@@ -362,19 +364,19 @@ async def recreate_topic(broker: KafkaBroker, topic: str) -> None:
     await asyncio.to_thread(broker.create_topic, topic)
 
 
-async def test_records_of_a_topic_made_anew_are_not_taken_for_the_old_one_s(kafka_broker: KafkaBroker) -> None:
+async def test_records_of_a_recreated_topic_are_refused(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 2)
     async with opened(kafka_broker, topic) as source:
         await recreate_topic(kafka_broker, topic)
         await asyncio.to_thread(kafka_broker.send, records(5), topic)
         async with aclosing(source.read({TopicPartition(topic, 0): 2})) as batches:
             batch = await anext(batches)
-            assert batch.offsets.tolist() == [2, 3, 4]  # the fetch can't tell
+            assert batch.offsets.tolist() == [2, 3, 4]  # the fetch does not detect it
             with pytest.raises(PositionRefused, match=rf"topic {topic} has id .* it was created again"):
                 await source.check_identity()
 
 
-async def test_what_was_read_of_a_topic_that_is_gone_may_be_published(kafka_broker: KafkaBroker) -> None:
+async def test_records_of_a_deleted_topic_may_be_published(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 2)
     async with opened(kafka_broker, topic) as source, reading(source) as subject:
         await subject.until(sees(p0=2))
@@ -383,7 +385,7 @@ async def test_what_was_read_of_a_topic_that_is_gone_may_be_published(kafka_brok
         await source.check_identity()
 
 
-async def test_a_topic_that_is_deleted_is_named_and_stays_deleted(kafka_broker: KafkaBroker) -> None:
+async def test_a_deleted_topic_is_named_and_not_recreated(kafka_broker: KafkaBroker) -> None:
     clock = ManualClock()
     topic, other = await topic_with(kafka_broker, 2), await topic_with(kafka_broker, 0)
     settings: dict[str, Any] = {"discovery_interval_ms": 100, "unreachable_after_ms": 6_000}
@@ -402,7 +404,7 @@ async def test_a_topic_that_is_deleted_is_named_and_stays_deleted(kafka_broker: 
         assert topic not in await admin.list_topics()
 
 
-# ---------------------------------------------------------------- positions that are gone
+# ---------------------------------------------------------------- positions that no longer exist
 
 
 async def delete_records(broker: KafkaBroker, topic: str, before: int) -> None:
@@ -410,7 +412,7 @@ async def delete_records(broker: KafkaBroker, topic: str, before: int) -> None:
         await admin.delete_records({KafkaPartition(topic, 0): RecordsToDelete(before_offset=before)})
 
 
-async def test_records_that_retention_deleted_are_not_jumped_over(kafka_broker: KafkaBroker) -> None:
+async def test_records_deleted_by_retention_are_not_skipped(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 3)
     assert values_of(await read_to_end(kafka_broker, topic)) == {0: ["v3", "v4"]}
@@ -421,7 +423,7 @@ async def test_records_that_retention_deleted_are_not_jumped_over(kafka_broker: 
     assert "start the pipeline again" in raised.value.ways_out[0]
 
 
-async def test_a_position_at_the_new_beginning_is_fine(kafka_broker: KafkaBroker) -> None:
+async def test_a_position_at_the_new_beginning_is_accepted(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 5)
     assert await read_to_end(kafka_broker, topic, AtOffsets({TopicPartition(topic, 0): 5})) == []
@@ -437,7 +439,7 @@ async def test_a_position_past_the_end_is_refused(kafka_broker: KafkaBroker) -> 
 # ---------------------------------------------------------------- brokers that are away
 
 
-async def test_a_broker_that_comes_back_is_read_on(private_kafka_broker: KafkaBroker) -> None:
+async def test_reading_continues_after_a_broker_returns(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     topic = await topic_with(broker, 3)
     async with opened(broker, topic) as source, reading(source) as subject:
@@ -451,7 +453,7 @@ async def test_a_broker_that_comes_back_is_read_on(private_kafka_broker: KafkaBr
 
 
 @pytest.mark.interop  # it starts a broker twice
-async def test_a_broker_that_comes_back_under_another_address_is_found_by_the_servers_that_were_named(
+async def test_a_broker_with_a_new_address_is_found_through_the_bootstrap_servers(
     private_kafka_broker: KafkaBroker,
 ) -> None:
     broker = private_kafka_broker
@@ -473,7 +475,7 @@ async def test_a_broker_that_comes_back_under_another_address_is_found_by_the_se
 
 
 @pytest.mark.interop
-async def test_topics_are_confirmed_once_the_broker_is_back(private_kafka_broker: KafkaBroker) -> None:
+async def test_topics_are_checked_once_the_broker_is_back(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     topic = await topic_with(broker, 3)
     async with opened(broker, topic) as source, reading(source) as subject:
@@ -485,7 +487,7 @@ async def test_topics_are_confirmed_once_the_broker_is_back(private_kafka_broker
 
 
 @pytest.mark.interop
-async def test_whoever_stops_waits_little_for_topics_to_be_confirmed(private_kafka_broker: KafkaBroker) -> None:
+async def test_a_stop_waits_only_briefly_for_the_check_of_topics(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()
     topic = await topic_with(broker, 3)
@@ -502,7 +504,7 @@ async def test_whoever_stops_waits_little_for_topics_to_be_confirmed(private_kaf
 
 
 @pytest.mark.interop
-async def test_a_broker_that_goes_away_while_it_is_read_is_a_line_a_minute(
+async def test_an_unavailable_broker_is_logged_once_a_minute(
     private_kafka_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = private_kafka_broker
@@ -518,7 +520,7 @@ async def test_a_broker_that_goes_away_while_it_is_read_is_a_line_a_minute(
 
 
 @pytest.mark.interop
-async def test_a_broker_that_stays_away_is_an_error_after_the_time_limit(private_kafka_broker: KafkaBroker) -> None:
+async def test_an_unavailable_broker_raises_after_the_time_limit(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     clock = ManualClock()
     topic = await topic_with(broker, 3)
@@ -532,7 +534,7 @@ async def test_a_broker_that_stays_away_is_an_error_after_the_time_limit(private
             await subject.task
 
 
-async def test_a_cluster_that_is_not_there_is_an_error_after_the_time_limit() -> None:
+async def test_an_unreachable_cluster_raises_after_the_time_limit() -> None:
     clock = ManualClock()
     source = KafkaSource(
         KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t", unreachable_after_ms=500),
@@ -567,7 +569,7 @@ class Connections:
         self.are_open = False
 
 
-async def test_a_consumer_that_can_t_be_stopped_leaves_no_connection_open() -> None:
+async def test_a_consumer_that_fails_to_stop_leaves_no_connection_open() -> None:
     source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"), DebeziumJson.KEPT_HEADERS)
     source._consumer, source._client = consumer, client = Broken(), Connections()
     with pytest.raises(OSError, match="the broker went away"):
@@ -586,7 +588,7 @@ async def fail() -> None:
     raise SourceUnavailable("the broker went away")
 
 
-async def test_a_source_that_is_closed_after_something_failed_hides_no_error() -> None:
+async def test_closing_a_failed_source_hides_no_error() -> None:
     source = KafkaSource(KafkaSettings(bootstrap_servers="127.0.0.1:1", topics="t"), DebeziumJson.KEPT_HEADERS)
     source._consumer, source._client = consumer, client = LettingCancellationsOut(), Connections()
     with pytest.raises(ExceptionGroup) as raised:
@@ -618,7 +620,7 @@ async def test_a_source_may_be_cancelled_while_it_is_closed() -> None:
     assert (consumer._client.are_open, client.are_open) == (False, False)
 
 
-async def test_a_topic_that_does_not_exist_is_an_error_and_is_not_created(kafka_broker: KafkaBroker) -> None:
+async def test_a_missing_topic_raises_and_is_not_created(kafka_broker: KafkaBroker) -> None:
     topic = await topic_with(kafka_broker, 0)
     for _ in range(2):
         with pytest.raises(BadInput, match=f"no such topic: {topic}-typo"):

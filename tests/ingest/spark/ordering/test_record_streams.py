@@ -1,4 +1,4 @@
-"""Blobs that lie in their source's order are read slice by slice, in the order that sorting all of their rows gives."""
+"""Blobs in source order are read slice by slice, in the order that sorting all rows would give."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def blobs_of_tasks(draw: st.DrawFn) -> list[pa.RecordBatch]:
 
 @settings(max_examples=examples(200))
 @given(blobs=blobs_of_tasks(), rows_max=st.integers(1, 30))
-def test_slices_come_in_the_order_of_all_rows(
-    context: TableContext, blobs: Sequence[pa.RecordBatch], rows_max: int
-) -> None:
+def test_slices_are_merged_in_row_order(context: TableContext, blobs: Sequence[pa.RecordBatch], rows_max: int) -> None:
     in_order = merged_slices(blobs, rows_max)
     assert in_order is not None
     found = []
@@ -81,17 +79,17 @@ def test_slices_come_in_the_order_of_all_rows(
         pytest.param([[("t", 0, 1, 1)], [("t", 0, 1, 1)]], id="a record in two blobs"),
     ],
 )
-def test_blobs_that_lie_otherwise_must_be_sorted(blobs: Sequence[Sequence[Record]]) -> None:
+def test_unordered_blobs_must_be_sorted(blobs: Sequence[Sequence[Record]]) -> None:
     assert merged_slices([blob(records) for records in blobs], 10) is None
 
 
-def test_rows_that_are_no_records_or_changed_their_keys_must_be_sorted() -> None:
+def test_rows_that_are_not_records_or_changed_keys_must_be_sorted() -> None:
     plain = blob([("t", 0, 1, 1)])
     assert merged_slices([plain.drop_columns(["_time"])], 10) is None
     assert merged_slices([plain, plain.append_column("_key_change", pa.array([None], pa.string()))], 10) is None
 
 
-def test_rows_that_need_no_order_are_cut_as_they_lie() -> None:
+def test_rows_without_an_order_are_sliced_in_place() -> None:
     rows = [blob([("t", 0, n, 0) for n in range(count)]) for count in (5, 0, 3)]
     assert [(p.blob, p.start, p.stop) for p in slices_of(rows, 2)] == [
         (0, 0, 2),
@@ -107,9 +105,7 @@ def test_rows_that_need_no_order_are_cut_as_they_lie() -> None:
     keys=st.lists(st.tuples(st.integers(-3, 40), st.sampled_from(["", "a", "ab", "x" * 90 + "1", "x" * 90 + "2"]))),
     cut=st.integers(0, 30),
 )
-def test_a_key_that_is_there_twice_is_found_in_whatever_blobs(
-    context: TableContext, keys: list[tuple[int, str]], cut: int
-) -> None:
+def test_a_duplicate_key_is_found_across_blobs(context: TableContext, keys: list[tuple[int, str]], cut: int) -> None:
     ids, days = [id_ for id_, _ in keys], [day for _, day in keys]
     rows = pa.record_batch(
         {"id": pa.array(ids, pa.int64()), "day": pa.array(days, pa.string()), "n": np.arange(len(ids))}
@@ -122,7 +118,7 @@ def test_a_key_that_is_there_twice_is_found_in_whatever_blobs(
             check_no_order_is_needed(parts, context)
 
 
-def test_a_short_key_is_the_same_beside_long_ones(context: TableContext) -> None:
+def test_a_duplicate_short_key_is_found_next_to_long_keys(context: TableContext) -> None:
     short = pa.record_batch({"id": pa.array([0]), "day": [""], "n": [0]})
     long = pa.record_batch({"id": pa.array([0, 0]), "day": ["", "x" * 90], "n": [1, 2]})
     with pytest.raises(BadInput, match="occurs twice in one batch"):

@@ -23,7 +23,7 @@ SITE = "<configuration><property><name>{}</name><value>{}</value></property></co
         pytest.param("thrift://[::1]:9", (("::1", 9),), id="a number of IPv6"),
     ],
 )
-def test_a_uri_names_servers(uri: str, servers: tuple[tuple[str, int], ...]) -> None:
+def test_a_uri_may_name_several_servers(uri: str, servers: tuple[tuple[str, int], ...]) -> None:
     address = MetastoreAddress.of({"uri": uri, "client-pool-size": "7"})
     assert (address.servers, address.pool_size) == (servers, 7)
     assert pickle.loads(pickle.dumps(address)) == address
@@ -38,7 +38,7 @@ def test_a_uri_names_servers(uri: str, servers: tuple[tuple[str, int], ...]) -> 
         pytest.param({"hive-conf-dir": "/nowhere"}, "hive-site.xml can't be read", id="no configuration"),
     ],
 )
-def test_what_is_no_address_is_refused(options: Mapping[str, str], message: str) -> None:
+def test_an_invalid_address_is_refused(options: Mapping[str, str], message: str) -> None:
     with pytest.raises(TidelakeError, match=message):
         MetastoreAddress.of(options)
 
@@ -51,7 +51,7 @@ def test_the_configuration_of_hive_names_the_metastore(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "name"), [("sasl.enabled", "Kerberos"), ("use.SSL", "TLS")])
-def test_a_metastore_that_wants_another_way_of_speaking_is_refused(tmp_path: Path, key: str, name: str) -> None:
+def test_a_metastore_with_an_unsupported_transport_is_refused(tmp_path: Path, key: str, name: str) -> None:
     (tmp_path / "hive-site.xml").write_text(SITE.format(f"hive.metastore.{key}", "true"))
     with pytest.raises(TidelakeError, match=name):
         MetastoreAddress.of({"hive-conf-dir": str(tmp_path), "uri": "thrift://h"})

@@ -1,4 +1,4 @@
-"""A catalog in a Hive metastore: what its entries say, what becomes of files and partitions."""
+"""A catalog in a Hive metastore: the content of its entries, its files and its partitions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def write(table: tidelake.Table, *days: str) -> None:
         writer.commit()
 
 
-def test_a_table_goes_through_its_life(hive_lake: HiveLake, lake: tidelake.Catalog, call: Call) -> None:
+def test_a_table_is_created_altered_renamed_and_dropped(
+    hive_lake: HiveLake, lake: tidelake.Catalog, call: Call
+) -> None:
     lake.create_table(hive_lake.name("orders"), SCHEMA, primary_key=["id"], options={"bucket": "1"})
     with pytest.raises(tidelake.BadInput, match="exists already"):
         lake.create_table(hive_lake.name("orders"), SCHEMA)
@@ -91,7 +93,7 @@ def comparable(found: Any) -> Any:
         pytest.param(["day"], PARTITIONED, id="partitions of the metastore"),
     ],
 )
-def test_an_entry_is_what_java_makes_of_the_same_table(
+def test_a_metastore_entry_equals_javas(
     partition_keys: list[str],
     options: dict[str, str],
     hive_lake: HiveLake,
@@ -123,7 +125,7 @@ def test_an_entry_is_what_java_makes_of_the_same_table(
     assert made == of_java
 
 
-def test_what_the_catalogs_options_say_of_entries(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
+def test_catalog_options_change_metastore_entries(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
     options = {"file.format": "orc", "hive.owner": "me", "partition.expiration-time": "7 d"}
     few = hive_lake.open(**{"sync-all-properties": "false"})
     few.create_table(hive_lake.name("few"), BY_DAY, partition_by=["day"], options=options)
@@ -137,7 +139,9 @@ def test_what_the_catalogs_options_say_of_entries(hive_lake: HiveLake, lake: tid
     assert apart.table(hive_lake.name("apart")).location == place
 
 
-def test_the_files_of_an_external_table_stay_and_it_may_come_back(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
+def test_the_files_of_a_dropped_external_table_are_kept_and_can_be_registered_again(
+    hive_lake: HiveLake, lake: tidelake.Catalog
+) -> None:
     external = hive_lake.open(**{"table.type": "external"})
     table = external.create_table(hive_lake.name("t"), SCHEMA)
     with table.writer() as writer:
@@ -152,9 +156,7 @@ def test_the_files_of_an_external_table_stay_and_it_may_come_back(hive_lake: Hiv
     assert external.create_table(hive_lake.name("t"), SCHEMA).scan().to_arrow().num_rows == 1
 
 
-def test_a_change_of_the_schema_is_shown_and_options_that_went_are_gone(
-    hive_lake: HiveLake, lake: tidelake.Catalog
-) -> None:
+def test_a_schema_change_updates_the_metastore_entry(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
     lake.create_table(hive_lake.name("t"), SCHEMA, options={"bucket": "-1"})
     lake.alter_table(hive_lake.name("t"), [tidelake.AddColumn("n", pa.int32()), tidelake.SetOption("comment", "x")])
     found = entry(hive_lake, "t")
@@ -165,7 +167,7 @@ def test_a_change_of_the_schema_is_shown_and_options_that_went_are_gone(
     assert "comment" not in entry(hive_lake, "t").parameters
 
 
-def test_a_change_that_the_metastore_refuses_is_not_made(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
+def test_a_schema_change_refused_by_the_metastore_is_not_made(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
     """Hive compares columns by position: without `v`, a number is where a text was."""
     schema = pa.schema([*SCHEMA, ("n", pa.int32())])
     lake.create_table(hive_lake.name("t"), schema)
@@ -192,7 +194,7 @@ def test_the_metastore_has_the_partitions_that_have_rows(
         write(directly, "thu")
 
 
-def test_a_metastore_that_is_away_is_told_by_the_next_commit(
+def test_a_partition_missed_by_an_unavailable_metastore_is_added_by_the_next_commit(
     hive_lake: HiveLake, lake: tidelake.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lake.create_table(
@@ -268,9 +270,7 @@ def test_tables_of_hive_in_known_formats_are_format_tables_unless_switched_off(
         opened.drop_database(hive_lake.database, cascade=True)
 
 
-def test_names_with_capital_letters_are_refused_unless_that_is_asked_for(
-    hive_lake: HiveLake, lake: tidelake.Catalog
-) -> None:
+def test_names_with_capital_letters_are_refused_unless_enabled(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:
     for name, columns in ((hive_lake.name("Orders"), SCHEMA), (hive_lake.name("t"), pa.schema([("Id", pa.int32())]))):
         with pytest.raises(tidelake.BadInput, match="has upper-case letters"):
             lake.create_table(name, columns)
@@ -301,7 +301,7 @@ def test_commits_and_changes_wait_for_the_lock(hive_lake: HiveLake, lake: tidela
     assert done == ["committed"]
 
 
-def test_a_metastore_that_is_away_is_named() -> None:
+def test_an_unavailable_metastore_is_named() -> None:
     away = tidelake.open_catalog("lake", metastore="hive", uri="thrift://127.0.0.1:1")
     with pytest.raises(ConnectionError, match=r"no Hive metastore answers: 127\.0\.0\.1:1"):
         away.list_databases()
@@ -311,7 +311,7 @@ def test_a_metastore_that_is_away_is_named() -> None:
 
 
 def shown(lake: HiveLake, table: str) -> tuple[Any, ...]:
-    """What of an entry is no time, no identity and none of Hive's own numbers."""
+    """The members of an entry that are not times, identities or Hive's own numbers."""
     found = entry(lake, table)
     of_hive = {
         "transient_lastDdlTime",
@@ -340,7 +340,7 @@ def lost(hive_lake: HiveLake, lake: tidelake.Catalog) -> tidelake.Catalog:
     return lake
 
 
-def test_an_entry_that_was_lost_comes_back_as_java_makes_it(
+def test_a_lost_entry_is_repaired_as_java_does(
     hive_lake: HiveLake, lost: tidelake.Catalog, java_with_hive: JavaOracle
 ) -> None:
     name = hive_lake.name("t")
@@ -357,7 +357,7 @@ def test_an_entry_that_was_lost_comes_back_as_java_makes_it(
     assert sorted(row["id"] for row in java_with_hive.read(hive_lake.of_java, name)) == [0, 1]
 
 
-def test_a_repair_brings_in_databases_tables_columns_options_and_partitions(
+def test_a_repair_restores_databases_tables_columns_options_and_partitions(
     hive_lake: HiveLake, lost: tidelake.Catalog, call: Call
 ) -> None:
     asked(hive_lake, lambda c: c.drop_database(hive_lake.database, False, False))
@@ -376,7 +376,7 @@ def test_a_repair_brings_in_databases_tables_columns_options_and_partitions(
     assert partitions(hive_lake, "t") == ["day=mon", "day=tue%2F1"]
 
 
-def test_what_can_t_be_repaired_is_refused(hive_lake: HiveLake, lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_unrepairable_tables_are_refused(hive_lake: HiveLake, lake: tidelake.Catalog, tmp_path: Path) -> None:
     with pytest.raises(tidelake.BadInput, match=r"no table .*\.nowhere"):
         lake.repair(hive_lake.name("nowhere"))
     with pytest.raises(tidelake.BadInput, match="no database 'nowhere'"):

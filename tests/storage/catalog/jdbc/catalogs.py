@@ -1,4 +1,4 @@
-"""Catalogs in a database of SQLite."""
+"""JDBC catalogs in an SQLite database."""
 
 from __future__ import annotations
 

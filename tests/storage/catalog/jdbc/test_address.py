@@ -1,4 +1,4 @@
-"""Addresses of databases as Java spells them."""
+"""Database addresses in Java's form."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_uri_of_java_leads_to_the_same_database(
         pytest.param({"uri": "jdbc:postgresql://h/l?targetServerType=any"}, "no translation", id="Java's alone"),
     ],
 )
-def test_what_has_no_translation_is_refused(options: Mapping[str, str], message: str) -> None:
+def test_a_uri_without_a_translation_is_refused(options: Mapping[str, str], message: str) -> None:
     with pytest.raises(TidelakeError, match=message):
         DatabaseAddress.of(options)
 

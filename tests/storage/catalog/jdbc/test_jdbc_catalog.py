@@ -1,4 +1,4 @@
-"""A catalog in a database: what its rows say, and what becomes of its files."""
+"""A catalog in a database: the content of its rows, and its files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COLUMNS = {
 }
 
 
-def test_its_tables_are_those_of_java(tmp_path: Path) -> None:
+def test_the_catalog_database_has_the_same_tables_as_javas(tmp_path: Path) -> None:
     catalog(tmp_path, **{"lock.enabled": "true"})
     found = {name: [row[1] for row in rows(tmp_path, f"PRAGMA table_info({name})")] for name in COLUMNS}
     assert found == COLUMNS
 
 
-def test_a_table_goes_through_its_life(tmp_path: Path) -> None:
+def test_a_table_is_created_altered_renamed_and_dropped(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     table = lake.create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     write(table, 1)
@@ -70,7 +70,7 @@ def test_a_database_that_holds_something_is_dropped_with_all_of_it_only_on_reque
     assert not (tmp_path / "lake/shop.db").exists()
 
 
-def test_options_and_keys_are_mirrored_unless_that_is_off(tmp_path: Path) -> None:
+def test_options_and_keys_are_mirrored_unless_disabled(tmp_path: Path) -> None:
     select = "SELECT property_key, property_value FROM paimon_table_properties WHERE table_name = '{}' ORDER BY 1"
     lake = catalog(tmp_path)
     schema = pa.schema([*SCHEMA, pa.field("day", pa.string(), nullable=False)])
@@ -96,7 +96,7 @@ def test_two_catalogs_in_one_database_do_not_see_each_other(tmp_path: Path) -> N
     assert other.list_databases() == []
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     for name in ("t", "u"):
         lake.create_table(f"shop.{name}", SCHEMA)
@@ -112,7 +112,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert lake.list_tables("shop") == ["t", "u"]
 
 
-def test_a_table_that_no_row_names_is_none_and_a_creation_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+def test_a_table_without_a_catalog_row_does_not_exist_and_its_creation_can_be_completed(tmp_path: Path) -> None:
     files = tidelake.open_catalog(f"{tmp_path}/lake")
     files.create_database("shop")
     files.create_table("shop.t", SCHEMA, options={"bucket": "-1"})
@@ -128,7 +128,7 @@ def test_a_table_that_no_row_names_is_none_and_a_creation_that_was_cut_short_goe
     assert lake.list_tables("shop") == ["t"]
 
 
-def test_a_rename_that_the_store_refuses_leaves_the_names_as_they_were(tmp_path: Path) -> None:
+def test_a_rename_refused_by_the_store_changes_no_name(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     lake.create_table("shop.t", SCHEMA)
     (tmp_path / "lake/shop.db/u/files").mkdir(parents=True)
@@ -137,21 +137,22 @@ def test_a_rename_that_the_store_refuses_leaves_the_names_as_they_were(tmp_path:
     assert lake.table("shop.t").scan().to_arrow().num_rows == 0
 
 
-def test_it_pickles_and_shows_no_secret(tmp_path: Path) -> None:
+def test_the_catalog_pickles_and_shows_no_secret(tmp_path: Path) -> None:
     inner = open_catalog(f"{tmp_path}/lake", options(tmp_path, **{"jdbc.password": "secret"}))
     assert isinstance(inner, JdbcCatalog)
     assert "secret" not in repr(inner)
     inner.create_database("shop")
     assert pickle.loads(pickle.dumps(inner)).list_databases() == ["shop"]
-    assert isinstance(inner._io, LocalFileIO)
+    inner.create_table("shop.t", SCHEMA)
+    assert isinstance(inner.load("shop.t").io, LocalFileIO)
 
 
-def test_a_database_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+def test_an_unavailable_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match=rf"catalog database jdbc:sqlite:{tmp_path}/no/such.*unable to open"):
         open_catalog(f"{tmp_path}/lake", {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/no/such.db"})
 
 
-def test_a_repair_brings_in_what_lies_in_the_warehouse(tmp_path: Path) -> None:
+def test_a_repair_registers_the_tables_of_the_warehouse(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     write(lake.create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"}), 1)
     before = rows(tmp_path, "SELECT * FROM paimon_table_properties ORDER BY 4")

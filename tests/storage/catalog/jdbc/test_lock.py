@@ -32,7 +32,7 @@ def hold(folder: Path, lock_id: str, since: str = "0 seconds", seconds: int = 48
     rows(folder, sql)
 
 
-def test_it_is_a_row_while_it_is_held(tmp_path: Path) -> None:
+def test_the_lock_is_a_row_while_it_is_held(tmp_path: Path) -> None:
     table_locks = locks(tmp_path, timeout_ms=90_000)
     with table_locks.held(TABLE), table_locks.held(Identifier("shop", "t", "dev")):
         assert rows(tmp_path, IDS + " ORDER BY 1") == [("jdbc.shop.t",), ("jdbc.shop.t$branch_dev",)]
@@ -40,13 +40,13 @@ def test_it_is_a_row_while_it_is_held(tmp_path: Path) -> None:
     assert rows(tmp_path, IDS) == []
 
 
-def test_it_is_given_back_when_the_work_fails(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_the_work_fails(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), locks(tmp_path).held(TABLE):
         raise ZeroDivisionError
     assert rows(tmp_path, IDS) == []
 
 
-def test_one_at_a_time_has_it(tmp_path: Path) -> None:
+def test_only_one_process_holds_the_lock(tmp_path: Path) -> None:
     table_locks, inside, most = locks(tmp_path, sleep_ms_max=20), 0, 0
     guard = threading.Lock()
 
@@ -64,21 +64,21 @@ def test_one_at_a_time_has_it(tmp_path: Path) -> None:
     assert most == 1
 
 
-def test_the_lock_of_a_holder_that_died_ends_by_itself(tmp_path: Path) -> None:
+def test_the_lock_of_a_crashed_holder_expires(tmp_path: Path) -> None:
     table_locks = locks(tmp_path)
     hold(tmp_path, "jdbc.shop.t", since="-11 seconds", seconds=10)
     with table_locks.held(TABLE):
         assert rows(tmp_path, "SELECT expire_time_seconds FROM paimon_distributed_locks") == [(480,)]
 
 
-def test_a_lock_that_expired_and_is_anothers_now_is_not_taken_from_it(tmp_path: Path) -> None:
+def test_an_expired_lock_held_by_another_is_not_released(tmp_path: Path) -> None:
     with locks(tmp_path).held(TABLE):
         rows(tmp_path, "DELETE FROM paimon_distributed_locks")
         hold(tmp_path, "jdbc.shop.t", since="+1 second")
     assert rows(tmp_path, IDS) == [("jdbc.shop.t",)]
 
 
-def test_who_waits_too_long_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_lock_timeout_names_the_lock_and_its_option(tmp_path: Path) -> None:
     table_locks = locks(tmp_path, timeout_ms=1_000, sleep_ms_max=300)
     hold(tmp_path, "jdbc.shop.t")
     slept: list[float] = []
@@ -111,7 +111,7 @@ def test_commits_and_changes_wait_for_the_lock(enabled: str, tmp_path: Path) -> 
             act()
 
 
-def test_the_name_of_a_lock_has_the_length_that_the_catalog_says(tmp_path: Path) -> None:
+def test_a_lock_name_is_cut_to_the_configured_length(tmp_path: Path) -> None:
     catalog(tmp_path, **{"lock.enabled": "true", "lock-key-max-length": "400"})
     types = dict(rows(tmp_path, "SELECT name, type FROM pragma_table_info('paimon_distributed_locks')"))
     assert types["lock_id"] == "VARCHAR(400)"

@@ -1,4 +1,4 @@
-"""A catalog that asks a server (tests/support/rest_catalog.py)."""
+"""A catalog client with a server (tests/support/rest_catalog.py)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def write(table: tidelake.Table, number: int) -> int | None:
         return writer.commit(identifier=number)
 
 
-def test_a_table_goes_through_its_life(lake: tidelake.Catalog, rest_catalog: RestCatalogServer) -> None:
+def test_a_table_is_created_altered_renamed_and_dropped(
+    lake: tidelake.Catalog, rest_catalog: RestCatalogServer
+) -> None:
     table = create(lake, "shop.orders")
     assert [write(table, number) for number in (1, 2)] == [1, 2]
     assert write(table, 2) is None
@@ -66,20 +68,20 @@ CHANGES: list[tuple[SchemaChange, Callable[[tidelake.Table], object], object]] =
 
 
 @pytest.mark.parametrize(("change", "seen", "expected"), CHANGES, ids=lambda part: type(part).__name__)
-def test_changes_of_the_schema_are_made_by_the_server(
+def test_the_server_makes_schema_changes(
     change: SchemaChange, seen: Callable[[tidelake.Table], object], expected: object, lake: tidelake.Catalog
 ) -> None:
     create(lake, "shop.t", **{"deletion-vectors.enabled": "false"})
     assert seen(lake.alter_table("shop.t", [change])) == expected
 
 
-def test_lists_come_in_pages(lake: tidelake.Catalog) -> None:
+def test_lists_are_read_page_by_page(lake: tidelake.Catalog) -> None:
     for number in range(5):
         create(lake, f"shop.t{number}")
     assert lake.list_tables("shop") == [f"t{number}" for number in range(5)]
 
 
-def test_what_the_server_refuses_is_said_with_the_name(lake: tidelake.Catalog) -> None:
+def test_refusals_of_the_server_name_the_object(lake: tidelake.Catalog) -> None:
     create(lake, "shop.t")
     with pytest.raises(tidelake.BadInput, match=r"shop\.t exists already"):
         create(lake, "shop.t")
@@ -96,14 +98,16 @@ def test_what_the_server_refuses_is_said_with_the_name(lake: tidelake.Catalog) -
         lake.drop_database("shop")
 
 
-def test_a_commit_whose_answer_got_lost_is_there_once(lake: tidelake.Catalog, rest_catalog: RestCatalogServer) -> None:
+def test_a_commit_whose_response_was_lost_is_published_once(
+    lake: tidelake.Catalog, rest_catalog: RestCatalogServer
+) -> None:
     table = create(lake, "shop.t")
     rest_catalog.lose_answers = 1
     assert write(table, 1) == 1
     assert [snapshot.commit_identifier for snapshot in lake.table("shop.t").snapshots()] == [1]
 
 
-def test_a_commit_to_a_table_that_another_took_the_place_of_is_refused(lake: tidelake.Catalog) -> None:
+def test_a_commit_to_a_replaced_table_is_refused(lake: tidelake.Catalog) -> None:
     old = create(lake, "shop.t")
     lake.drop_table("shop.t")
     create(lake, "shop.t")
@@ -112,7 +116,7 @@ def test_a_commit_to_a_table_that_another_took_the_place_of_is_refused(lake: tid
     assert lake.table("shop.t").snapshots() == []
 
 
-def test_writers_at_once_each_commit_once(lake: tidelake.Catalog, rest_catalog: RestCatalogServer) -> None:
+def test_concurrent_writers_each_commit_once(lake: tidelake.Catalog, rest_catalog: RestCatalogServer) -> None:
     table = lake.create_table("shop.log", SCHEMA, options={"bucket": "-1"})
     writers = [lake.table("shop.log").writer(commit_user=f"user-{number}") for number in range(4)]
     for number, writer in enumerate(writers):
@@ -124,7 +128,7 @@ def test_writers_at_once_each_commit_once(lake: tidelake.Catalog, rest_catalog: 
     assert len(table.snapshots()) == 4
 
 
-def test_a_wrong_token_is_told_apart_from_a_server_that_is_away(rest_catalog: RestCatalogServer) -> None:
+def test_a_wrong_token_and_an_unavailable_server_raise_different_errors(rest_catalog: RestCatalogServer) -> None:
     with pytest.raises(AccessDenied, match="check the catalog's token"):
         open_catalog("lake", {**rest_catalog.options, "token": "wrong"})
     away = {**rest_catalog.options, "uri": "http://127.0.0.1:1"}
@@ -162,13 +166,13 @@ def test_the_server_gives_credentials_for_the_files_of_a_table(
     ],
     ids=lambda part: part if isinstance(part, str) else None,
 )
-def test_options_that_lead_nowhere_are_refused(options: dict[str, str], message: str) -> None:
+def test_unusable_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(tidelake.TidelakeError, match=message) as refused:
         open_catalog("lake", {"metastore": "rest", **options})
     assert "secret" not in str(refused.value)
 
 
-def test_it_pickles_with_its_tables_and_shows_no_token(rest_catalog: RestCatalogServer) -> None:
+def test_the_catalog_pickles_with_its_tables_and_shows_no_token(rest_catalog: RestCatalogServer) -> None:
     inner = open_catalog("lake", rest_catalog.options)
     inner.create_database("shop")
     inner.create_table("shop.t", SCHEMA)

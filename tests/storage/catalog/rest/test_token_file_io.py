@@ -1,4 +1,4 @@
-"""Credentials of a table's files: when they are asked for, and what becomes of a server that is away."""
+"""Credentials for a table's files: when they are requested, and how an unavailable server is handled."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def opened(server: Server, location: str = "memory://tokens") -> TokenFileIO:
         pytest.param(0, 0, id="expired when they came: with each call"),
     ],
 )
-def test_credentials_are_asked_for_again_before_they_expire(valid_ms: int, kept_ms: int) -> None:
+def test_credentials_are_renewed_before_they_expire(valid_ms: int, kept_ms: int) -> None:
     server = Server(valid_ms)
     files = opened(server)
     assert server.asked == 0
@@ -64,7 +64,7 @@ def test_credentials_are_asked_for_again_before_they_expire(valid_ms: int, kept_
     assert server.asked == 2
 
 
-def test_a_server_that_is_away_is_asked_again_as_long_as_credentials_hold() -> None:
+def test_an_unavailable_server_is_retried_while_credentials_are_valid() -> None:
     server = Server(2 * HOUR_MS)
     files = opened(server)
     files.write("memory://tokens/f", b"x")
@@ -84,7 +84,7 @@ def test_a_refusal_names_the_table() -> None:
         opened(server).read("memory://tokens/f")
 
 
-def test_credentials_go_before_the_options_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_the_server_win_over_store_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Mapping[str, str]] = []
 
     def open_store(location: str, options: Mapping[str, str]) -> Any:
@@ -100,7 +100,7 @@ def test_credentials_go_before_the_options_of_the_store(monkeypatch: pytest.Monk
     assert "key 1" not in repr(files)
 
 
-def test_another_process_asks_for_its_own() -> None:
+def test_another_process_requests_its_own_credentials() -> None:
     client = RestClient("http://127.0.0.1:1")
     files = TokenFileIO(client, RESOURCE, "memory://t", {"s3.region": "r"})
     copy = pickle.loads(pickle.dumps(files))

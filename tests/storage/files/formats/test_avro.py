@@ -27,7 +27,7 @@ def schema_in(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", ["types_avro", "types_nested_pk_avro"])
-def test_the_schema_is_javas(name: str, tmp_path: Path) -> None:
+def test_the_avro_schema_equals_javas(name: str, tmp_path: Path) -> None:
     root = unpack_golden(f"java/{name}", tmp_path) / f"{GOLDEN_DATABASE}.db" / name
     schema = TableSchema.from_json((root / "schema/schema-0").read_bytes(), "schema-0")
     java = schema_in(sorted(root.glob("bucket-0/*.avro"))[0].read_bytes())
@@ -39,7 +39,7 @@ def test_the_schema_is_javas(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd", "snappy"])
-def test_a_block_whose_length_is_damaged_is_corrupt_and_takes_no_memory(codec: str) -> None:
+def test_a_damaged_block_length_is_corrupt_and_allocates_no_memory(codec: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, list(range(300)))})
     data = write("avro", fields, [batch], FormatWriterSettings(compression=codec))[0].to_pybytes()
     header = data.index(data[-16:]) + 16  # the sync marker ends the header, and each block
@@ -57,7 +57,7 @@ def test_a_block_whose_length_is_damaged_is_corrupt_and_takes_no_memory(codec: s
             read("avro", pa.py_buffer(broken), fields)
 
 
-def test_local_times_are_called_the_reverse_of_what_avro_means() -> None:
+def test_local_timestamps_use_the_reversed_avro_names_of_java() -> None:
     fields, batch = batch_of_columns({"t": (timestamp(3), [1]), "l": (timestamp_ltz(6), [1])})
     data, _ = write("avro", fields, [batch])
     types = [f["type"][1]["logicalType"] for f in schema_in(data.to_pybytes())["fields"]]
@@ -84,24 +84,24 @@ def test_decimals_take_as_few_bytes_as_in_java() -> None:
         pytest.param(DataField(0, "r", RowType((DataField(1, "a-b", INT),))), id="a part of a row"),
     ],
 )
-def test_names_that_avro_does_not_know_are_refused(field: DataField) -> None:
+def test_names_invalid_in_avro_are_refused(field: DataField) -> None:
     with pytest.raises(UnsupportedFeature, match=r"column name .* in Avro files"):
         avro_schema([field])
 
 
 @pytest.mark.parametrize("kind", [timestamp(7), AtomicType(Root.TIME, precision=6), AtomicType(Root.VARIANT)], ids=str)
-def test_types_that_java_does_not_put_into_avro_are_refused(kind: AtomicType) -> None:
+def test_types_that_java_does_not_write_to_avro_are_refused(kind: AtomicType) -> None:
     with pytest.raises(UnsupportedFeature, match=r"in Avro files: column 'c' .*parquet"):
         avro_schema([DataField(0, "c", kind)])
 
 
-def test_the_codec_option_of_avro_comes_before_the_tables() -> None:
+def test_the_avro_codec_option_wins_over_that_of_the_table() -> None:
     fields, batch = batch_of_columns({"a": (INT, [1])})
     data, _ = write("avro", fields, [batch], FormatWriterSettings(compression="lz4", options={"avro.codec": "deflate"}))
     assert fastavro.reader(io.BytesIO(data)).codec == "deflate"
 
 
-def test_a_broken_block_is_told_with_its_place() -> None:
+def test_a_broken_block_is_reported_with_its_offset() -> None:
     fields, batch = batch_of_columns({"a": (INT, range(50_000))})
     data = bytearray(write("avro", fields, [batch], FormatWriterSettings(compression="null"))[0])
     data[len(data) // 2 : len(data) // 2 + 100] = b"\xff" * 100

@@ -1,4 +1,4 @@
-"""Blob files: what was written comes back value by value; damage is told; bytes are Java's."""
+"""Blob files: written values are read back one by one, damage is reported, and the bytes equal Java's."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ def values_of(file: BlobFile) -> list[bytes | None]:
     return [None if value is None else bytes(value) for value in found]
 
 
-def test_a_file_of_java_is_written_byte_for_byte() -> None:
+def test_a_written_file_equals_javas_byte_by_byte() -> None:
     assert values_of(opened(JAVAS)) == [b"\x01\x02", None, b""]
     assert file_of([b"\x01\x02", None, b""]) == JAVAS
 
 
 @given(st.lists(st.none() | st.binary(max_size=40)))
-def test_values_come_back_as_they_were_written(values: list[bytes | None]) -> None:
+def test_written_values_are_read_back(values: list[bytes | None]) -> None:
     assert values_of(opened(file_of(values))) == values
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
-def test_lengths_of_any_size_come_back(numbers: list[int]) -> None:
+def test_lengths_of_any_size_are_read_back(numbers: list[int]) -> None:
     array = np.array(numbers, np.int64)
     assert decode_lengths(encode_lengths(array)).tolist() == numbers
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(1, 7), st.integers(1, 150))
-def test_pieces_hold_every_row_once_and_no_more_than_they_may(sizes: list[int], rows: int, most_bytes: int) -> None:
+def test_pieces_contain_every_row_once_and_stay_within_the_limit(sizes: list[int], rows: int, most_bytes: int) -> None:
     cut = list(pieces(np.array(sizes, np.int64), rows, most_bytes))
     assert [row for start, stop in cut for row in range(start, stop)] == list(range(len(sizes)))
     assert all(stop - start == 1 or sum(sizes[start:stop]) <= most_bytes for start, stop in cut)
     assert all(stop - start <= rows for start, stop in cut)
 
 
-def test_a_placeholder_is_no_null() -> None:
+def test_a_placeholder_differs_from_null() -> None:
     out = io.BytesIO()
     writer = BlobFileWriter(pa.PythonFile(out, "w"))
     writer.add(None)
@@ -86,13 +86,13 @@ def test_a_placeholder_is_no_null() -> None:
         pytest.param(JAVAS[1:], "records of", id="too short"),
     ],
 )
-def test_a_file_that_is_damaged_is_told_when_it_is_opened(damaged: bytes, message: str) -> None:
+def test_a_damaged_file_is_reported_when_opened(damaged: bytes, message: str) -> None:
     with pytest.raises(CorruptFile, match=message):
         opened(damaged)
 
 
 @pytest.mark.parametrize("at", [0, 4, 6, 14], ids=["magic", "value", "length", "CRC-32"])
-def test_a_record_that_is_damaged_is_told_when_it_is_read(at: int) -> None:
+def test_a_damaged_record_is_reported_when_read(at: int) -> None:
     damaged = bytearray(JAVAS)
     damaged[at] ^= 1
     file = opened(bytes(damaged))
@@ -101,7 +101,7 @@ def test_a_record_that_is_damaged_is_told_when_it_is_read(at: int) -> None:
     assert file.value(1) is None
 
 
-def test_only_a_column_of_blobs_is_in_such_a_file() -> None:
+def test_a_blob_file_contains_only_a_blob_column() -> None:
     with pytest.raises(UnsupportedFeature, match="column n INT in blob files"):
         list(BlobFormat().read(pa.BufferReader(JAVAS), "b.blob", [DataField(1, "n", INT)], batch_rows=10))
     batches = BlobFormat().read(pa.BufferReader(JAVAS), "b.blob", [BLOB], batch_rows=2)
@@ -109,7 +109,7 @@ def test_only_a_column_of_blobs_is_in_such_a_file() -> None:
 
 
 @given(st.text(), st.integers(0, 2**63 - 1), st.integers(-1, 2**63 - 1))
-def test_descriptors_come_back(uri: str, offset: int, length: int) -> None:
+def test_descriptors_are_read_back(uri: str, offset: int, length: int) -> None:
     descriptor = BlobDescriptor(uri, offset, length)
     assert descriptor.to_bytes().startswith(b"\x02CSEDBOLB")
     assert BlobDescriptor.from_bytes(descriptor.to_bytes()) == descriptor
@@ -121,6 +121,6 @@ def test_a_descriptor_of_the_first_version_has_no_magic() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x03" + bytes(40), b"\x02" + bytes(40), b"\x01\xff\xff\xff\x7f"])
-def test_other_bytes_are_no_descriptor(data: bytes) -> None:
+def test_other_bytes_are_not_a_descriptor(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"descriptor|URI"):
         BlobDescriptor.from_bytes(data)

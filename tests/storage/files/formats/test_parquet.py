@@ -1,4 +1,4 @@
-"""Parquet files as Java writes them, and as tolerant a reader."""
+"""Parquet files as Java writes them, and a reader that is as tolerant."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def parquet_schema(data: pa.Buffer | Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["types_parquet", "types_nested_parquet", "types_variant", "pk_dedup_parquet"])
-def test_columns_have_the_ids_and_physical_types_that_java_gives_them(name: str, tmp_path: Path) -> None:
+def test_columns_have_the_same_ids_and_physical_types_as_in_java(name: str, tmp_path: Path) -> None:
     root = unpack_golden(f"java/{name}", tmp_path) / f"{GOLDEN_DATABASE}.db" / name
     schema = TableSchema.from_json((root / "schema/schema-0").read_bytes(), "schema-0")
     fields = [*schema.key_fields, *_system_fields(schema), *schema.fields]
@@ -145,7 +145,7 @@ def test_rows_are_held_until_a_row_group_is_full_and_the_size_is_guessed_meanwhi
 
 
 @pytest.mark.parametrize(("value_bytes", "most_bytes"), [(1_000, 64 * MEBIBYTE), (100_000, 32 * MEBIBYTE)])
-def test_of_wide_rows_half_as_much_waits_for_its_row_group(value_bytes: int, most_bytes: int) -> None:
+def test_half_as_many_bytes_of_wide_rows_are_buffered_per_row_group(value_bytes: int, most_bytes: int) -> None:
     values = [f"{i:0{value_bytes}}" for i in range(70 * MEBIBYTE // value_bytes)]
     fields, batch = batch_of_columns({"a": (STRING, values)})
     data, _ = write(fields, *(batch.slice(start, 50) for start in range(0, len(values), 50)))
@@ -155,7 +155,7 @@ def test_of_wide_rows_half_as_much_waits_for_its_row_group(value_bytes: int, mos
     assert sum(sizes) == len(values) * value_bytes
 
 
-def test_a_batch_larger_than_a_row_group_is_parted() -> None:
+def test_a_batch_larger_than_a_row_group_is_split() -> None:
     fields, batch = batch_of_columns({"a": (INT, range(2_500_000))})
     data, _ = write(fields, batch)
     metadata = pq.read_metadata(pa.BufferReader(data))
@@ -163,7 +163,7 @@ def test_a_batch_larger_than_a_row_group_is_parted() -> None:
 
 
 @pytest.mark.parametrize(("block_size_bytes", "rows"), [(None, [100, 100, 50]), (64 * MEBIBYTE, [250])])
-def test_row_groups_have_as_many_rows_as_they_should_unless_their_size_is_asked_for(
+def test_row_groups_have_the_default_row_count_unless_a_size_is_set(
     block_size_bytes: int | None, rows: list[int]
 ) -> None:
     fields, batch = batch_of_columns({"a": (INT, range(250))})
@@ -227,7 +227,7 @@ def test_options_of_parquet_override_the_choice(options: dict[str, str], wanted:
 # ---------------------------------------------------------------- bounds
 
 
-def test_nan_is_the_largest_value_though_the_footer_passes_over_it() -> None:
+def test_nan_is_the_largest_value_although_the_footer_ignores_it() -> None:
     nan = float("nan")
     fields, batch = batch_of_columns({"a": (FLOAT, [1.0, nan]), "b": (FLOAT, [nan, nan]), "c": (FLOAT, [1.0, 2.0])})
     _, other = batch_of_columns({"a": (FLOAT, [0.5, 3.0]), "b": (FLOAT, [None, None]), "c": (FLOAT, [0.0, None])})
@@ -240,7 +240,7 @@ def test_nan_is_the_largest_value_though_the_footer_passes_over_it() -> None:
     assert seen[0].maximum.to_pylist() == [1.0, 3.0]
 
 
-def test_texts_too_long_for_the_footer_have_bounds_all_the_same() -> None:
+def test_strings_too_long_for_the_footer_still_have_bounds() -> None:
     long = "m" * 5000
     settings = FormatWriterSettings(bounds_for=frozenset("tb"), block_size_bytes=1)  # a row group a batch
     fields, batch = batch_of_columns({"t": (STRING, [long, "n"]), "b": (BYTES, [b"\xff" * 9000, None])})
@@ -251,7 +251,7 @@ def test_texts_too_long_for_the_footer_have_bounds_all_the_same() -> None:
     assert min_max["b"].minimum.as_py() == b"\xff" * 9000
 
 
-def test_columns_nobody_wants_bounds_of_have_none_in_the_footer() -> None:
+def test_columns_without_requested_bounds_have_none_in_the_footer() -> None:
     fields, batch = batch_of_columns({"a": (INT, [1]), "b": (INT, [1])})
     data, _ = write(fields, batch, settings=FormatWriterSettings(bounds_for=frozenset("a")))
     row_group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
@@ -284,7 +284,7 @@ def foreign(table: pa.Table, **options: Any) -> pa.Buffer:
         pytest.param(pa.array([["a"], None], pa.large_list(pa.string())), ArrayType(STRING), id="a large list"),
     ],
 )
-def test_other_storage_of_the_same_values_is_read_as_in_java(stored: pa.Array, wanted: DataType) -> None:
+def test_other_physical_types_of_the_same_values_are_read_as_in_java(stored: pa.Array, wanted: DataType) -> None:
     fields = [DataField(0, "c", wanted)]
     values = stored.to_pylist()
     expected = ["a" if v == b"a" else v for v in values]
@@ -294,7 +294,7 @@ def test_other_storage_of_the_same_values_is_read_as_in_java(stored: pa.Array, w
 @pytest.mark.parametrize("stored_unit", ["ms", "us", "ns"])
 @pytest.mark.parametrize("wanted", [timestamp(0), timestamp(3), timestamp(6), timestamp(9), timestamp_ltz(3)], ids=str)
 @pytest.mark.parametrize("int96", [False, True])
-def test_times_of_any_unit_are_read_as_the_declared_one(stored_unit: str, wanted: DataType, int96: bool) -> None:
+def test_times_of_any_unit_are_read_as_the_declared_unit(stored_unit: str, wanted: DataType, int96: bool) -> None:
     instants = pa.array([-86_400, 1_715_690_096, None], pa.int64()).cast(pa.timestamp("s"))
     data = foreign(pa.table({"c": instants.cast(pa.timestamp(stored_unit))}), use_deprecated_int96_timestamps=int96)
     back = read(data, [DataField(0, "c", wanted)]).column("c")
@@ -311,7 +311,7 @@ def test_a_fraction_of_an_int96_before_1970_may_be_negative() -> None:
     assert micros == [-1, -1_000_000, -86_400_000_001]
 
 
-def test_an_int96_outside_of_1677_to_2262_is_read_where_it_fits_and_refused_where_it_would_wrap() -> None:
+def test_an_int96_outside_of_1677_to_2262_is_read_if_it_fits_and_refused_if_it_would_wrap() -> None:
     year_9999 = pa.array([253_402_300_799_999_999], pa.int64()).cast(pa.timestamp("us"))
     data = foreign(pa.table({"c": year_9999}), use_deprecated_int96_timestamps=True)
     assert read(data, [DataField(0, "c", timestamp(6))]).column("c").combine_chunks().equals(year_9999)
@@ -331,21 +331,21 @@ def test_a_number_too_large_for_its_type_is_corrupt_not_wrapped() -> None:
         read(data, [DataField(0, "c", INT)])
 
 
-def test_a_row_that_lacks_a_part_of_its_type_is_corrupt() -> None:
+def test_a_row_with_a_missing_field_is_corrupt() -> None:
     data = foreign(pa.table({"r": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))}))
     wanted = RowType((DataField(1, "x", INT), DataField(2, "y", INT)))
     with pytest.raises(CorruptFile, match="no field 'y'"):
         read(data, [DataField(0, "r", wanted)])
 
 
-def test_a_shredded_variant_without_its_names_is_corrupt() -> None:
+def test_a_shredded_variant_without_metadata_is_corrupt() -> None:
     shape = pa.struct([("value", pa.binary()), ("metadata", pa.binary()), ("typed_value", pa.int64())])
     data = foreign(pa.table({"v": pa.array([{"value": b"", "metadata": b"", "typed_value": 1}], shape)}))
     with pytest.raises(CorruptFile, match="metadata of version 1"):
         read(data, [DataField(0, "v", AtomicType(Root.VARIANT))])
 
 
-def test_names_with_dots_are_told_from_parts_of_rows() -> None:
+def test_column_names_with_dots_differ_from_nested_fields() -> None:
     fields, batch = batch_of_columns(
         {"a": (RowType((DataField(8, "b", INT),)), [{"b": 1}]), "a.b": (INT, [2]), "": (INT, [3])}
     )
@@ -395,7 +395,7 @@ def test_a_row_group_is_streamed_not_held_as_a_whole(tmp_path: Path) -> None:
         pa.total_allocated_bytes() - before
         for _ in ParquetFormat().read(pa.OSFile(str(path)), "f", fields, batch_rows=16_384)
     ]
-    first = 1_024  # tells how large rows are
+    first = 1_024  # shows how large rows are
     assert len(held) == 1 + -(-(rows - first) // 16_384)
     assert max(held) < decoded / 4
 
@@ -452,7 +452,7 @@ def test_bounds_of_row_groups_have_the_type_of_the_column(kind: DataType, low: A
     assert known.null_count.to_pylist() == [0, 100]
 
 
-def test_a_bit_that_flipped_is_noticed() -> None:
+def test_a_flipped_bit_is_detected() -> None:
     fields, batch = batch_of_columns({"c": (BIGINT, np.random.default_rng(1).integers(0, 2**62, 10_000))})
     data, _ = write(fields, batch, settings=FormatWriterSettings(compression="none"))
     broken = bytearray(data)

@@ -1,4 +1,4 @@
-"""Footers are parsed and put together again without losing anything."""
+"""Footers are parsed and serialized without loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IN_PARQUET = [t for t in golden_tables() if "types" in t.name and not t.name.end
 
 
 @pytest.mark.parametrize("table", IN_PARQUET, ids=lambda t: t.id)
-def test_footers_of_other_writers_come_back_byte_by_byte(table: Any, tmp_path: Path) -> None:
+def test_footers_of_other_writers_are_reproduced_byte_by_byte(table: Any, tmp_path: Path) -> None:
     paths = list(table.unpack(tmp_path).glob("**/*.parquet"))
     assert paths
     for path in paths:
@@ -77,12 +77,12 @@ def test_parsing_undoes_serializing(struct: Struct) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x15", b"\x18\x7f", b"\x1f", b"not a footer"])
-def test_what_is_no_struct_is_refused(data: bytes) -> None:
+def test_invalid_thrift_structs_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a Thrift struct"):
         parse(data)
 
 
-def test_int96_becomes_binary_and_back(tmp_path: Path) -> None:
+def test_int96_is_converted_to_binary_and_back(tmp_path: Path) -> None:
     paths = sorted(unpack_golden("java/types_parquet", tmp_path).glob("**/*.parquet"))
     for path in paths:
         changed = int96_as_binary(footer_of(path))

@@ -1,4 +1,4 @@
-"""Row groups whose pages are made here are read as any other, by Arrow and with their checksums."""
+"""Row groups with pages written by Tidelake are read like any others, by Arrow and with their checksums."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def written(path: Path, batches: Sequence[pa.RecordBatch], compression: str) -> 
 
 @pytest.mark.parametrize("compression", ["zstd", "none", "lz4"])
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
-def test_what_was_written_is_read(batches: Sequence[pa.RecordBatch], compression: str, tmp_path: Path) -> None:
+def test_written_rows_are_read_back(batches: Sequence[pa.RecordBatch], compression: str, tmp_path: Path) -> None:
     written(tmp_path / "t.parquet", batches, compression)
     source = pa.OSFile(str(tmp_path / "t.parquet"))
     found = list(ParquetFormat().read(source, "t.parquet", FIELDS, batch_rows=100))
@@ -68,7 +68,7 @@ def test_what_was_written_is_read(batches: Sequence[pa.RecordBatch], compression
 
 
 @pytest.mark.parametrize("rows_before", [70_000, 2_000_000], ids=["in the row group", "in row groups of their own"])
-def test_large_rows_behind_many_small_ones(rows_before: int, tmp_path: Path) -> None:
+def test_large_rows_after_many_small_ones_are_written(rows_before: int, tmp_path: Path) -> None:
     fields = FIELDS[:2]
     schema = arrow_schema(fields)
     small = pa.record_batch([np.arange(rows_before), pa.nulls(rows_before, pa.string())], schema=schema)

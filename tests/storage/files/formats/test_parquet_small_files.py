@@ -1,4 +1,4 @@
-"""Small Parquet files that are put together here say what Arrow would have written."""
+"""Small Parquet files assembled by Tidelake equal those that Arrow would write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = (
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_file_has_the_rows_and_the_footer_of_one_by_arrow(seed: int) -> None:
+def test_a_small_file_has_the_same_rows_and_footer_as_one_by_arrow(seed: int) -> None:
     fields, rows, edges = _drawn(Random(seed))
     bounds_for = frozenset(field.name for number, field in enumerate(fields) if number % 4)
     files = SmallParquetFiles(rows, fields, FormatWriterSettings(bounds_for=bounds_for), edges)
@@ -73,7 +73,7 @@ def _value(random: Random, kind: str) -> object:
     return random.choice([-half, half - 1, 0, -1, random.randint(-half, half - 1)])
 
 
-def test_a_page_whose_bytes_have_changed_is_noticed() -> None:
+def test_a_changed_page_is_detected() -> None:
     fields = [DataField(0, "c", parse_type("BIGINT NOT NULL"))]
     rows = pa.RecordBatch.from_arrays([pa.array([7, 8])], schema=arrow_schema(fields))
     content = SmallParquetFiles(rows, fields, FormatWriterSettings(), np.array([0, 2])).file(0)
@@ -96,7 +96,7 @@ def test_a_page_whose_bytes_have_changed_is_noticed() -> None:
         ("ARRAY<INT>", [[1], [2], [3]], {}, "a column is nested"),
     ],
 )
-def test_arrow_writes_where(kind: str, values: list[Any], options: dict[str, str], reason: str) -> None:
+def test_arrow_writes_unsupported_files(kind: str, values: list[Any], options: dict[str, str], reason: str) -> None:
     fields = [DataField(0, "c", parse_type(kind))]
     arrow = arrow_schema(fields)
     column = pa.array(values).cast(arrow.field(0).type) if kind != "ARRAY<INT>" else pa.array(values, arrow[0].type)
@@ -106,7 +106,7 @@ def test_arrow_writes_where(kind: str, values: list[Any], options: dict[str, str
     assert pq.read_table(pa.BufferReader(files.file(0))).num_rows == len(values)
 
 
-def test_of_many_small_files_a_large_one_is_arrows() -> None:
+def test_a_large_file_among_small_ones_is_written_by_arrow() -> None:
     fields = [DataField(0, "c", parse_type("STRING"))]
     rows = pa.RecordBatch.from_arrays([pa.array(["x"] * 400)], schema=arrow_schema(fields))
     edges = np.array([*range(100), 400])
@@ -116,7 +116,7 @@ def test_of_many_small_files_a_large_one_is_arrows() -> None:
     assert "RLE_DICTIONARY" in encodings[1]
 
 
-def test_a_null_where_none_may_be_is_refused() -> None:
+def test_a_null_in_a_not_null_column_is_refused() -> None:
     fields = [DataField(0, "c", parse_type("INT NOT NULL"))]
     rows = pa.RecordBatch.from_arrays([pa.array([1, None], pa.int32())], names=["c"])
     with pytest.raises((BadInput, pa.ArrowInvalid), match="null"):

@@ -1,4 +1,4 @@
-"""What goes into a file of any format comes out of it."""
+"""Values written to a file of any format are read back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def same_values(one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArr
 
 
 @pytest.mark.parametrize(("name", "sample"), WRITABLE, ids=sample_id)
-def test_values_come_back_as_they_were_written(name: str, sample: Sample) -> None:
+def test_written_values_are_read_back(name: str, sample: Sample) -> None:
     batch = pa.RecordBatch.from_arrays([sample.column], schema=arrow_schema([sample.field]))
     data, _ = write(name, [sample.field], [batch])
     (back,) = read(name, data, [sample.field])
@@ -70,7 +70,7 @@ def test_values_come_back_as_they_were_written(name: str, sample: Sample) -> Non
 
 
 @pytest.mark.parametrize(("name", "sample"), WRITABLE, ids=sample_id)
-def test_a_slice_is_written_without_its_neighbours(name: str, sample: Sample) -> None:
+def test_a_slice_is_written_without_neighbouring_rows(name: str, sample: Sample) -> None:
     batch = pa.RecordBatch.from_arrays([sample.column], schema=arrow_schema([sample.field]))
     data, _ = write(name, [sample.field], [batch.slice(1)])
     (back,) = read(name, data, [sample.field])
@@ -78,7 +78,7 @@ def test_a_slice_is_written_without_its_neighbours(name: str, sample: Sample) ->
 
 
 @pytest.mark.parametrize(("name", "sample"), REFUSED, ids=sample_id)
-def test_what_java_could_not_read_back_is_refused_with_the_column_and_a_way_out(name: str, sample: Sample) -> None:
+def test_values_unreadable_in_java_are_refused_with_column_and_remedy(name: str, sample: Sample) -> None:
     batch = pa.RecordBatch.from_arrays([sample.column], schema=arrow_schema([sample.field]))
     with pytest.raises((UnsupportedFeature, BadInput), match=r"'column'|'名前'") as refusal:
         write(name, [sample.field], [batch])
@@ -111,7 +111,7 @@ def test_batches_have_at_most_the_rows_asked_for_and_none_is_empty(name: str) ->
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_rows_that_take_little_of_a_file_and_much_memory_come_in_small_batches(name: str) -> None:
+def test_highly_compressed_rows_are_read_in_small_batches(name: str) -> None:
     """A dictionary of one text, or compression, hides how large they are."""
     fields, batch = batch_of_columns({"a": (STRING, ["x" * 10_000] * 2000)})
     data, _ = write(name, fields, [batch])
@@ -123,7 +123,7 @@ def test_rows_that_take_little_of_a_file_and_much_memory_come_in_small_batches(n
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_column_that_the_file_lacks_is_null(name: str) -> None:
+def test_a_column_missing_in_the_file_is_null(name: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, [1, 2])})
     data, _ = write(name, fields, [batch])
     (back,) = read(name, data, [DataField(9, "new", STRING), *fields])
@@ -138,7 +138,7 @@ def test_reading_no_column_counts_the_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_without_rows_is_a_file(name: str) -> None:
+def test_a_file_without_rows_is_readable(name: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, []), "t": (STRING, [])})
     settings = FormatWriterSettings(bounds_for=frozenset({"a", "t"}))
     for batches in ([], [batch]):
@@ -155,13 +155,13 @@ def test_every_codec_of_a_format_is_written_and_read(name: str, codec: str) -> N
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_codec_that_the_format_lacks_is_refused_with_those_it_has(name: str) -> None:
+def test_an_unsupported_codec_is_refused_with_the_supported_ones(name: str) -> None:
     fields, _ = batch_of_columns({"a": (INT, [1])})
     with pytest.raises(UnsupportedFeature, match=r"file.compression = lzo: .* Set one of .*zstd"):
         format_named(name).open_writer(pa.BufferOutputStream(), fields, FormatWriterSettings(compression="lzo"))
 
 
-def test_a_format_without_code_is_refused_by_name() -> None:
+def test_an_unsupported_format_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedFeature, match="data files in csv"):
         format_named("csv")
 
@@ -172,7 +172,7 @@ FLAT = [(name, s) for name, s in WRITABLE if not pa.types.is_nested(arrow_type(s
 
 
 @pytest.mark.parametrize(("name", "sample"), FLAT, ids=sample_id)
-def test_spans_reach_from_the_smallest_to_the_largest_value(name: str, sample: Sample) -> None:
+def test_bounds_span_the_smallest_and_largest_value(name: str, sample: Sample) -> None:
     schema = arrow_schema([sample.field])
     batches = [pa.RecordBatch.from_arrays([part], schema=schema) for part in (sample.column, sample.column.slice(1))]
     _, min_max = write(name, [sample.field], batches, FormatWriterSettings(bounds_for=frozenset({"column"})))
@@ -198,7 +198,7 @@ def _javas_order(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_zero_lies_between_both_zeros_of_java(name: str) -> None:
+def test_the_bounds_of_zero_include_both_zeros_of_java(name: str) -> None:
     fields, batch = batch_of_columns({"f": (FLOAT, [0.0, -0.0, 0.0])})
     _, min_max = write(name, fields, [batch], FormatWriterSettings(bounds_for=frozenset({"f"})))
     assert [repr(min_max["f"].minimum.as_py()), repr(min_max["f"].maximum.as_py())] == ["-0.0", "0.0"]
@@ -208,7 +208,7 @@ def test_zero_lies_between_both_zeros_of_java(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_cut_short_is_corrupt_wherever_the_cut_is(name: str) -> None:
+def test_a_truncated_file_is_corrupt_at_any_length(name: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, list(range(500))), "t": (STRING, [str(i) for i in range(500)])})
     data, _ = write(name, fields, [batch])
     for size in (0, 1, 4, 20, data.size // 2, data.size - 1):
@@ -231,7 +231,7 @@ def test_a_column_of_another_type_is_corrupt(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_bit_that_flipped_gives_other_values_or_a_corrupt_file_and_no_other_error(name: str) -> None:
+def test_a_flipped_bit_gives_other_values_or_a_corrupt_file_error(name: str) -> None:
     """Compressed, where decompressors complain, and not, where bytes arrive that are no text."""
     text = "text" if name == "avro" else "täxt"  # names are text as well
     fields, batch = batch_of_columns({"a": (INT, list(range(300))), text: (STRING, [f"{i} ä" for i in range(300)])})
@@ -270,7 +270,7 @@ class FailingStream:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_full_disk_is_told_as_it_is(name: str) -> None:
+def test_a_full_disk_error_is_not_translated(name: str) -> None:
     fields, batch = batch_of_columns({"a": (INT, list(range(100_000)))})
     with pytest.raises(OSError, match="No space left on device"):
         write_to(name, pa.PythonFile(FailingStream(), mode="w"), fields, batch)
@@ -287,14 +287,14 @@ def write_to(name: str, stream: pa.NativeFile, fields: Sequence[DataField], batc
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_disk_that_fails_to_read_is_no_corrupt_file(name: str) -> None:
+def test_a_read_error_of_the_disk_is_not_reported_as_corrupt(name: str) -> None:
     source = pa.PythonFile(FailingStream(), mode="r")
     with pytest.raises(OSError, match="Input/output error"):
         list(format_named(name).read(source, "f", [DataField(0, "a", INT)], batch_rows=10))
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_reading_closes_its_source_also_when_it_is_given_up(name: str, tmp_path: Path) -> None:
+def test_reading_closes_its_source_even_if_abandoned(name: str, tmp_path: Path) -> None:
     fields, batch = batch_of_columns({"a": (INT, list(range(5000)))})
     data, _ = write(name, fields, [batch])
     source = pa.BufferReader(data)
@@ -314,7 +314,7 @@ def test_reading_closes_its_source_also_when_it_is_given_up(name: str, tmp_path:
         ("orc", "orc.dictionary.key.threshold", "most"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_quoted(name: str, option: str, text: str) -> None:
+def test_an_invalid_option_is_quoted(name: str, option: str, text: str) -> None:
     fields, _ = batch_of_columns({"a": (INT, [1])})
     with pytest.raises(BadInput, match=f"option {option} = '{text}'"):
         format_named(name).open_writer(pa.BufferOutputStream(), fields, FormatWriterSettings(options={option: text}))

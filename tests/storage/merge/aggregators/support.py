@@ -1,4 +1,4 @@
-"""Folding Python values through a column function, as a test sees it."""
+"""Applies a column function to Python values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Column functions give what folding row by row gives, whatever the rows and whatever they do."""
+"""Column functions give the result of row-by-row aggregation, for any rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Fold:
     values: st.SearchStrategy[Any]
     options: Mapping[str, str] = field(default_factory=dict)
     unordered: bool = False
-    sets_anywhere: bool = True  # what a SET undoes may be an overflow, which nobody looks at
+    sets_anywhere: bool = True  # the value that a SET replaces may be an overflow, which is not compared
     # Reversed, a merged array is the newcomer: which of its entries a limit lets in hangs on the order of a Java hash
     # map, of which the model knows nothing.
     reverses: bool = True
@@ -166,7 +166,7 @@ FOLDS: Final = [
 
 
 def plain(value: Any, unordered: bool) -> Any:
-    """For comparing: NaN is itself, zeros have their sign, order of entries away where there is none to speak of."""
+    """A comparable form: NaN equals itself, zeros keep their sign, and map entries have no order."""
     if isinstance(value, float | np.floating):
         return repr(float(value))
     if isinstance(value, dict):
@@ -180,7 +180,7 @@ def plain(value: Any, unordered: bool) -> Any:
 @pytest.mark.parametrize("case", FOLDS, ids=lambda case: case.id)
 @settings(max_examples=examples(40))
 @given(st.data())
-def test_a_column_folds_as_its_rows_do(case: Fold, data: st.DataObject) -> None:
+def test_a_column_aggregates_like_its_rows(case: Fold, data: st.DataObject) -> None:
     options = {**case.options, **data.draw(st.sampled_from([{}, {"ignore-retract": "true"}]))}
     value = st.none() | case.values.map(lambda v: list(v.items()) if isinstance(v, dict) else v)
     what = st.sampled_from(data.draw(st.sampled_from([["agg"], ["agg", "skip"], ["agg", "retract"], sorted(_WHAT)])))

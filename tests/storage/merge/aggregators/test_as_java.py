@@ -1,4 +1,4 @@
-"""Every aggregate function does, step by step, what Java's does: the suite `aggregators`."""
+"""Every step of every aggregate function gives Java's result: the suite `aggregators`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def aggregator_of(case: Case, data_type: DataType) -> Aggregator | None:
 
 
 @pytest.mark.parametrize("case", vectors("aggregators"), ids=case_id)
-def test_each_step_gives_what_java_gives(case: Case) -> None:
+def test_each_step_gives_the_same_result_as_java(case: Case) -> None:
     check_members(case, _MEMBERS)
     data_type = column_type(case["type"], values_of(case), case.get("row_fields"))
     aggregator = aggregator_of(case, data_type)

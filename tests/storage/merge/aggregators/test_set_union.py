@@ -1,4 +1,4 @@
-"""The bitmaps of a key are one data structure until the last has joined; Java serialises it after each of them.
+"""The bitmaps of a key are merged in one data structure and serialized once. Java serializes after each of them.
 
 That this gives Java's bytes: `tests/interop/test_aggregate_functions.py`. Here: that it gives what step by step gives.
 """
@@ -51,12 +51,12 @@ def united(name: str, bitmaps: list[bytes]) -> bytes:
     return result
 
 
-def test_a_container_that_became_runs_stays_runs_where_single_values_take_the_same_room() -> None:
+def test_a_run_container_is_kept_if_an_array_has_the_same_size() -> None:
     given_ones = [bitmap_64([(1, [4, 5, 6, 7, 8])]), bitmap_64([(0, [0])]), bitmap_64([(1, [0, 2])])]
     assert united("rbm64", given_ones) == reduce(lambda acc, bitmap: united("rbm64", [acc, bitmap]), given_ones)
 
 
-def test_far_apart_values_of_a_hot_key_cost_the_same_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distant_values_of_a_hot_key_have_constant_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     walked = 0
     update = BitMap.update
 
@@ -75,7 +75,7 @@ def test_far_apart_values_of_a_hot_key_cost_the_same_each(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("name", "bitmap_of"), [("rbm32", bitmap_32), ("rbm64", bitmap_64)], ids=["rbm32", "rbm64"])
 @given(data=st.data())
-def test_bitmaps_united_at_once_are_those_united_two_by_two(
+def test_bitmaps_merged_at_once_equal_those_merged_pairwise(
     name: str, bitmap_of: Callable[[list[tuple[int, list[int]]]], bytes], data: st.DataObject
 ) -> None:
     parts = st.lists(st.tuples(HIGHS, LOWS), min_size=1, max_size=4)

@@ -1,4 +1,4 @@
-"""Many rows folded at once give what they give one after the other, each onto the array or text that was there before.
+"""Many rows aggregated at once give the result of aggregating one after the other onto the previous array or text.
 
 That is how Java folds them. The order of entries counts: Java puts them into a new hash table for every row.
 """
@@ -142,7 +142,7 @@ COLLECTIONS: Final = [
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("case", COLLECTIONS, ids=lambda case: case.id)
-def test_at_once_is_as_one_after_the_other(case: Collection) -> None:
+def test_aggregating_at_once_equals_aggregating_step_by_step(case: Collection) -> None:
     aggregator = function(case.function, case.column, case.options)
     groups = [Dice(seed).rows_of_a_key(case.value, case.retracts) for seed in range(SEEDS)]
     onto: list[Any] = [None] * SEEDS
@@ -157,13 +157,13 @@ def of_keys(keys: Sequence[int]) -> list[dict[str, Any]]:
     return [{"k": key, "v": None, "s": None} for key in keys]
 
 
-def test_older_rows_take_the_place_of_the_last_ones_where_there_is_a_limit() -> None:
+def test_with_a_count_limit_older_rows_replace_the_last_ones() -> None:
     limited = function("nested_update", NESTED, {"count-limit": "3"})
     (folded,) = fold(limited, NESTED, [[(Step.AGG, of_keys([1, 2])), (Step.AGG_REVERSED, of_keys([3, 4]))]])
     assert folded == of_keys([3, 4, 1])
 
 
-def test_a_retract_keeps_the_last_row_of_a_key_whatever_its_age() -> None:
+def test_a_retract_keeps_the_last_row_of_a_key_at_any_age() -> None:
     by_age = function("nested_update", NESTED, KEYED | {"nested-sequence-field": "s"})
     older, newer = {"k": 1, "v": 0, "s": 1}, {"k": 1, "v": 0, "s": 2}
     for step, kept in ((Step.AGG, newer), (Step.RETRACT, older)):
@@ -171,7 +171,7 @@ def test_a_retract_keeps_the_last_row_of_a_key_whatever_its_age() -> None:
         assert folded == [kept]
 
 
-def test_what_a_retract_leaves_keeps_its_order() -> None:
+def test_the_rest_after_a_retract_keeps_its_order() -> None:
     """13 rows make a table of 32 bins; the 12 that are left would do with 16."""
     by_key = function("nested_update", NESTED, KEYED)
     thirteen = (Step.AGG, of_keys(range(13)))
@@ -231,7 +231,7 @@ VERSIONS: Final = 60_000
         for step in (Step.AGG, Step.AGG_REVERSED, *([Step.RETRACT] if case.retracts else []))
     ],
 )
-def test_each_row_of_a_hot_key_costs_what_it_holds(case: HotKey, step: Step) -> None:
+def test_the_cost_of_each_row_of_a_hot_key_is_constant(case: HotKey, step: Step) -> None:
     """Every second one older than those before it, or taking back what came first; or all in order."""
     rows = []
     for n in range(VERSIONS // 2):

@@ -1,4 +1,4 @@
-"""Columnar engines give what merging row by row gives, whatever the rows and however keys are mixed."""
+"""Columnar merge engines give the result of row-by-row merging, for any rows and any mix of keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.types import BIGINT, INT, ArrayType, DataType
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record, Refused, merge_row_by_row, merge_without_shortcut
 
-# Protected columns lie before, between and after their sequence fields.
+# Protected columns are before, between and after their sequence fields.
 TYPES: dict[str, DataType] = {
     KEY: BIGINT,
     "a": INT,
@@ -96,7 +96,7 @@ def test_columns_merge_as_rows_do(options: Mapping[str, str], drawn: list[Record
     model = merge_row_by_row if shortcut else merge_without_shortcut
     by_key = sorted(drawn, key=lambda record: record.row[KEY])
     function = merge_function(TYPES, options)
-    if shortcut:  # the order in which rows lie doesn't matter where sequence numbers tell
+    if shortcut:  # the order of rows is irrelevant if they have sequence numbers
         drawn = [drawn[i] for i in np.random.default_rng(seed).permutation(len(drawn))]
     rows = batch_of_records(TYPES, drawn)
     try:
@@ -121,7 +121,7 @@ def test_columns_merge_as_rows_do(options: Mapping[str, str], drawn: list[Record
     ],
 )
 @given(drawn=records(), wanted=st.sets(st.sampled_from([name for name in TYPES if name != KEY])))
-def test_a_column_is_the_same_whatever_else_is_read(
+def test_a_column_does_not_depend_on_the_other_read_columns(
     options: Mapping[str, str], drawn: list[Record], wanted: set[str]
 ) -> None:
     drawn = [replace(record, kind="+I") for record in drawn] if options is PARTIAL_UPDATE else drawn

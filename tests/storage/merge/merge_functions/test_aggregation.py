@@ -1,4 +1,4 @@
-"""Merge engine aggregation folds columns as rows fold, one by one."""
+"""Merge engine aggregation: columns are aggregated like single rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SQL_TYPES: Final = dict.fromkeys(TYPES, "STRING") | {"total": "BIGINT", "most": 
 
 @settings(max_examples=examples(300))
 @given(st.data())
-def test_columns_fold_as_rows_do_whatever_the_rows(data: st.DataObject) -> None:
+def test_columns_aggregate_like_rows(data: st.DataObject) -> None:
     kinds = st.sampled_from(data.draw(st.sampled_from([["+I"], ["+I", "-D"], ["+I", "-U", "+U", "-D"]])))
     rows = data.draw(st.lists(st.tuples(kinds, st.fixed_dictionaries(VALUES)), max_size=16))
     records = [Record(kind, 10 + i, row) for i, (kind, row) in enumerate(rows)]
@@ -118,14 +118,14 @@ def test_columns_fold_as_rows_do_whatever_the_rows(data: st.DataObject) -> None:
         ),
     ],
 )
-def test_functions_that_do_not_fit_are_refused(
+def test_unsuitable_aggregate_functions_are_refused(
     types: Mapping[str, DataType], options: Mapping[str, str], message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):
         merge_function({KEY: BIGINT, **types}, AGGREGATION | dict(options))
 
 
-def test_a_retract_leaves_null_in_a_column_that_may_hold_none() -> None:
+def test_a_retract_may_leave_null_in_a_not_null_column() -> None:
     """As Java hands it to readers; it is not written."""
     types = {KEY: BIGINT, "v": not_null(INT)}
     records = [Record("+I", 0, {KEY: 1, "v": 1}), Record("-D", 1, {KEY: 1, "v": 1})]
@@ -133,7 +133,7 @@ def test_a_retract_leaves_null_in_a_column_that_may_hold_none() -> None:
     assert merged.row == {KEY: 1, "v": None}
 
 
-def test_what_is_no_column_of_the_table_comes_from_the_newest_row() -> None:
+def test_system_columns_come_from_the_newest_row() -> None:
     types = {KEY: BIGINT, "v": INT}
     function = merge_function({**types}, AGGREGATION | {"fields.v.aggregate-function": "sum"})
     rows = batch_of_records(types, [Record("+I", at, {KEY: 1, "v": 1}) for at in range(2)], levels=[5, 0])

@@ -1,4 +1,4 @@
-"""Every merge engine does with the rows of one key what Java's does: the suite `merge_functions`."""
+"""Every merge engine merges the rows of one key like Java's: the suite `merge_functions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where compaction looks rows up, of the rows above level 0 only the one of the lowest level counts."""
+"""In compactions with lookups, only the row of the lowest level above level 0 counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 
 
 @pytest.mark.parametrize("case", vectors("lookup_merge_function"), ids=case_id)
-def test_rows_that_count(case: Case) -> None:
+def test_the_rows_that_take_part_in_a_lookup_merge_are_selected(case: Case) -> None:
     """Records as they were added: merge order."""
     check_members(case, MEMBERS)
     expect = case["expect_value"]
@@ -75,12 +75,12 @@ def test_higher_levels_are_left_out_key_by_key(drawn: list[tuple[Record, int]]) 
         pytest.param({"changelog-producer": "full-compaction"}, False, id="a changelog by full compaction"),
     ],
 )
-def test_tables_whose_compaction_looks_up_ask_for_levels(options: dict[str, str], looks_up: bool) -> None:
+def test_tables_with_lookup_compaction_need_the_level_column(options: dict[str, str], looks_up: bool) -> None:
     needed = merge_function(TYPES, SUM | options).columns_needed(TYPES)
     assert needed == (("_LEVEL",) if looks_up else ())
 
 
-def test_rows_of_memory_have_no_level() -> None:
+def test_rows_in_memory_have_no_level() -> None:
     records = [Record("+I", 0, {KEY: 1, "v": 2}), Record("+I", 1, {KEY: 1, "v": 3})]
     rows: pa.RecordBatch = batch_of_records(TYPES, records)
     assert merge_records(LookupMergeFunction(merge_function(TYPES, SUM)), rows)[0].row["v"] == 5

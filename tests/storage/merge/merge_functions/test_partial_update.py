@@ -34,7 +34,7 @@ GROUP = {"merge-engine": "partial-update", "fields.s.sequence-group": "v"}
         ("BYTES", [b"", b"\x00", b"\x7f", b"\x80", b"\xff\xff"]),
     ],
 )
-def test_the_newest_sequence_wins_in_whatever_order_rows_come(data_type: str, rising: Sequence[Any]) -> None:
+def test_the_newest_sequence_wins_in_any_row_order(data_type: str, rising: Sequence[Any]) -> None:
     """Each order of arrival is a key; the last of `rising` is the newest, and its row's value stays."""
     types: dict[str, DataType] = {KEY: BIGINT, "v": INT, "s": parse_type(data_type)}
     orders = list(permutations(range(len(rising))))[:24]
@@ -47,7 +47,7 @@ def test_the_newest_sequence_wins_in_whatever_order_rows_come(data_type: str, ri
     assert [record.row["v"] for record in merged] == [len(rising) - 1] * len(orders)
 
 
-def test_a_delete_leaves_null_in_a_column_that_may_hold_none() -> None:
+def test_a_delete_may_leave_null_in_a_not_null_column() -> None:
     """As Java hands it to readers; it is not written."""
     types: dict[str, DataType] = {KEY: BIGINT, "v": not_null(INT), "s": INT}
     records = [Record("+I", 0, {KEY: 1, "v": 5, "s": 1}), Record("-D", 1, {KEY: 1, "v": 5, "s": 2})]
@@ -55,7 +55,7 @@ def test_a_delete_leaves_null_in_a_column_that_may_hold_none() -> None:
     assert merged.row == {KEY: 1, "v": None, "s": 2}
 
 
-def test_a_key_with_thousands_of_deletes_is_merged_row_after_row() -> None:
+def test_a_key_with_thousands_of_deletes_is_merged_row_by_row() -> None:
     """A delete removes the record only where its sequence is not older: so each row has to be asked in turn."""
     options = GROUP | {"partial-update.remove-record-on-sequence-group": "s"}
     types: dict[str, DataType] = {KEY: BIGINT, "v": INT, "s": INT, "free": INT}

@@ -1,4 +1,4 @@
-"""Hash codes and the order of hash tables are Java's."""
+"""Hash codes and the order of hash tables equal Java's."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_values_hash_as_in_java(values: pa.Array, codes: list[int]) -> None:
         pytest.param([65536, 2, -1], 3, [-1, 65536, 2], id="the upper half counts too"),
     ],
 )
-def test_entries_come_out_by_their_bins(hashes: list[int], most: int, order: list[int]) -> None:
+def test_entries_are_ordered_by_their_bins(hashes: list[int], most: int, order: list[int]) -> None:
     assert through_a_table(hashes, most) == order
 
 
-def test_entries_that_were_computed_if_absent_stand_before_others_of_their_bin() -> None:
+def test_entries_computed_if_absent_precede_others_of_their_bin() -> None:
     assert through_a_table([1, 17, 33, 0], 4, newest_first=True) == [0, 33, 17, 1]
 
 

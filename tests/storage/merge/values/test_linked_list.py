@@ -1,4 +1,4 @@
-"""A line is a list whose ends and gaps cost nothing; with hash codes, one whose order is that of Java's hash tables."""
+"""A linked list with cheap insertions at its ends and gaps, and one ordered like Java's hash tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def name_of(item: Item) -> int:
 
 
 @given(st.data())
-def test_a_line_is_a_list(data: st.DataObject) -> None:
+def test_a_linked_list_equals_a_python_list(data: st.DataObject) -> None:
     line, known = LinkedList(name_of), list[Item]()
     what = ["append", "append", "prepend", "replace", "take", "take_all", "take_repeated", "pop"]
     for number, action in enumerate(data.draw(st.lists(st.sampled_from(what), max_size=40))):
@@ -79,10 +79,10 @@ def _grow(bins: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("insert", [put, compute_if_absent], ids=lambda insert: insert.__name__)
 @given(data=st.data())
-def test_a_line_of_hashes_is_put_into_one_table_after_the_other(
+def test_a_hash_list_equals_insertions_into_successive_java_tables(
     insert: Callable[[list[list[int]], int], None], data: st.DataObject
 ) -> None:
-    """Java's tables are played with their bins. What stands for a value is its hash code."""
+    """Java's hash tables are simulated with their bins. Hash codes represent the values."""
     line: HashOrderedList[int] = HashOrderedList(
         lambda code: code, lambda code: code, newest_first=insert is compute_if_absent
     )
@@ -102,7 +102,7 @@ def test_a_line_of_hashes_is_put_into_one_table_after_the_other(
         most = max(0, len(known) - 1) if insert is compute_if_absent else len(known)
         gone = set(data.draw(st.lists(st.sampled_from(known)) if known else st.just([]), label="removed"))
         if insert is compute_if_absent:
-            gone.clear()  # nobody removes from such a table
+            gone.clear()  # such a table has no removals
         for code in gone:
             line.take(code)
         line.rebuild(most)

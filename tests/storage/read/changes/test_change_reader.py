@@ -1,4 +1,4 @@
-"""Which snapshots tell changes, from which files, and how a follower moves from one to the next."""
+"""Which snapshots have changes, in which files, and how a follower moves from one to the next."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ FIRST_LEVELS = {"all levels merged": [True, True, True], "only level > 0": [Fals
 
 
 @pytest.mark.parametrize("case", FIRST_PLANS, ids=case_id)
-def test_which_levels_a_stream_begins_with(case: Case) -> None:
+def test_the_changelog_producer_decides_the_levels_of_the_first_read(case: Case) -> None:
     check_members(case, MEMBERS)
     options = TableOptions({"changelog-producer": case["changelog_producer"], "num-levels": "3"})
     assert [is_read_first(level, options) for level in range(3)] == FIRST_LEVELS[case["expect"]]
 
 
-def test_with_full_compaction_a_stream_begins_with_the_highest_level() -> None:
+def test_with_full_compaction_a_stream_starts_with_the_highest_level() -> None:
     options = TableOptions({"changelog-producer": "full-compaction", "num-levels": "3"})
     assert [is_read_first(level, options) for level in range(3)] == [False, False, True]
 
 
 @pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
-def test_a_stream_begins_with_the_rows_of_these_levels(producer: str, tmp_path: Path) -> None:
+def test_a_stream_starts_with_the_rows_of_these_levels(producer: str, tmp_path: Path) -> None:
     """A table with files on two levels, the highest among them."""
     warehouse = unpack_golden("java/pk_dedup_parquet", tmp_path)
     table = tidelake.open_catalog(str(warehouse)).table("golden.pk_dedup_parquet")
@@ -78,7 +78,7 @@ Commit = Callable[[int, str], None]
 
 
 class Clock:
-    """Stands in for the event that ends a follow: counts waits, and ends after so many."""
+    """Replaces the event that ends a follow: counts waits, and ends after a given number."""
 
     def __init__(self, waits: int) -> None:
         self._waits = waits
@@ -126,20 +126,20 @@ def test_follow_gives_each_snapshot_once_and_then_waits(table: tidelake.Table, c
     assert len(clock.waited_s) == 1
 
 
-def test_latest_leaves_out_what_is_there(table: tidelake.Table, commit: Commit) -> None:
+def test_latest_skips_existing_rows(table: tidelake.Table, commit: Commit) -> None:
     commit(1, "a")
     changes = table.follow(start="latest")
     commit(2, "b")
     assert seen([next(changes)]) == [(2, "b")]
 
 
-def test_latest_on_an_empty_table_gives_the_first_snapshot(table: tidelake.Table, commit: Commit) -> None:
+def test_latest_on_an_empty_table_returns_the_first_snapshot(table: tidelake.Table, commit: Commit) -> None:
     changes = table.follow(start="latest")
     commit(1, "a")
     assert seen([next(changes)]) == [(1, "a")]
 
 
-def test_waits_grow_while_nothing_comes_up_to_the_tables_interval(table: tidelake.Table) -> None:
+def test_waits_grow_without_new_snapshots_up_to_the_discovery_interval(table: tidelake.Table) -> None:
     clock = Clock(waits=15)
     follow(table, clock)
     assert clock.waited_s == sorted(clock.waited_s)
@@ -147,7 +147,7 @@ def test_waits_grow_while_nothing_comes_up_to_the_tables_interval(table: tidelak
     assert clock.waited_s[-1] == 10.0  # continuous.discovery-interval
 
 
-def test_a_consumer_goes_on_where_it_stood(table: tidelake.Table, commit: Commit) -> None:
+def test_a_consumer_continues_at_its_position(table: tidelake.Table, commit: Commit) -> None:
     commit(1, "a")
     commit(2, "b")
     assert seen(follow(table, Clock(1), start=1, consumer="c1")) == [(1, "a"), (2, "b")]
@@ -158,7 +158,7 @@ def test_a_consumer_goes_on_where_it_stood(table: tidelake.Table, commit: Commit
     assert json.loads(kept.read_text()) == {"nextSnapshot": 4, "after": after}
 
 
-def test_a_snapshot_that_was_not_read_to_its_end_comes_again(table: tidelake.Table, commit: Commit) -> None:
+def test_a_partly_read_snapshot_is_returned_again(table: tidelake.Table, commit: Commit) -> None:
     commit(1, "a")
     changes = table.follow(start=1, consumer="c1")
     assert seen([next(changes)]) == [(1, "a")]
@@ -166,13 +166,13 @@ def test_a_snapshot_that_was_not_read_to_its_end_comes_again(table: tidelake.Tab
     assert seen(follow(table, Clock(1), start=1, consumer="c1")) == [(1, "a")]
 
 
-def test_a_position_beyond_the_table_is_an_error_and_not_a_wait(table: tidelake.Table, commit: Commit) -> None:
+def test_a_position_beyond_the_latest_snapshot_raises_instead_of_waiting(table: tidelake.Table, commit: Commit) -> None:
     commit(1, "a")
     with pytest.raises(tidelake.BadInput, match=r"snapshot 7 is wanted next, but the latest is 1.*rolled back"):
         follow(table, Clock(1), start=7)
 
 
-def test_an_expired_position_is_an_error_and_not_a_gap(table: tidelake.Table, commit: Commit) -> None:
+def test_an_expired_position_raises_instead_of_skipping(table: tidelake.Table, commit: Commit) -> None:
     for number in (1, 2, 3):
         commit(number, "x")
     snapshots = Path(table.location) / "snapshot"
@@ -187,7 +187,7 @@ def test_an_expired_position_is_an_error_and_not_a_gap(table: tidelake.Table, co
 @pytest.mark.parametrize(
     ("start", "end"), [pytest.param(0, None, id="below the first"), pytest.param(2, 1, id="end before start")]
 )
-def test_a_range_that_means_nothing_is_refused(table: tidelake.Table, start: int, end: int | None) -> None:
+def test_an_invalid_range_is_refused(table: tidelake.Table, start: int, end: int | None) -> None:
     with pytest.raises(tidelake.BadInput, match="snapshots count from 1"):
         table.changes(start=start, end=end)
 
@@ -236,7 +236,7 @@ def test_changes_of_a_snapshot_that_expired_are_read_from_its_changelog(outlivin
     assert seen(list(outliving.changes(start=5, end=6))) == [(5, "5"), (6, "6")]
 
 
-def test_a_follow_begins_with_the_earliest_changelog_or_at_any_that_is_there(outliving: tidelake.Table) -> None:
+def test_a_follow_may_start_at_the_earliest_or_any_existing_changelog(outliving: tidelake.Table) -> None:
     assert seen(follow(outliving, Clock(waits=1), start="earliest")) == reported(4)
     assert seen(follow(outliving, Clock(waits=1), start=6)) == reported(6)
     tidelake_consumer = Consumer(outliving.context.io, outliving.context.paths, "late")
@@ -251,7 +251,7 @@ def test_below_the_earliest_changelog_changes_have_expired(outliving: tidelake.T
         follow(outliving, Clock(waits=1), start=3)
 
 
-def test_changelogs_stay_readable_when_the_options_that_kept_them_are_gone(outliving: tidelake.Table) -> None:
+def test_changelogs_stay_readable_after_their_retention_options_are_removed(outliving: tidelake.Table) -> None:
     """And they expire by the options as they are then, all of them."""
     schema = Path(outliving.context.paths.schema(0))
     members = json.loads(schema.read_text())

@@ -1,4 +1,4 @@
-"""Overwritten rows, where a table asks for them as changes."""
+"""Overwritten rows, for tables that return them as changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def without(table: tidelake.Table, *keys: str) -> tidelake.Table:
     return tidelake.Table(table.context.with_options(options))
 
 
-def test_overwritten_rows_are_changes_where_the_table_says_so(table: tidelake.Table) -> None:
+def test_overwritten_rows_are_returned_as_changes_if_configured(table: tidelake.Table) -> None:
     batches = list(table.changes(start=3))
     gone = [(3, 1), (3, 3)] if table.primary_key else []
     assert reported(batches) == [*gone, (0, 9)]
@@ -60,14 +60,14 @@ def test_overwritten_rows_are_changes_where_the_table_says_so(table: tidelake.Ta
     assert [batch.is_break for batch in without(table, key).changes(start=3)] == [True]
 
 
-def test_following_goes_on_inside_of_overwritten_rows(table: tidelake.Table) -> None:
+def test_following_resumes_within_overwritten_rows(table: tidelake.Table) -> None:
     batches = list(table.follow(start=3, end=3))
     for number, batch in enumerate(batches):
         assert batch.position is not None
         assert reported(table.follow(start=batch.position, end=3)) == reported(batches[number + 1 :])
 
 
-def test_rows_that_expired_before_they_were_retracted_are_told(table: tidelake.Table) -> None:
+def test_rows_that_expired_before_their_retraction_raise(table: tidelake.Table) -> None:
     table.expire(retain_max=1, retain_min=1, retain_ms=0)
     if table.primary_key:
         with pytest.raises(tidelake.SnapshotExpired, match="snapshot 2 is gone"):

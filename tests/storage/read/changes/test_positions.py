@@ -1,4 +1,4 @@
-"""A reader of changes goes on at exactly the row behind the last batch that it dealt with."""
+"""A reader of changes resumes exactly after the last batch that it processed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table() -> Iterator[tidelake.Table]:
     for number, rows in enumerate([12, 5]):
         add(table, rows, number + 10)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(change_reader, "_BATCH_ROWS", 5)
+        patched.setattr(change_reader, "BATCH_ROWS", 5)
         yield table
     catalog.drop_database("shop", cascade=True)
 
@@ -58,7 +58,7 @@ STARTS = ["earliest", "latest-full", "compacted-full", "from-snapshot-full:2", 3
 
 
 @pytest.mark.parametrize("start", STARTS, ids=str)
-def test_the_last_batch_of_each_snapshot_says_so_and_no_other(table: tidelake.Table, start: int | str) -> None:
+def test_only_the_last_batch_of_each_snapshot_is_marked(table: tidelake.Table, start: int | str) -> None:
     batches = followed(table, start=start)
     following = [batch.snapshot_id for batch in batches[1:]] + [None]
     assert [batch.is_last for batch in batches] == [
@@ -69,7 +69,7 @@ def test_the_last_batch_of_each_snapshot_says_so_and_no_other(table: tidelake.Ta
 
 @settings(max_examples=examples(100))
 @given(start=st.sampled_from(STARTS), stops=st.lists(st.integers(0, 12), max_size=6), as_text=st.booleans())
-def test_reading_that_stops_anywhere_and_goes_on_at_the_position_reads_the_same_rows(
+def test_a_read_stopped_anywhere_resumes_at_its_position_with_the_same_rows(
     table: tidelake.Table, start: int | str, stops: list[int], as_text: bool
 ) -> None:
     whole = [row for batch in followed(table, start=start) for row in rows_of(batch)]
@@ -84,27 +84,27 @@ def test_reading_that_stops_anywhere_and_goes_on_at_the_position_reads_the_same_
     assert taken == whole
 
 
-def test_a_range_of_changes_tells_its_positions_too(table: tidelake.Table) -> None:
+def test_a_range_of_changes_has_positions_too(table: tidelake.Table) -> None:
     first, *rest = table.changes(start=1, end=3)
     assert first.position is not None
     again = list(table.follow(start=first.position, end=3))
     assert [rows_of(batch) for batch in again] == [rows_of(batch) for batch in rest]
 
 
-def test_a_position_is_kept_as_a_text_that_starts_with_paimons_word(table: tidelake.Table) -> None:
+def test_a_position_is_stored_as_text_that_starts_like_paimons(table: tidelake.Table) -> None:
     position = ChangePosition(7, rows=3, is_full=True, files_since_ms=5, after="manifest-list-1")
     assert ChangePosition.parse(str(position)) == position
     assert json.loads(str(ChangePosition(7))) == {"nextSnapshot": 7}
 
 
 @pytest.mark.parametrize("text", ["{}", "{", '{"nextSnapshot": "x"}', '{"nextSnapshot": 1, "rows": -1}'])
-def test_a_text_that_is_no_position_is_refused(table: tidelake.Table, text: str) -> None:
+def test_an_invalid_position_text_is_refused(table: tidelake.Table, text: str) -> None:
     with pytest.raises(tidelake.BadInput, match="is no position"):
         table.follow(start=text)
 
 
 @pytest.mark.parametrize("start", ["soon", "from-snapshot", "latest:3", "from-snapshot:x", "from-timestamp:noon", 0])
-def test_a_start_that_says_no_place_is_refused(table: tidelake.Table, start: int | str) -> None:
+def test_an_invalid_start_is_refused(table: tidelake.Table, start: int | str) -> None:
     with pytest.raises(tidelake.BadInput, match=r"start|no time"):
         table.follow(start=start)
 
@@ -112,7 +112,7 @@ def test_a_start_that_says_no_place_is_refused(table: tidelake.Table, start: int
 # ---------------------------------------------------------------- a table that is not what it was
 
 
-def test_after_a_rollback_a_reader_is_told_that_other_snapshots_came(tmp_path: Path) -> None:
+def test_after_a_rollback_a_reader_of_replaced_snapshots_gets_an_error(tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("shop")
     table = catalog.create_table("shop.t", SCHEMA, primary_key=["id"])
@@ -158,6 +158,6 @@ def test_readers_that_share_a_table_read_every_change_once_between_them(
 
 
 @pytest.mark.parametrize("share", [(3, 3), (-1, 3), (0, 0), (1, 2, 3)], ids=str)
-def test_a_share_that_is_none_is_refused(table: tidelake.Table, share: Any) -> None:
+def test_an_invalid_subtask_is_refused(table: tidelake.Table, share: Any) -> None:
     with pytest.raises(tidelake.BadInput, match="share="):
         table.follow(share=share)

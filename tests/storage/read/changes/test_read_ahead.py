@@ -1,4 +1,4 @@
-"""Batches are read ahead of their reader, so far and no further."""
+"""Batches are read ahead of their reader, up to a limit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 10_000])
-def test_all_batches_come_in_their_order(bytes_max: int) -> None:
+def test_all_batches_are_returned_in_order(bytes_max: int) -> None:
     source = Source(50)
     assert numbers(read_ahead(source.batches(), bytes_max)) == list(range(50))
     assert source.is_closed
@@ -65,14 +65,14 @@ def test_no_more_is_read_ahead_than_fits(monkeypatch: pytest.MonkeyPatch) -> Non
     assert source.is_closed
 
 
-def test_an_error_comes_behind_the_batches_before_it() -> None:
+def test_an_error_is_raised_after_the_batches_before_it() -> None:
     ahead = read_ahead(Source(50, fails_at=3).batches())
     assert [next(ahead)["n"][0].as_py() for _ in range(3)] == [0, 1, 2]
     with pytest.raises(tidelake.CorruptFile):
         next(ahead)
 
 
-def test_large_snapshots_are_read_ahead_and_tell_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_snapshots_are_read_ahead_with_the_same_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -81,7 +81,7 @@ def test_large_snapshots_are_read_ahead_and_tell_the_same(tmp_path: Path, monkey
         writer.write(pa.table({"id": range(200)}, schema))
         writer.commit()
     whole = [row for change in table.changes(start=1) for row in change.rows["id"].to_pylist()]
-    monkeypatch.setattr(change_reader, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(change_reader, "BATCH_ROWS", 7)
     asked: list[int] = []
 
     def counted(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

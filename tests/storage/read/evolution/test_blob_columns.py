@@ -1,4 +1,4 @@
-"""BLOB columns of a table that Java wrote: the bytes themselves, or where they lie."""
+"""BLOB columns of a Java table: the bytes, or descriptors of their location."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def table(tmp_path: Path) -> tidelake.Table:
     return tidelake.open_catalog(str(golden.unpack(tmp_path))).table(golden.identifier)
 
 
-def test_descriptors_name_the_bytes_that_a_read_gives(table: tidelake.Table) -> None:
+def test_descriptors_refer_to_the_bytes_of_a_read(table: tidelake.Table) -> None:
     as_descriptor = tidelake.open_catalog(table.location.rpartition("/golden.db")[0]).table(
         "golden.types_blob", {"blob-as-descriptor": "true"}
     )
@@ -33,7 +33,7 @@ def test_descriptors_name_the_bytes_that_a_read_gives(table: tidelake.Table) -> 
     assert None in values
 
 
-def test_a_condition_finds_the_blobs_of_its_rows(table: tidelake.Table) -> None:
+def test_a_condition_selects_the_blobs_of_its_rows(table: tidelake.Table) -> None:
     found = table.scan(columns=["b", "_ROW_ID"], filter=tidelake.col("id") == 3).to_arrow()
     assert found.to_pylist() == [{"b": b"", "_ROW_ID": 2}]
 

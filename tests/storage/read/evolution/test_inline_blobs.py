@@ -1,4 +1,4 @@
-"""BLOB columns that lie in ordinary files as descriptors of bytes elsewhere."""
+"""BLOB columns stored in ordinary files as descriptors of bytes elsewhere."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ def elsewhere(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_bytes_come_in_place_of_their_descriptors(elsewhere: Path) -> None:
+def test_bytes_are_returned_in_place_of_descriptors(elsewhere: Path) -> None:
     places = [(0, 3), (3, 0), (5, -1), (0, 10)]
     values = [BlobDescriptor(str(elsewhere), *place).to_bytes() for place in places]
     by_uri = BlobDescriptor(f"file:{elsewhere}", 9, 1).to_bytes()
     assert read(*values, None, by_uri) == [b"012", b"", b"56789", b"0123456789", None, b"9"]
 
 
-def test_descriptors_stay_where_they_are_asked_for(elsewhere: Path) -> None:
+def test_descriptors_are_returned_on_request(elsewhere: Path) -> None:
     value = BlobDescriptor(str(elsewhere), 0, 3).to_bytes()
     assert read(value, blob_as_descriptor="true") == [value]
 
 
 @pytest.mark.parametrize(("offset", "length"), [(0, 11), (11, -1), (-1, 2), (10, 1)])
-def test_a_place_that_the_file_does_not_have_is_told(offset: int, length: int, elsewhere: Path) -> None:
+def test_a_descriptor_outside_of_its_file_raises(offset: int, length: int, elsewhere: Path) -> None:
     with pytest.raises(CorruptFile, match=r"photo\.bin"):
         read(BlobDescriptor(str(elsewhere), offset, length).to_bytes())
 
 
-def test_a_file_that_is_gone_is_told(elsewhere: Path) -> None:
+def test_a_missing_blob_file_raises(elsewhere: Path) -> None:
     elsewhere.unlink()
     with pytest.raises(CorruptFile, match="column b refers to"):
         read(BlobDescriptor(str(elsewhere), 0, 1).to_bytes())
 
 
-def test_other_bytes_are_refused() -> None:
+def test_bytes_that_are_no_descriptor_are_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="no descriptor"):
         read(b"\x07 neither a descriptor nor one of Java's other forms")

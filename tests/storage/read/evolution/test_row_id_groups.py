@@ -1,4 +1,4 @@
-"""Which files are read together, and which of them a column comes from."""
+"""Which files are read together, and which of them contains a column."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ BLOB_2 = file("b-2.blob", 6, 4, 1, "b")
 NEXT = file("next.parquet", 10, 5, 2)
 
 
-def test_files_whose_row_ids_overlap_are_a_group() -> None:
+def test_files_with_overlapping_row_ids_form_a_group() -> None:
     groups = row_id_groups([NEXT, BLOB_2, OLD, NEW_V, BLOB_1])
     assert groups == [[BLOB_2, OLD, NEW_V, BLOB_1], [NEXT]]
 
 
-def test_the_newest_file_that_holds_a_column_gives_it() -> None:
+def test_a_column_is_read_from_the_newest_file_that_contains_it() -> None:
     sources = column_sources(CONTEXT, [OLD, NEW_V, BLOB_1, BLOB_2], FIELDS)
     found = {tuple(f.file_name for f in source.files): [f.name for f in source.fields] for source in sources}
     assert found == {("v.parquet",): ["v"], ("old.parquet",): ["a"], ("b-1.blob", "b-2.blob"): ["b"]}
 
 
-def test_rows_are_counted_where_no_file_holds_what_is_wanted() -> None:
+def test_rows_are_counted_if_no_file_contains_the_columns() -> None:
     (source,) = column_sources(CONTEXT, [OLD, NEW_V], [FIELDS[3]])
     assert (len(source.files), source.fields) == (1, ())
 
 
-def test_rows_are_deleted_by_the_oldest_plain_file() -> None:
+def test_deletion_vectors_refer_to_the_oldest_ordinary_file() -> None:
     tied = replace(OLD, file_name="a-first-name.parquet")
     assert anchor_of([NEW_V, BLOB_1, OLD, tied]) == tied
     assert anchor_of([BLOB_1]) is None
@@ -68,6 +68,6 @@ def test_rows_are_deleted_by_the_oldest_plain_file() -> None:
         pytest.param([OLD, file("y.parquet", None, 10, 7)], id="no row ids"),
     ],
 )
-def test_files_that_contradict_each_other_are_told(group: list[DataFileMeta]) -> None:
+def test_contradictory_files_raise(group: list[DataFileMeta]) -> None:
     with pytest.raises(CorruptFile):
         ordinary_files(group)

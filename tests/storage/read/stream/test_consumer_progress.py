@@ -1,4 +1,4 @@
-"""What a consumer's file says while its reader reads, begins again, or is one of several."""
+"""The consumer file of a reader: during the read, after a restart, and with several readers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def ids(batches: Any) -> list[int]:
     return [row for batch in batches for row in batch.rows["id"].to_pylist()]
 
 
-def test_a_consumer_that_begins_with_what_comes_is_spared_it_from_its_first_moment(catalog: tidelake.Catalog) -> None:
+def test_a_consumer_that_starts_at_latest_protects_new_snapshots_from_its_first_moment(
+    catalog: tidelake.Catalog,
+) -> None:
     table = catalog.table("shop.t")
     follower = table.follower(start="latest", consumer="c")
     assert min_next_snapshot(table.context.io, table.context.paths) == 5
@@ -49,7 +51,7 @@ def test_a_consumer_that_begins_with_what_comes_is_spared_it_from_its_first_mome
     assert ids(table.follow(start="latest", consumer="c", end=5)) == [5]
 
 
-def test_a_batch_counts_when_the_next_one_is_asked_for(catalog: tidelake.Catalog) -> None:
+def test_a_batch_counts_as_read_when_the_next_one_is_requested(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     reader = table.follow(start=1, consumer="c")
     next(reader)
@@ -60,7 +62,7 @@ def test_a_batch_counts_when_the_next_one_is_asked_for(catalog: tidelake.Catalog
     assert ids(table.follow(consumer="c", end=4)) == [2, 3, 4]
 
 
-def test_at_least_once_writes_less_often_and_at_the_end(catalog: tidelake.Catalog) -> None:
+def test_at_least_once_writes_positions_less_often_and_at_the_end(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t", {"consumer.mode": "at-least-once"})
     reader = table.follow(start=1, consumer="c")
     assert ids(next(reader) for _ in range(4)) == [1, 2, 3, 4]
@@ -69,43 +71,43 @@ def test_at_least_once_writes_less_often_and_at_the_end(catalog: tidelake.Catalo
     assert (kept(table, "c") or {})["nextSnapshot"] == 4
 
 
-def test_a_position_goes_before_the_consumers_file(catalog: tidelake.Catalog) -> None:
+def test_a_given_position_wins_over_the_consumer_file(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     batches = list(table.follow(start=1, consumer="c", end=4))
     assert batches[1].position is not None
     assert ids(table.follow(start=batches[1].position, consumer="c", end=4)) == [3, 4]
 
 
-def test_while_the_table_is_read_whole_expiry_spares_that_snapshot_under_another_name(
+def test_during_the_full_read_another_consumer_protects_the_snapshot(
     catalog: tidelake.Catalog,
 ) -> None:
-    """Java would go on from the consumer's own file with the changes of the snapshot alone."""
+    """From the consumer's own file Java would continue with only the changes of the snapshot."""
     table = catalog.table("shop.t")
     reader = table.follow(start="from-snapshot-full:2", consumer="c", end=4)
     assert ids([next(reader)]) == [1]
     assert kept(table, "c") is None
     assert min_next_snapshot(table.context.io, table.context.paths) == 2
     reader.close()
-    reader = table.follow(start="latest", consumer="c", end=4)  # another process: it goes on with the whole
+    reader = table.follow(start="latest", consumer="c", end=4)  # another process: it continues the full read
     assert ids(reader) == [1, 2, 3, 4]
     assert kept(table, "c.full") is None
     assert (kept(table, "c") or {})["nextSnapshot"] == 5
 
 
-def test_javas_file_is_gone_on_from(catalog: tidelake.Catalog) -> None:
+def test_a_consumer_file_of_java_is_continued(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     Consumer(table.context.io, table.context.paths, "c").write(3)
     assert ids(table.follow(consumer="c", end=4)) == [3, 4]
 
 
-def test_a_file_that_says_no_position_is_damage(catalog: tidelake.Catalog) -> None:
+def test_a_consumer_file_without_a_position_is_corrupt(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     Consumer(table.context.io, table.context.paths, "c").write(3, {"rows": "many"})
     with pytest.raises(tidelake.CorruptFile, match="consumer-c"):
         table.follow(consumer="c")
 
 
-def test_a_reader_behind_expiry_is_told_so_also_when_its_consumer_was_forgotten(catalog: tidelake.Catalog) -> None:
+def test_a_reader_behind_expiry_gets_an_error_even_if_its_consumer_is_gone(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     reader = table.follow(start=1, consumer="c")
     next(reader)
@@ -119,7 +121,7 @@ def test_a_reader_behind_expiry_is_told_so_also_when_its_consumer_was_forgotten(
 # ---------------------------------------------------------------- several readers
 
 
-def test_each_of_several_readers_keeps_its_own_position_and_expiry_spares_the_slowest(
+def test_several_readers_have_separate_positions_and_the_slowest_is_protected(
     catalog: tidelake.Catalog,
 ) -> None:
     table = catalog.table("shop.t")
@@ -129,7 +131,7 @@ def test_each_of_several_readers_keeps_its_own_position_and_expiry_spares_the_sl
     assert min_next_snapshot(table.context.io, table.context.paths) == 3
 
 
-def test_another_number_of_readers_goes_on_where_all_were(catalog: tidelake.Catalog) -> None:
+def test_another_number_of_readers_continues_where_all_were(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     for index in range(2):
         list(table.follow(start=1, consumer="c", end=3, share=(index, 2)))
@@ -137,7 +139,7 @@ def test_another_number_of_readers_goes_on_where_all_were(catalog: tidelake.Cata
     assert table.follower(consumer="c", share=(2, 3)).next_snapshot_id == 4
 
 
-def test_another_number_of_readers_is_refused_where_changes_would_come_again(catalog: tidelake.Catalog) -> None:
+def test_another_number_of_readers_is_refused_if_changes_would_repeat(catalog: tidelake.Catalog) -> None:
     table = catalog.table("shop.t")
     for index in range(2):
         list(table.follow(start=1, consumer="c", end=3 - index, share=(index, 2)))

@@ -1,4 +1,4 @@
-"""A follower that waits hears of a commit at once, however long its interval."""
+"""A waiting follower notices a commit at once, even with a long interval."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def commit(table: tidelake.Table, number: int) -> None:
         writer.commit()
 
 
-def test_a_commit_is_heard_of_by_who_was_idle_for_long(table: tidelake.Table) -> None:
+def test_an_idle_follower_notices_a_commit_at_once(table: tidelake.Table) -> None:
     follower = table.follower(start="latest")
     while follower.wait_ms < 3_600_000:
         assert follower.step() is None
@@ -42,7 +42,7 @@ def test_a_commit_is_heard_of_by_who_was_idle_for_long(table: tidelake.Table) ->
     assert batch.rows["id"].to_pylist() == [1]
 
 
-def test_a_follow_that_waits_ends_when_it_is_stopped(table: tidelake.Table) -> None:
+def test_a_waiting_follow_ends_when_stopped(table: tidelake.Table) -> None:
     follower = table.follower(start="latest")
     while follower.wait_ms < 3_600_000:
         assert follower.step() is None
@@ -51,7 +51,7 @@ def test_a_follow_that_waits_ends_when_it_is_stopped(table: tidelake.Table) -> N
     assert list(follow(follower, stop)) == []
 
 
-async def test_with_async_a_commit_is_heard_of_too(table: tidelake.Table) -> None:
+async def test_an_async_follower_notices_a_commit_at_once(table: tidelake.Table) -> None:
     waiting = aio.Table(table)
     changes = waiting.follow(start="latest")
     first = asyncio.ensure_future(anext(changes))
@@ -61,7 +61,7 @@ async def test_with_async_a_commit_is_heard_of_too(table: tidelake.Table) -> Non
     await changes.aclose()
 
 
-def test_a_snapshot_that_is_too_young_is_not_watched(table: tidelake.Table) -> None:
+def test_a_snapshot_younger_than_the_delay_is_not_watched(table: tidelake.Table) -> None:
     commit(table, 1)
     young = tidelake.Table(table.context.with_options({"streaming.read.snapshot.delay": "10 h"}))
     follower = young.follower(start=1)

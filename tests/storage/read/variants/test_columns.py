@@ -1,4 +1,4 @@
-"""What variants hold at a path, as a column of a plain type."""
+"""The value of a variant at a path, as a column of a plain type."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("path", "kind", "expected"), CASES)
-def test_a_path_gives_a_value_of_the_type_that_is_asked_for(path: str, kind: str, expected: Any) -> None:
+def test_a_path_returns_a_value_of_the_requested_type(path: str, kind: str, expected: Any) -> None:
     column = variant_from_json(pa.array([DOCUMENT, None, "{}"]))
     assert variant_get(column, path, kind).to_pylist() == [expected, None, None]
 
@@ -68,7 +68,7 @@ def test_a_part_of_a_variant_is_a_variant() -> None:
 
 
 @pytest.mark.parametrize(("path", "kind"), [("$.t", "INT"), ("$.t", "DATE"), ("$.o", "INT"), ("$.n", "ARRAY<INT>")])
-def test_what_can_not_be_cast_is_told_or_null(path: str, kind: str) -> None:
+def test_a_failed_cast_raises_or_is_null(path: str, kind: str) -> None:
     column = variant_from_json(pa.array([DOCUMENT, '{"t": "7", "o": "7"}']))
     with pytest.raises(BadInput, match="variant_get"):
         variant_get(column, path, kind)
@@ -89,18 +89,18 @@ def test_decimals_keep_all_their_digits() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a", "$.", "$[x]", "$.a[", "$a", "x$.a"])
-def test_a_path_that_is_none_is_told(path: str) -> None:
+def test_an_invalid_path_raises(path: str) -> None:
     with pytest.raises(BadInput, match="no path into a variant"):
         variant_get(variant_from_json(pa.array(["{}"])), path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "nul", "NaN", '{"a": 1, "a": 2}', "[" * 100_000])
-def test_a_text_that_is_no_json_is_told(text: str) -> None:
+def test_invalid_json_raises(text: str) -> None:
     with pytest.raises(BadInput, match=r"variant"):
         variant_from_json(pa.array([text]))
 
 
-def test_bytes_that_are_no_variant_are_told() -> None:
+def test_invalid_variant_bytes_raise() -> None:
     damaged = pa.array([{"value": b"\x02\x05", "metadata": b"\x01\x00\x00"}])
     with pytest.raises(BadInput, match="damaged"):
         variant_to_json(damaged)
@@ -120,7 +120,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_a_document_comes_back_as_it_was(document: Any) -> None:
+def test_a_document_is_read_back(document: Any) -> None:
     text = json.dumps(document)
     shown = variant_to_json(variant_from_json(pa.array([text])))[0].as_py()
     assert json.loads(shown, parse_int=float) == json.loads(text, parse_int=float)

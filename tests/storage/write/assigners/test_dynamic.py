@@ -1,4 +1,4 @@
-"""Tables with dynamic buckets: a key has one bucket for ever, whoever else writes, and whatever is left undone."""
+"""Tables with dynamic buckets: a key keeps its bucket, with any other writers and after any aborted work."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def keys_in(table: tidelake.Table) -> dict[int, str]:
     return {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
 
 
-def test_buckets_open_as_they_fill() -> None:
+def test_new_buckets_are_opened_as_buckets_fill() -> None:
     table = new_table()
     write(table, rows(range(10)))
     assert sorted(sizes(table).values()) == [2, 4, 4]
     assert keys_in(table) == dict.fromkeys(range(10), "v")
 
 
-def test_a_key_comes_back_to_its_bucket_with_the_next_writer() -> None:
+def test_a_key_keeps_its_bucket_with_the_next_writer() -> None:
     table = new_table()
     write(table, rows(range(10)))
     write(table, rows(range(9, 12), "new"), rows([0], kind=3))
@@ -103,7 +103,7 @@ def test_an_index_file_is_written_only_for_new_keys() -> None:
     assert len(hash_entries(table)) == 2
 
 
-def test_partitions_have_buckets_of_their_own() -> None:
+def test_partitions_have_separate_buckets() -> None:
     table = new_table()
     write(table, pa.concat_tables([rows([1, 2, 3]), rows([1, 2, 3, 4, 5], partition="b"), rows([4, 5])]))
     assert sorted(bucket for _, bucket in sizes(table)) == [0, 0, 1, 1]
@@ -119,7 +119,7 @@ def test_partitions_have_buckets_of_their_own() -> None:
         pytest.param({"dynamic-bucket.target-row-num": "100"}, 1, id="target-row-num"),
     ],
 )
-def test_options_say_how_many_buckets_there_are(options: Mapping[str, str], expected: int) -> None:
+def test_options_decide_the_number_of_buckets(options: Mapping[str, str], expected: int) -> None:
     table = new_table({"dynamic-bucket.target-row-num": "1000", **options})
     write(table, rows(range(60)))
     assert {bucket for _, bucket in sizes(table)} == set(range(expected))
@@ -137,7 +137,7 @@ def test_a_writer_that_stays_open_sees_what_others_wrote_between_its_commits() -
 
 
 @pytest.mark.parametrize("theirs", [range(5), range(3, 8), range(5, 6)], ids=["same keys", "some", "others"])
-def test_two_writers_at_once_are_a_conflict(theirs: range) -> None:
+def test_two_concurrent_writers_are_a_conflict(theirs: range) -> None:
     table = new_table()
     write(table, rows([100]))
     with table.writer(commit_user="one") as one:
@@ -152,7 +152,7 @@ def test_two_writers_at_once_are_a_conflict(theirs: range) -> None:
     assert len(table.scan().to_arrow()) == len({100, *theirs, *range(5)})
 
 
-def test_a_partition_that_was_emptied_meanwhile_is_a_conflict_too() -> None:
+def test_a_concurrently_emptied_partition_is_a_conflict_too() -> None:
     table = new_table()
     write(table, rows(range(3)))
     with table.writer(commit_user="one") as one:
@@ -162,7 +162,7 @@ def test_a_partition_that_was_emptied_meanwhile_is_a_conflict_too() -> None:
             one.commit(1)
 
 
-def test_an_overwrite_begins_a_new_index() -> None:
+def test_an_overwrite_starts_a_new_index() -> None:
     table = new_table()
     write(table, rows(range(10)), rows([1], partition="b"))
     with table.writer(overwrite=True) as writer:
@@ -173,7 +173,7 @@ def test_an_overwrite_begins_a_new_index() -> None:
     assert keys_in(table) == {1: "v", **dict.fromkeys(range(20, 25), "1")}
 
 
-def test_a_commit_that_was_made_before_leaves_the_index_right() -> None:
+def test_after_a_replayed_commit_the_index_is_correct() -> None:
     table = new_table()
     with table.writer(commit_user="etl") as writer:
         writer.write(rows(range(6)))
@@ -206,7 +206,7 @@ def test_a_bucket_that_some_engine_wrote_without_an_index_is_refused() -> None:
 
 
 @pytest.mark.parametrize("in_data", ["false", "true"], ids=["under index/", "beside the data"])
-def test_index_files_lie_where_the_table_says(in_data: str, tmp_path: Path) -> None:
+def test_index_files_are_stored_in_the_configured_directory(in_data: str, tmp_path: Path) -> None:
     table = new_table({"index-file-in-data-file-dir": in_data}, warehouse=str(tmp_path))
     write(table, rows(range(3)))
     write(table, rows(range(5)))
@@ -216,7 +216,7 @@ def test_index_files_lie_where_the_table_says(in_data: str, tmp_path: Path) -> N
 
 
 @pytest.mark.sampled
-def test_rows_are_those_of_a_dict_whoever_writes_next() -> None:
+def test_rows_match_a_dict_with_alternating_writers() -> None:
     for seed in sample(range(10)):
         random, table, model = Random(seed), new_table(), dict[tuple[str, int], str]()
         for turn in range(6):
@@ -231,7 +231,7 @@ def test_rows_are_those_of_a_dict_whoever_writes_next() -> None:
         assert sum(sizes(table).values()) == len(model)
 
 
-def test_rows_may_come_between_preparing_a_commit_and_its_end() -> None:
+def test_rows_may_be_written_between_prepare_and_commit() -> None:
     """As in the service, which reads on while it commits."""
     table = new_table()
     writer, commit = TableWriter(table.context), TableCommit(table.context, "service")
@@ -251,29 +251,32 @@ def test_rows_may_come_between_preparing_a_commit_and_its_end() -> None:
 
 
 @pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["one partition", "partitions"])
-def test_where_it_says_that_it_reads_no_file_it_reads_none(
-    monkeypatch: pytest.MonkeyPatch, partition_by: list[str]
-) -> None:
-    """Who routes rows where nothing may wait goes by it. Of which partitions the next rows are nobody knows."""
+def test_reads_files_is_false_only_if_no_file_is_read(monkeypatch: pytest.MonkeyPatch, partition_by: list[str]) -> None:
+    """Callers that must not wait while they route rows rely on it. The partitions of the next rows are unknown."""
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("db")
     key = ["k", *partition_by]
-    table = catalog.create_table("db.t", SCHEMA, primary_key=key, partition_by=partition_by, options=FOUR_KEYS)
-    said = list[bool]()
-    with table.writer(commit_user="one") as writer:
-        for batch in range(6):
-            said.append(writer._writer.reads_files)
-            with monkeypatch.context() as patched:
-                if not said[-1]:
-                    for name in ("read", "open_input", "exists", "size_bytes", "list_directory"):
-                        patched.setattr(type(table.context.io), name, _no_file)
-                writer._writer.route(rows(range(batch * 2, batch * 2 + 4)).to_batches()[0])
-            writer.write(rows(range(batch * 2, batch * 2 + 4)))
-            if batch % 3 == 2:
-                writer.commit(batch)
-                write(table, rows([100 + batch]))
-    by_batch = [True, False, False] * 2  # after a commit it looks what others wrote
-    assert said == ([True] * 6 if partition_by else by_batch)
+    options = {**FOUR_KEYS, "sequence.field": "v"}  # another writer may commit to the same buckets
+    table = catalog.create_table("db.t", SCHEMA, primary_key=key, partition_by=partition_by, options=options)
+    reported = list[bool]()
+    writer, commit = TableWriter(table.context), TableCommit(table.context, "one")
+    for number in range(6):
+        batch = rows(range(number * 2, number * 2 + 4))
+        reported.append(writer.reads_files)
+        with monkeypatch.context() as patched:
+            if not reported[-1]:
+                for name in ("read", "open_input", "exists", "size_bytes", "list_directory"):
+                    patched.setattr(type(table.context.io), name, _no_file)
+            writer.route(batch.to_batches()[0])
+        writer.write(batch)
+        if number % 3 == 2:
+            published = commit.commit(Committable(number, writer.prepare_commit(number)))
+            assert published is not None
+            writer.committed(published)
+            write(table, rows([100 + number]))
+    writer.abort()
+    by_batch = [True, False, False] * 2  # after a commit it reads what others wrote
+    assert reported == ([True] * 6 if partition_by else by_batch)
     assert sum(sizes(table).values()) == 16
 
 

@@ -1,4 +1,4 @@
-"""The index from keys to buckets: every vector of Java's assigners, and what a naive dict says."""
+"""The index from keys to buckets: every vector of Java's assigners, and a comparison with a naive dict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of_op(*ops: str) -> list[Case]:
     return [case for case in DYNAMIC if case["op"] in ops]
 
 
-def test_every_operation_of_the_vectors_is_tried() -> None:
+def test_every_operation_of_the_vectors_is_tested() -> None:
     known = {"hash_index_file", "compute_assigner", "binary_row_hash", "mod_bucket", "partition_index"}
     assert {case["op"] for case in DYNAMIC} <= known
 
@@ -40,7 +40,7 @@ def rule_of(case: Case) -> AssignmentRule:
 
 
 @pytest.mark.parametrize("case", of_op("hash_index_file"), ids=case_id)
-def test_an_index_file_is_its_hashes(case: Case) -> None:
+def test_an_index_file_contains_its_hashes(case: Case) -> None:
     check_members(case, {"op", "hashes", "hex", "row_count", "file_size"})
     data = encode_hashes(int32(case["hashes"]))
     assert (data.hex(), len(data)) == (case["hex"], case["file_size"])
@@ -66,14 +66,14 @@ def test_the_hash_of_a_key_is_that_of_its_row(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", of_op("mod_bucket"), ids=case_id)
-def test_mod_takes_the_floor(case: Case) -> None:
+def test_mod_uses_floored_division(case: Case) -> None:
     check_members(case, {"op", "value", "num_buckets", "expect"})
     assert bucket_ids([pa.array([case["value"]])], [BIGINT], case["num_buckets"], "mod").tolist() == [case["expect"]]
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "as one batch"])
 @pytest.mark.parametrize("case", of_op("partition_index"), ids=case_id)
-def test_keys_go_where_java_puts_them(case: Case, together: bool) -> None:
+def test_keys_are_assigned_to_the_same_buckets_as_in_java(case: Case, together: bool) -> None:
     check_members(
         case,
         {
@@ -102,7 +102,7 @@ def test_an_overwrite_fills_one_bucket_after_the_other(case: Case) -> None:
 
 
 @given(st.lists(st.lists(st.integers(-40, 40).map(lambda n: n * 53_687_091), max_size=30), max_size=12))
-def test_batches_are_assigned_as_single_keys_are(batches: list[list[int]]) -> None:
+def test_batches_are_assigned_like_single_keys(batches: list[list[int]]) -> None:
     index, naive = PartitionIndex(AssignmentRule(3)), dict[int, int]()
     for batch in batches:
         expected = [naive.setdefault(one, len(naive) // 3) for one in batch]
@@ -113,7 +113,7 @@ def test_batches_are_assigned_as_single_keys_are(batches: list[list[int]]) -> No
     assert again.buckets_of(int32(list(naive))).tolist() == list(naive.values())
 
 
-def test_a_partition_without_a_free_bucket_id_says_what_to_set() -> None:
+def test_a_partition_without_a_free_bucket_id_raises_with_the_option() -> None:
     index = PartitionIndex(AssignmentRule(1))
     index.assign(np.arange(BUCKETS_MAX, dtype=np.int32))
     with pytest.raises(BadInput, match=r"all are full.*Set dynamic-bucket\.target-row-num, now 1, to a larger"):

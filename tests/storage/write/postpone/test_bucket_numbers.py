@@ -1,4 +1,4 @@
-"""How many buckets waiting rows get."""
+"""The number of buckets for postponed rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def options_of(**given: object) -> PostponeOptions:
 
 
 @pytest.mark.parametrize("case", vectors("postpone_bucket_num"), ids=case_id)
-def test_numbers_are_those_of_java(case: Any) -> None:
+def test_bucket_numbers_equal_javas(case: Any) -> None:
     if case["op"] == "compaction_estimate":
         assert estimated_bucket_num(case["value"], case["target"]) == case["expect"]
         return
@@ -27,7 +27,7 @@ def test_numbers_are_those_of_java(case: Any) -> None:
     assert found == (case["expect"]["target_bucket_num"], case["expect"]["requires_rescale"])
 
 
-def test_a_partition_keeps_the_number_it_has() -> None:
+def test_a_partition_keeps_its_number_of_buckets() -> None:
     assert options_of(default_bucket_num=3, target_row_num_per_bucket=1).bucket_num(100, 100, existing=7) == 7
 
 
@@ -37,12 +37,12 @@ def test_numbers_below_one_are_refused(key: str) -> None:
         PostponeOptions.of(TableOptions({key: "0"}))
 
 
-def test_a_number_that_is_none_is_told_with_the_options_name() -> None:
+def test_an_invalid_number_raises_with_the_option_name() -> None:
     with pytest.raises(BadInput, match=r"option postpone\.default-bucket-num = 'many': expected a whole number"):
         options_of(default_bucket_num="many")
 
 
-def test_where_no_number_is_set_it_is_computed() -> None:
+def test_an_unset_number_is_computed() -> None:
     assert options_of(target_row_num_per_bucket=10).bucket_num(95, 0, existing=None) == 10
 
 

@@ -1,4 +1,4 @@
-"""`tidelake table alter`: changes that are typed, and the same command as messages give it."""
+"""`tidelake table alter`: typed changes, and the same command in messages."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def columns(lake: Path) -> list[str]:
     return [f"{field.name} {field.type}" for field in fields]
 
 
-def test_changes_are_made_in_the_order_they_were_typed(call: Call, lake: Path) -> None:
-    said = call(
+def test_changes_are_made_in_command_line_order(call: Call, lake: Path) -> None:
+    result = call(
         "table", "alter", "shop.orders", "-w", lake,
         "--add-column", "note STRING COMMENT 'it''s new' AFTER id",
         "--rename", "note=remark",
@@ -58,7 +58,7 @@ def test_changes_are_made_in_the_order_they_were_typed(call: Call, lake: Path) -
         "--set", "snapshot.time-retained=2 h",
         "--comment", "All orders",
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert columns(lake) == [
         "address ROW<`city` STRING, `zip` INT>",
         "id BIGINT NOT NULL",
@@ -74,7 +74,7 @@ def test_changes_are_made_in_the_order_they_were_typed(call: Call, lake: Path) -
     }
     assert schema.options == {"bucket": "2", "snapshot.time-retained": "2 h"}
     assert (schema.id, schema.comment) == (1, "All orders")
-    assert said.out.splitlines() == [
+    assert result.out.splitlines() == [
         "~ column address ROW<`city` STRING> → address ROW<`city` STRING, `zip` INT>",
         "+ column remark STRING COMMENT 'it's new'",
         "~ column amount DECIMAL(10, 2) → amount DECIMAL(18, 2) COMMENT 'in euros'",
@@ -94,7 +94,7 @@ def test_changes_are_made_in_the_order_they_were_typed(call: Call, lake: Path) -
     assert "remark" not in schema.names
 
 
-def test_a_dry_run_and_json_say_what_becomes_of_the_table(call: Call, lake: Path) -> None:
+def test_a_dry_run_and_json_show_the_resulting_table(call: Call, lake: Path) -> None:
     command = ("table", "alter", "shop.orders", "-w", lake, "--add-column", "note STRING", "--json")
     planned = call(*command, "--dry-run").document
     assert (planned["altered"], planned["schema_id"], planned["differences"]) == (False, 0, ["+ column note STRING"])
@@ -125,19 +125,19 @@ def test_a_dry_run_and_json_say_what_becomes_of_the_table(call: Call, lake: Path
         pytest.param(["--add-column", "a INT", "--drop", "x"], 1, "no column 'x'", id="one of two"),
     ],
 )
-def test_what_can_t_be_changed_says_why_and_changes_nothing(
+def test_impossible_changes_are_refused_with_the_reason(
     call: Call, lake: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    said = call("table", "alter", "shop.orders", "-w", lake, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
+    result = call("table", "alter", "shop.orders", "-w", lake, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
     assert len(columns(lake)) == 4
 
 
-def test_every_change_that_can_be_typed_is_understood() -> None:
+def test_every_documented_change_is_parsed() -> None:
     verb = dict(leaves(build_parser()))["table", "alter"]
     offered = {option for action in verb._actions if action.dest == "changes" for option in action.option_strings}
-    assert offered == set(alter._OPTIONS)
+    assert offered == set(alter.OPTIONS)
 
 
 _NAMES = st.text(min_size=1, max_size=8).filter(lambda name: "\0" not in name)
@@ -149,7 +149,7 @@ _TABLES = st.from_regex(r"\w+\.\w+(\$branch_\w+)?", fullmatch=True)
 
 
 @given(path=st.lists(_NAMES, min_size=1, max_size=3), data_type=_TYPES, key=_KEYS, table=_TABLES)
-def test_what_messages_say_is_what_the_command_understands(
+def test_changes_in_messages_are_parsed_by_the_command(
     path: list[str], data_type: DataType, key: str, table: str
 ) -> None:
     command = alter_command(
@@ -172,7 +172,9 @@ def test_a_plain_name_needs_no_quotes() -> None:
     assert path_text(["a.b", "c d"]) == "`a.b`.`c d`"
 
 
-def test_a_pipeline_that_met_a_new_column_goes_on_after_the_command_in_its_message(call: Call, tmp_path: Path) -> None:
+def test_a_pipeline_stopped_by_a_new_column_continues_after_the_command_in_its_message(
+    call: Call, tmp_path: Path
+) -> None:
     def record(offset: int, row: dict[str, object]) -> str:
         source = {"db": "shop", "schema": "public", "table": "orders", "connector": "postgresql"}
         value = {"before": None, "after": row, "op": "c", "ts_ms": 1, "source": source}
@@ -201,7 +203,7 @@ def test_a_pipeline_that_met_a_new_column_goes_on_after_the_command_in_its_messa
     ]
 
 
-def test_a_writer_s_refusals_name_the_command(lake: Path) -> None:
+def test_refusals_of_a_writer_name_the_command(lake: Path) -> None:
     table = tidelake.open_catalog(str(lake)).table("shop.orders")
     with table.writer() as writer:
         with pytest.raises(tidelake.BadInput, match=rf"alter shop\.orders -w {lake} --add-column 'nr INT'"):

@@ -1,4 +1,4 @@
-"""Commands and pipelines whose tables are named in a database."""
+"""Commands and pipelines with tables of a catalog database."""
 
 from __future__ import annotations
 

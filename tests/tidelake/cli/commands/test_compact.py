@@ -1,4 +1,4 @@
-"""`tidelake table compact`, and what `table show` says of levels and compactions."""
+"""`tidelake table compact`, and the levels and compactions in `table show`."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def without_sizes(text: str) -> str:
     return "\n".join(line.rstrip() for line in re.sub(r"\d+ (s|min) old", "AGE", text).splitlines())
 
 
-def test_what_was_done_is_told_bucket_by_bucket(call: Call, tmp_path: Path) -> None:
+def test_the_result_is_printed_bucket_by_bucket(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(6, partitions="ab"))
-    said = call("table", "compact", "db.t", "-w", tmp_path, "--where", "p = 'b'")
-    assert (said.code, said.err) == (0, "")
-    header, _, row, summary = without_sizes(said.out).splitlines()
+    result = call("table", "compact", "db.t", "-w", tmp_path, "--where", "p = 'b'")
+    assert (result.code, result.err) == (0, "")
+    header, _, row, summary = without_sizes(result.out).splitlines()
     assert header.split() == ["partition", "bucket", "files", "size", "why"]
     assert row.split() == ["p=b", "0", "6", "→", "1", "SIZE", "→", "SIZE", "size", "amplification"]
     assert summary == "db.t: 6 files became 1, SIZE became SIZE · snapshot 7 · size amplification"
     assert file_counts(table.context) == {("p=a", 0, 0): 6, ("p=b", 0, 5): 1}
 
 
-def test_programs_get_a_document(call: Call, tmp_path: Path) -> None:
+def test_with_json_one_document_is_printed(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(6))
     reported = call("table", "compact", "db.t", "-w", tmp_path, "--full", "--json").document
@@ -67,7 +67,7 @@ def test_programs_get_a_document(call: Call, tmp_path: Path) -> None:
     }
 
 
-def test_partitions_are_named_as_table_show_names_them(call: Call, tmp_path: Path) -> None:
+def test_partitions_are_printed_as_in_table_show(call: Call, tmp_path: Path) -> None:
     """Not as their directories are: a date is no number there, a null no default name, and nothing is escaped."""
     columns = pa.schema([("day", pa.date32()), ("s", pa.string()), ("k", pa.int64())])
     catalog = tidelake.open_catalog(str(tmp_path))
@@ -83,8 +83,8 @@ def test_partitions_are_named_as_table_show_names_them(call: Call, tmp_path: Pat
     (bucket,) = reported.document["buckets"]
     assert bucket["partition"] == {"day": "2026-05-01", "s": "日本 é/=:"}
     assert bucket["directory"] == "day=20574/s=日本 é%2F%3D%3A"
-    said = call("table", "compact", "db.t", "-w", tmp_path, "--full")
-    for shown in (said.out, before.out):
+    result = call("table", "compact", "db.t", "-w", tmp_path, "--full")
+    for shown in (result.out, before.out):
         assert r"day=null s=\x1b[31m" in shown
     assert "day=2026-05-01 s=日本 é/=:" in before.out
 
@@ -97,12 +97,12 @@ def test_partitions_are_named_as_table_show_names_them(call: Call, tmp_path: Pat
         pytest.param(["--where", "p = 'z'"], "nothing to compact in these partitions", id="no such partition"),
     ],
 )
-def test_where_nothing_is_to_be_done_it_says_why(call: Call, tmp_path: Path, arguments: list[str], why: str) -> None:
+def test_without_work_the_reason_is_printed(call: Call, tmp_path: Path, arguments: list[str], why: str) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(3))
     table.compact(full=True)
-    said = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
-    assert (said.code, said.out, said.err) == (0, "", f"db.t: nothing was done: {why}\n")
+    result = call("table", "compact", "db.t", "-w", tmp_path, *arguments)
+    assert (result.code, result.out, result.err) == (0, "", f"db.t: nothing was done: {why}\n")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ STOPPED: Final = "stopped before everything was done; what is listed above is co
     ],
     ids=lambda case: case.id,
 )
-def test_a_command_says_stopped_only_where_work_is_left(
+def test_stopped_is_reported_only_if_work_is_left(
     case: Asked, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in case.tables:
@@ -148,12 +148,12 @@ def test_a_command_says_stopped_only_where_work_is_left(
 
     monkeypatch.setattr("tidelake.cli.commands.maintenance.compact.compact_now", asked_meanwhile)
     which = ["db.a"] if len(case.tables) == 1 else ["--database", "db"]
-    said = call("table", "compact", *which, "-w", tmp_path, "--full")
-    assert (said.code, said.err.splitlines()) == (case.code, case.says)
-    assert ("6 files became 1" in said.out) is not case.is_before_work
+    result = call("table", "compact", *which, "-w", tmp_path, "--full")
+    assert (result.code, result.err.splitlines()) == (case.code, case.says)
+    assert ("6 files became 1" in result.out) is not case.is_before_work
 
 
-def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tmp_path: Path) -> None:
+def test_a_database_is_compacted_except_for_a_failing_table(call: Call, tmp_path: Path) -> None:
     new_table(tmp_path, name="db.empty")
     refused = new_table(tmp_path, name="db.refused", keyed=True)
     good = new_table(tmp_path, name="db.good", keyed=True)
@@ -162,9 +162,9 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
     schema = refused.context.schema  # Java sets what is refused here
     options = {**schema.options, "commit.callbacks": "org.example.Callback"}
     refused.context.schemas.publish(replace(schema, id=1, options=options))
-    said = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
-    assert said.code == 0, "what can't be done here is no failure of a nightly job"
-    reported = json.loads(said.out)
+    result = call("table", "compact", "--database", "db", "-w", tmp_path, "--json")
+    assert result.code == 0, "what can't be done here is no failure of a nightly job"
+    reported = json.loads(result.out)
     assert [(one["table"], one["snapshots"]) for one in reported] == [
         ("db.empty", []),
         ("db.good", [7]),
@@ -199,21 +199,23 @@ def test_a_database_is_compacted_but_for_the_table_that_cannot_be(call: Call, tm
         pytest.param(["--database", "nothing"], 1, "nothing", id="no such database"),
     ],
 )
-def test_what_cannot_be_done_is_told(call: Call, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+def test_impossible_compactions_are_refused(
+    call: Call, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
     new_table(tmp_path)
-    said = call("table", "compact", "-w", tmp_path, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
-    assert "Traceback" not in said.err
+    result = call("table", "compact", "-w", tmp_path, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
 
 
-def test_rows_can_be_laid_out(call: Call, tmp_path: Path) -> None:
+def test_rows_can_be_sorted(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(3))
     rows = content(table)
-    said = call("table", "compact", "db.t", "-w", tmp_path, "--order-by", "v,k", "--strategy", "hilbert")
-    assert "3 → 1" in said.out
-    assert "hilbert by v, k" in said.out
+    result = call("table", "compact", "db.t", "-w", tmp_path, "--order-by", "v,k", "--strategy", "hilbert")
+    assert "3 → 1" in result.out
+    assert "hilbert by v, k" in result.out
     assert content(table) == rows
 
 
@@ -222,7 +224,7 @@ def watching(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_watching_tells_a_line_a_round_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_watching_prints_a_line_per_round_until_stopped(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, options={"continuous.discovery-interval": "20 ms"})
     write(table, *commits(6))
     program = watching("db.t", "-w", tmp_path)
@@ -269,7 +271,7 @@ def test_levels_are_drawn_newest_run_first(call: Call, tmp_path: Path) -> None:
     assert "full compaction (2)" in last
 
 
-def test_levels_are_told_to_programs(call: Call, tmp_path: Path) -> None:
+def test_levels_are_printed_as_json(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, partitioned=True)
     write(table, *commits(2, partitions="a"))
     table.compact(full=True)
@@ -288,7 +290,7 @@ def test_levels_are_told_to_programs(call: Call, tmp_path: Path) -> None:
     assert 1 < history["write_amplification"] < 3
 
 
-def test_of_many_buckets_those_with_most_runs_are_drawn(call: Call, tmp_path: Path) -> None:
+def test_only_buckets_with_most_runs_are_drawn(call: Call, tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True, options={"bucket": "30"})
     for n in range(3):
         write(table, [(k, f"{n}", "a") for k in range(100 * n, 100 * n + 100)])
@@ -339,7 +341,7 @@ class Drawn:
     ],
     ids=lambda case: case.id,
 )
-def test_keys_give_way_to_the_numbers_of_a_run(
+def test_keys_are_shortened_before_the_numbers_of_a_run(
     case: Drawn, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))

@@ -1,4 +1,4 @@
-"""`tidelake table consumers`: who holds back expiry, and having them go on elsewhere."""
+"""`tidelake table consumers`: lists consumers that hold back expiry, and resets them."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def read(table: tidelake.Table, consumer: str, end: int) -> list[int]:
     return [batch.snapshot_id for batch in table.follow(start=None, consumer=consumer, end=end)]
 
 
-def test_a_reader_goes_on_where_it_was_reset_to(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
+def test_a_reader_continues_at_its_reset_position(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
     list(table.follow(start="earliest", consumer="jobs", end=3))
     listed = call("table", "consumers", "list", "db.t", "-w", tmp_path, "--json").lines
     assert listed == [{"name": "jobs", "next_snapshot_id": 4, "behind": 1}]
     assert "jobs" in call("table", "consumers", "list", "db.t", "-w", tmp_path).out
-    said = call("table", "consumers", "reset", "db.t", "jobs", "--to", "2", "-w", tmp_path)
-    assert (said.code, said.err) == (0, "consumer jobs reads snapshot 2 next\n")
+    result = call("table", "consumers", "reset", "db.t", "jobs", "--to", "2", "-w", tmp_path)
+    assert (result.code, result.err) == (0, "consumer jobs reads snapshot 2 next\n")
     assert read(table, "jobs", 4) == [2, 3, 4]
 
 
-def test_one_that_is_deleted_spares_nothing_any_more(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
+def test_a_deleted_consumer_protects_no_snapshot(tmp_path: Path, table: tidelake.Table, call: Call) -> None:
     list(table.follow(start="earliest", consumer="jobs", end=1))
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert [snapshot.id for snapshot in table.snapshots()] == [2, 3, 4]
     assert call("table", "consumers", "delete", "db.t", "jobs", "-w", tmp_path).code == 0
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     assert [snapshot.id for snapshot in table.snapshots()] == [4]
-    said = call("table", "consumers", "delete", "db.t", "jobs", "-w", tmp_path)
-    assert (said.code, "no consumer 'jobs'" in said.err) == (1, True)
+    result = call("table", "consumers", "delete", "db.t", "jobs", "-w", tmp_path)
+    assert (result.code, "no consumer 'jobs'" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize("to", [0, 6, 99])
-def test_a_snapshot_that_is_not_there_is_refused(table: tidelake.Table, to: int) -> None:
+def test_a_missing_snapshot_is_refused(table: tidelake.Table, to: int) -> None:
     consumers = TableConsumers(table)
     with pytest.raises(BadInput, match=rf"no snapshot {to}; it has snapshots 1 to 4. .*, or 5 for only what comes"):
         consumers.reset("jobs", to)

@@ -1,4 +1,4 @@
-"""`tidelake dead-letters`: look at what was set aside, and replay it."""
+"""`tidelake dead-letters`: lists, shows and replays dead letters."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def config(shop: Shop) -> Path:
     return path
 
 
-def test_they_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call) -> None:
+def test_dead_letters_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call) -> None:
     shop.add((1, 5), (2, BAD), (3, BAD))
-    said = call("ingest", "run", config)
-    assert said.code == 0
-    assert BAD not in said.out + said.err  # what records hold is not logged
+    result = call("ingest", "run", config)
+    assert result.code == 0
+    assert BAD not in result.out + result.err  # what records hold is not logged
     found = call("dead-letters", "list", config, "--json").lines
     assert [(letter["offset"], letter["error_code"]) for letter in found] == [(1, "BAD_RECORD"), (2, "BAD_RECORD")]
     assert {"key", "value", "headers"}.isdisjoint(found[0])
@@ -51,16 +51,16 @@ def test_they_are_listed_shown_and_replayed(shop: Shop, config: Path, call: Call
     assert "there are no dead letters to replay" in call("dead-letters", "replay", config).err
 
 
-def test_the_log_tells_the_reason_where_it_is_asked_for(shop: Shop, config: Path, call: Call) -> None:
+def test_the_log_contains_the_reason_if_configured(shop: Shop, config: Path, call: Call) -> None:
     shop.add((2, BAD))
-    said = call("ingest", "run", config, "--set", "errors.log_include_messages=true", "--log-format", "json")
+    result = call("ingest", "run", config, "--set", "errors.log_include_messages=true", "--log-format", "json")
     (event,) = [
-        e for e in map(json.loads, said.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
+        e for e in map(json.loads, result.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
     ]
     assert (event["code"], BAD in event["reason"]) == ("BAD_RECORD", True)
 
 
-def test_one_record_of_a_far_year_keeps_no_other_from_being_looked_at_and_replayed(
+def test_a_record_with_an_out_of_range_year_does_not_block_other_dead_letters(
     shop: Shop, config: Path, call: Call
 ) -> None:
     """A producer may send any time. Python's datetimes end with the year 9999."""
@@ -81,7 +81,7 @@ def test_one_record_of_a_far_year_keeps_no_other_from_being_looked_at_and_replay
     assert shop.rows() == dict.fromkeys(range(3), BAD)
 
 
-def test_of_files_it_says_where_they_are(shop: Shop, config: Path, call: Call) -> None:
-    said = call("dead-letters", "list", config, "--set", "errors.dead_letters=letters")
-    assert said.code == 1
-    assert "are files in letters" in said.err
+def test_for_file_dead_letters_the_location_is_printed(shop: Shop, config: Path, call: Call) -> None:
+    result = call("dead-letters", "list", config, "--set", "errors.dead_letters=letters")
+    assert result.code == 1
+    assert "are files in letters" in result.err

@@ -31,7 +31,7 @@ def write(table: tidelake.Table, key: int, value: str) -> None:
         writer.commit(len(table.snapshots()) + 1)
 
 
-def test_a_row_is_explained_for_people_and_for_programs(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+def test_a_row_is_explained_as_text_and_as_json(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
     command = ("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=1")
     text = call(*command).out
     assert "id=1 of db.t at snapshot 2:\n  id=1 v=b\n  deduplicate of 2 rows: the newest wins" in text
@@ -46,7 +46,7 @@ def test_a_row_is_explained_for_people_and_for_programs(call: Call, tmp_path: Pa
     assert call("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=x").code == 1
 
 
-def test_long_values_are_cut_for_people_and_whole_for_programs(
+def test_long_values_are_shortened_as_text_and_complete_as_json(
     call: Call, tmp_path: Path, table: tidelake.Table
 ) -> None:
     write(table, 2, "é\u2028" * 5_000)
@@ -55,21 +55,21 @@ def test_long_values_are_cut_for_people_and_whole_for_programs(
     assert call(*command, "--json").document["visible"]["v"] == "é\u2028" * 5_000
 
 
-def test_a_changelog_that_is_the_table_is_sound(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+def test_a_changelog_that_equals_the_table_passes(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
     assert call(*command).out.endswith("table and 2 changes, compared with snapshot 2 of db.t: 1 keys\nsound\n")
     document = call(*command, "--start", "1", "--json").document
     assert (document["sound"], document["start"], document["changes"]) == (True, 1, 1)
 
 
-def test_a_changelog_that_is_not_the_table_fails_with_the_key_and_its_history(
+def test_a_changelog_that_differs_from_the_table_fails_with_the_key_and_its_history(
     call: Call, tmp_path: Path, table: tidelake.Table
 ) -> None:
     write(tidelake.Table(table.context.with_options({"changelog-producer": "none"})), 1, "c")
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
-    said = call(*command)
-    text = said.out
-    assert said.code == 1
+    result = call(*command)
+    text = result.out
+    assert result.code == 1
     assert "WRONG  1 keys whose row differs" in text
     assert "first: id=1\n  replayed   id=1 v=b\n  the table  id=1 v=c\n" in text
     assert "* #3 +I id=1 v=c" in text
@@ -78,7 +78,7 @@ def test_a_changelog_that_is_not_the_table_fails_with_the_key_and_its_history(
     assert len(document["history"]["changes"]) == 2
 
 
-def test_where_a_changelog_was_tampered_with_the_first_key_is_shown_with_its_versions_and_its_changes(
+def test_a_manipulated_changelog_fails_with_the_first_key_its_versions_and_its_changes(
     call: Call, tmp_path: Path, table: tidelake.Table
 ) -> None:
     with table.writer(commit_user="etl") as writer:
@@ -90,25 +90,25 @@ def test_where_a_changelog_was_tampered_with_the_first_key_is_shown_with_its_ver
     at = rows.schema.get_field_index("v")
     pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(values)), path)
     command = ("table", "verify", "db.t", "-w", tmp_path / "lake", "--changelog")
-    said = call(*command)
-    assert said.code == 1
-    assert "WRONG  2 keys whose row differs from the replayed changelog" in said.out
-    assert "first: id=5\n  replayed   id=5 v=doctored\n  the table  id=5 v=x\n" in said.out
-    assert "versions in files, oldest first; *: merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in said.out
-    assert "changelog, oldest first\n  #3 +I id=5 v=doctored\n" in said.out
+    result = call(*command)
+    assert result.code == 1
+    assert "WRONG  2 keys whose row differs from the replayed changelog" in result.out
+    assert "first: id=5\n  replayed   id=5 v=doctored\n  the table  id=5 v=x\n" in result.out
+    assert "versions in files, oldest first; *: merged by a read of this snapshot\n* #3 +I id=5 v=x\n" in result.out
+    assert "changelog, oldest first\n  #3 +I id=5 v=doctored\n" in result.out
     document = call(*command, "--json").document
     assert document["first"]["key"] == {"id": 5}
     assert document["history"]["changes"] == [{"snapshot": 3, "kind": "+I", "row": {"id": 5, "v": "doctored"}}]
 
 
-def test_changes_are_followed_to_an_end(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+def test_changes_are_followed_to_an_end_snapshot(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
     command = ("table", "changes", "db.t", "-w", tmp_path / "lake", "--follow", "--end", "2")
     assert call(*command, "--start", "earliest").out == "#1 +I id=1 v=a\n#2 +I id=1 v=b\n"
     lines = call(*command, "--start", "latest-full", "--consumer", "c", "--json").lines
     assert lines == [{"snapshot": 2, "kind": "+I", "row": {"id": 1, "v": "b"}}]
 
 
-def test_a_range_of_changes_is_told_by_its_ends(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+def test_a_range_of_changes_is_given_by_its_two_snapshots(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
     command = ("table", "changes", "db.t", "-w", tmp_path / "lake")
     assert call(*command, "--between", "1,2").out == "#2 +I id=1 v=b\n"
     assert call(*command, "--diff", "1,2").out == "#2 -U id=1 v=a\n#2 +U id=1 v=b\n"

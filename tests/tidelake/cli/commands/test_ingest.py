@@ -31,18 +31,18 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_ends_with_its_source_and_says_what_it_did(call: Call, config: Path, tmp_path: Path) -> None:
+def test_a_run_ends_with_its_source_and_prints_a_summary(call: Call, config: Path, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     tables = create_shop_tables(tmp_path / "lake", **{"changelog-producer": "input"})
-    said = call("ingest", "run", config, "--log-level", "warning")
-    assert (said.code, said.out) == (0, "")
-    assert said.err.startswith("end of source: ")
-    assert "skipped, tombstone: " in said.err
+    result = call("ingest", "run", config, "--log-level", "warning")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("end of source: ")
+    assert "skipped, tombstone: " in result.err
     for table in TABLES:
         assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.expected_rows(table).to_pylist()
 
 
-def test_a_run_is_one_document_for_programs(call: Call, config: Path, tmp_path: Path) -> None:
+def test_with_json_a_run_prints_one_document(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     first = call("ingest", "run", config, "--json").document
     assert first["ended"] == "end of source"
@@ -56,13 +56,13 @@ def test_a_run_is_one_document_for_programs(call: Call, config: Path, tmp_path: 
 
 def test_log_lines_are_json_where_there_is_no_terminal(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
-    said = call("ingest", "run", config, "--json")
-    events = [json.loads(line) for line in said.err.splitlines()]
+    result = call("ingest", "run", config, "--json")
+    events = [json.loads(line) for line in result.err.splitlines()]
     assert next(event["event"] for event in events if event["logger"] == "ingest.pipeline.pipeline") == "reading begins"
     assert all({"level", "timestamp", "logger"} <= set(event) for event in events)
 
 
-def test_a_plan_says_where_a_run_would_begin_and_writes_nothing(call: Call, config: Path, tmp_path: Path) -> None:
+def test_a_plan_shows_the_start_of_a_run_and_writes_nothing(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     planned = call("ingest", "plan", config, "--json")
     assert planned.code == 0
@@ -78,7 +78,7 @@ def test_a_plan_says_where_a_run_would_begin_and_writes_nothing(call: Call, conf
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_plan_tells_of_rows_on_their_way_to_another_key(call: Call, tmp_path: Path) -> None:
+def test_a_plan_reports_moved_rows(call: Call, tmp_path: Path) -> None:
     config = tmp_path / "docs.yaml"
     config.write_text(
         f"warehouse: {tmp_path}/lake\n"
@@ -113,15 +113,15 @@ def test_a_plan_tells_of_rows_on_their_way_to_another_key(call: Call, tmp_path: 
     assert "x.docs: rows that left their key and have not arrived at another: 1 (" in call("ingest", "plan", config).out
 
 
-def test_a_plan_is_a_page_for_people(call: Call, config: Path, tmp_path: Path) -> None:
+def test_a_plan_is_printed_as_text(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
-    said = call("ingest", "plan", config)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[0].split() == ["pipeline", "shop"]
-    assert "shop.orders      orders      created at its first record   the first record" in said.out
+    result = call("ingest", "plan", config)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[0].split() == ["pipeline", "shop"]
+    assert "shop.orders      orders      created at its first record   the first record" in result.out
 
 
-def test_a_plan_says_the_first_record_for_a_table_that_a_start_without_records_has_marked(
+def test_a_plan_shows_the_first_record_for_a_table_marked_by_a_start_without_records(
     call: Call, config: Path, tmp_path: Path
 ) -> None:
     create_shop_tables(tmp_path / "lake")
@@ -131,17 +131,17 @@ def test_a_plan_says_the_first_record_for_a_table_that_a_start_without_records_h
     assert [row[3].strip() for row in rows if row and row[0].startswith("shop.")] == ["the first record"] * 3
 
 
-def test_secrets_are_not_shown_by_a_plan(call: Call, config: Path, tmp_path: Path) -> None:
+def test_a_plan_shows_no_secrets(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
-    said = call("ingest", "plan", config, "--json", "--set", "warehouse_options.s3.secret-key=hush")
-    assert "hush" not in said.out + said.err
+    result = call("ingest", "plan", config, "--json", "--set", "warehouse_options.s3.secret-key=hush")
+    assert "hush" not in result.out + result.err
 
 
 def test_a_mistake_in_the_configuration_is_quoted(call: Call, config: Path) -> None:
     config.write_text(config.read_text() + "chekpoint: {interval_ms: 5}\n")
-    said = call("ingest", "run", config)
-    assert (said.code, said.out) == (1, "")
-    assert said.err == (
+    result = call("ingest", "run", config)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
         f"error: {config}:4: no setting `chekpoint`\n    chekpoint: {{interval_ms: 5}}\nDid you mean `checkpoint`?\n"
     )
     assert call("ingest", "run", config.with_name("none.yaml")).code == 1
@@ -149,36 +149,36 @@ def test_a_mistake_in_the_configuration_is_quoted(call: Call, config: Path) -> N
 
 def test_flags_win_over_the_file(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "elsewhere")
-    said = call("ingest", "run", config, "--set", f"source.path={tmp_path}/elsewhere", "--json")
-    assert said.document["records"] > 400
+    result = call("ingest", "run", config, "--set", f"source.path={tmp_path}/elsewhere", "--json")
+    assert result.document["records"] > 400
 
 
-def test_a_position_that_can_t_be_proven_is_refused(call: Call, config: Path, tmp_path: Path) -> None:
+def test_an_unproven_position_is_refused(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     table = create_shop_tables(tmp_path / "lake")["orders"]
     with table.writer(commit_user="shop") as writer:  # the pipeline's own name, and no position
         writer.write(pa.Table.from_pylist([{"id": 1}], schema=ORDERS.schema))
         writer.commit(identifier=1)
     for command in ("plan", "run"):
-        said = call("ingest", command, config, "--log-level", "error")
-        assert (said.code, said.out) == (3, "")
-        assert said.err.startswith("refused: shop.orders: ")
-        assert "Options:" in said.err
+        result = call("ingest", command, config, "--log-level", "error")
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith("refused: shop.orders: ")
+        assert "Options:" in result.err
 
 
-def test_a_record_that_can_t_be_read_stops_the_pipeline(call: Call, config: Path, tmp_path: Path) -> None:
+def test_an_unreadable_record_stops_the_pipeline(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     line = {"topic": "shop.public.orders", "partition": 0, "offset": 10**6, "key": '{"id":1}', "value": "{broken"}
     (tmp_path / "changes" / "z.jsonl").write_text(json.dumps(line) + "\n")
-    said = call("ingest", "run", config, "--log-level", "error")
-    assert (said.code, said.out) == (1, "")
-    assert "topic shop.public.orders, partition 0, offset 1000000" in said.err
-    assert "Traceback" not in said.err
+    result = call("ingest", "run", config, "--log-level", "error")
+    assert (result.code, result.out) == (1, "")
+    assert "topic shop.public.orders, partition 0, offset 1000000" in result.err
+    assert "Traceback" not in result.err
     kept = call("ingest", "run", config, "--json", "--set", "errors.tolerance=all")
     assert kept.document["dead_letters"] == 1
 
 
-def test_after_sigterm_the_next_run_brings_the_rest(config: Path, tmp_path: Path) -> None:
+def test_after_sigterm_the_next_run_reads_the_rest(config: Path, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     command = [
         sys.executable,

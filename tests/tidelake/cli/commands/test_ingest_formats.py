@@ -59,28 +59,28 @@ def test_plan_changes_nothing_and_run_reads_the_samples_to_their_end(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_found_by_the_name_that_it_gives_itself(name: str) -> None:
+def test_a_format_is_found_by_its_own_name(name: str) -> None:
     assert name == format_class(name).NAME
 
 
-def test_every_format_without_samples_is_known() -> None:
+def test_every_format_without_samples_is_listed() -> None:
     assert FORMATS.keys() - set(SAMPLED) == {"debezium-json", "avro", "csv"}
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("debezium-avro", "set `schema_registry_url` in `format_options`"),
         ("avro", "set `schema_registry_url` in `format_options`"),
         ("csv", "set `columns` in `format_options`"),
     ],
 )
-def test_plan_refuses_what_run_would_refuse(name: str, said: str, call: Call, tmp_path: Path) -> None:
+def test_plan_refuses_what_run_would_refuse(name: str, message: str, call: Call, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     path = tmp_path / "shop.yaml"
     source = f"{{type: change-log-folder, path: {tmp_path}/in, until: end}}"
     path.write_text(f"warehouse: {tmp_path}/lake\nsource: {source}\nformat: {name}\ntables: [{{name: shop.t}}]\n")
     planned, ran = call("ingest", "plan", path), call("ingest", "run", path)
-    assert (planned.code, said in planned.err) == (1, True), planned.err
-    assert (ran.code, said in ran.err) == (1, True), ran.err
+    assert (planned.code, message in planned.err) == (1, True), planned.err
+    assert (ran.code, message in ran.err) == (1, True), ran.err
     assert not (tmp_path / "lake").exists()

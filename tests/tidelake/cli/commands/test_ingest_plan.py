@@ -1,4 +1,4 @@
-"""`tidelake ingest plan` says what a run would do: the same errors, each difference, in no more lines than it takes."""
+"""`tidelake ingest plan` shows what a run would do: the same errors, and each difference, in few lines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_plan_shows_each_difference_and_run_refuses_them(call: Call, tmp_path: P
     assert "shop.t: `options: merge-engine` is 'first-row' in the configuration, not set in the table" in planned.err
 
 
-def test_a_difference_that_only_tunes_is_shown_with_the_command_that_applies_it(call: Call, tmp_path: Path) -> None:
+def test_a_difference_in_tuning_options_is_shown_with_the_command_to_apply_it(call: Call, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
     catalog.create_table("shop.t", pa.schema([("id", pa.int64())]), primary_key=["id"])
@@ -62,7 +62,7 @@ def test_a_difference_that_only_tunes_is_shown_with_the_command_that_applies_it(
 
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
-    """Tables that each must tell how far every topic was read."""
+    """Tables that each store a position of every topic."""
     path = write_config(tmp_path, ", ".join(f"{{name: shop.table_{n}}}" for n in range(TABLES)))
     lines = []
     for n in range(TABLES):
@@ -74,7 +74,7 @@ def many(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_plan_of_many_tables_takes_a_line_for_each_and_details_are_there_on_request(call: Call, many: Path) -> None:
+def test_a_plan_of_many_tables_has_one_line_each_and_details_on_request(call: Call, many: Path) -> None:
     assert call("ingest", "run", many).code == 0
     planned = call("ingest", "plan", many)
     assert planned.code == 0
@@ -87,15 +87,15 @@ def test_a_plan_of_many_tables_takes_a_line_for_each_and_details_are_there_on_re
 
 
 @pytest.mark.parametrize(
-    ("lag", "said"),
+    ("lag", "message"),
     [
         pytest.param(None, "unknown: the source can't tell where it ends, or has no records yet", id="a folder"),
         pytest.param({"a": {0: 0, 1: 0}}, "nothing to read", id="caught up"),
         pytest.param({"a": {0: 1_000}, "b": {0: 5}}, "at most 1,005 records to read", id="behind"),
     ],
 )
-def test_a_plan_says_how_much_there_is_to_read(lag: dict[str, dict[int, int]] | None, said: str) -> None:
-    assert _lag_text(lag) == said
+def test_a_plan_shows_the_amount_to_read(lag: dict[str, dict[int, int]] | None, message: str) -> None:
+    assert _lag_text(lag) == message
 
 
 def write_steady_records(tmp_path: Path, tables: int, seconds: int, records_per_second: int) -> None:
@@ -111,7 +111,7 @@ def write_steady_records(tmp_path: Path, tables: int, seconds: int, records_per_
     (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_a_plan_says_what_an_hour_like_a_sample_comes_to_and_writes_nothing(call: Call, tmp_path: Path) -> None:
+def test_a_plan_extrapolates_a_sample_to_an_hour_and_writes_nothing(call: Call, tmp_path: Path) -> None:
     path = write_config(tmp_path, "{name: 'shop.{table}', options: {bucket: 2}}")
     write_steady_records(tmp_path, tables=2, seconds=60, records_per_second=5)
     planned = call("ingest", "plan", path, "--sample", "10000", "--json")
@@ -129,9 +129,7 @@ def test_a_plan_says_what_an_hour_like_a_sample_comes_to_and_writes_nothing(call
 
 
 @pytest.mark.parametrize("name", ["shop.{table}", "shop.table_0"])
-def test_a_sample_has_the_rows_of_tables_whose_key_has_columns_that_no_record_holds(
-    call: Call, tmp_path: Path, name: str
-) -> None:
+def test_a_sample_includes_tables_with_computed_key_columns(call: Call, tmp_path: Path, name: str) -> None:
     """Of a table that would be made, and of the same once it is there."""
     derived = "computed_columns: {part: 'substring(id, 0, 1)'}, primary_key: [id, part], partition_by: [part]"
     path = write_config(tmp_path, f"{{name: '{name}', {derived}, options: {{bucket: 1}}}}")
@@ -144,7 +142,7 @@ def test_a_sample_has_the_rows_of_tables_whose_key_has_columns_that_no_record_ho
 
 
 def write_changes(tmp_path: Path, *rows: tuple[str, dict[str, object] | str]) -> None:
-    """Each the source table and the row, or what stands in the place of a record."""
+    """Each change is a source table with a row, or with a text in place of a record."""
     lines = []
     for offset, (table, row) in enumerate(rows):
         source = {"db": "shop", "schema": "public", "table": table, "connector": "postgresql"}
@@ -155,7 +153,7 @@ def write_changes(tmp_path: Path, *rows: tuple[str, dict[str, object] | str]) ->
     (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_a_sample_tells_the_columns_of_tables_that_would_be_made_and_changed(call: Call, tmp_path: Path) -> None:
+def test_a_sample_shows_the_columns_of_tables_to_be_created_or_altered(call: Call, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
     catalog.create_table("shop.old", pa.schema([("id", pa.int64()), ("n", pa.int32())]), primary_key=["id"])
@@ -226,7 +224,7 @@ def test_a_sample_tells_the_columns_of_tables_that_would_be_made_and_changed(cal
         ),
     ],
 )
-def test_a_sample_tells_what_a_run_would_stumble_over(
+def test_a_sample_shows_the_records_that_would_stop_a_run(
     call: Call,
     tmp_path: Path,
     entry: str,
@@ -249,16 +247,14 @@ def test_a_sample_tells_what_a_run_would_stumble_over(
     assert call("ingest", "run", path).code == 1  # as the plan says
 
 
-def test_a_sample_without_a_rate_says_so(call: Call, tmp_path: Path) -> None:
+def test_a_sample_without_a_rate_is_marked(call: Call, tmp_path: Path) -> None:
     path = write_config(tmp_path, "{name: shop.table_0}")
     write_steady_records(tmp_path, tables=1, seconds=1, records_per_second=1)
     assert call("ingest", "plan", path, "--sample", "10", "--json").document["estimate"][0]["commits"] is None
     assert "unknown" in call("ingest", "plan", path, "--sample", "10").out
 
 
-def test_tables_that_lost_their_entry_are_named_as_long_as_they_are_there(
-    call: Call, many: Path, tmp_path: Path
-) -> None:
+def test_tables_without_an_entry_are_named_while_they_exist(call: Call, many: Path, tmp_path: Path) -> None:
     assert call("ingest", "run", many).code == 0
     path = write_config(tmp_path, "{name: 'shop.new_{table}'}, {name: shop.table_0}")
     left = sorted(f"shop.table_{n}" for n in range(1, TABLES))

@@ -32,13 +32,13 @@ def snapshots(lake: Path) -> list[int]:
     return [snapshot.id for snapshot in tidelake.open_catalog(str(lake)).table("shop.t").snapshots()]
 
 
-def test_expire_keeps_what_the_options_say(lake: Path, call: Call) -> None:
-    said = call("table", "expire", "shop.t", "-w", lake)
-    assert (said.code, snapshots(lake)) == (0, [1, 2, 3, 4, 5])
-    assert "0 snapshots of shop.t were deleted" in said.out
+def test_expire_keeps_snapshots_by_the_options(lake: Path, call: Call) -> None:
+    result = call("table", "expire", "shop.t", "-w", lake)
+    assert (result.code, snapshots(lake)) == (0, [1, 2, 3, 4, 5])
+    assert "0 snapshots of shop.t were deleted" in result.out
 
 
-def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> None:
+def test_expire_arguments_override_the_options(lake: Path, call: Call) -> None:
     arguments = ("table", "expire", "shop.t", "-w", lake, "--retain-min", "2", "--retain-time", "0 s", "--json")
     assert call(*arguments, "--dry-run").document == {"first": 1, "last": 3, "snapshots": 3}
     assert snapshots(lake) == [1, 2, 3, 4, 5]
@@ -47,7 +47,7 @@ def test_expire_with_arguments_in_place_of_options(lake: Path, call: Call) -> No
     assert call(*arguments, "--dry-run").document == {"snapshots": 0}
 
 
-def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Call) -> None:
+def test_expire_names_the_consumers_that_protect_snapshots(lake: Path, call: Call) -> None:
     """Such as those of Spark queries whose checkpoint directories were given up."""
     consumers = TableConsumers(tidelake.open_catalog(str(lake)).table("shop.t"))
     consumers.reset("spark-given-up", 2)
@@ -56,9 +56,9 @@ def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Ca
     held_by = [{"consumer": "spark-given-up", "next_snapshot_id": 2}]
     planned = call(*arguments, "--dry-run", "--json").document
     assert planned == {"first": 1, "last": 1, "snapshots": 1, "held_by": held_by}
-    said = call(*arguments)
-    assert "consumers keep other snapshots: spark-given-up (reads 2 next)" in said.out
-    assert f"tidelake table consumers delete shop.t CONSUMER -w {lake}" in said.out
+    result = call(*arguments)
+    assert "consumers keep other snapshots: spark-given-up (reads 2 next)" in result.out
+    assert f"tidelake table consumers delete shop.t CONSUMER -w {lake}" in result.out
     assert snapshots(lake) == [2, 3, 4, 5]
     call("table", "consumers", "delete", "shop.t", "spark-given-up", "-w", lake)
     assert "held_by" not in call(*arguments, "--json").document
@@ -66,40 +66,40 @@ def test_expire_names_the_consumers_for_whom_snapshots_stay(lake: Path, call: Ca
 
 
 @pytest.mark.parametrize("option", ["expire --retain-time", "verify --orphans-older-than"])
-def test_a_duration_that_is_none_is_a_usage_error(lake: Path, call: Call, option: str) -> None:
+def test_an_invalid_duration_is_a_usage_error(lake: Path, call: Call, option: str) -> None:
     verb, name = option.split()
-    said = call("table", verb, "shop.t", "-w", lake, name, "soon")
-    assert said.code == 2
-    assert f"{name} 'soon'" in said.err
+    result = call("table", verb, "shop.t", "-w", lake, name, "soon")
+    assert result.code == 2
+    assert f"{name} 'soon'" in result.err
 
 
-def test_a_sound_table_is_called_so(lake: Path, call: Call) -> None:
-    said = call("table", "verify", "shop.t", "-w", lake, "--deep")
-    assert said.code == 0
-    assert said.out.splitlines()[-1] == "sound"
+def test_a_sound_table_is_reported_as_sound(lake: Path, call: Call) -> None:
+    result = call("table", "verify", "shop.t", "-w", lake, "--deep")
+    assert result.code == 0
+    assert result.out.splitlines()[-1] == "sound"
     document = call("table", "verify", "shop.t", "-w", lake, "--json").document
     assert document["sound"] is True
     assert (document["snapshots"], document["dataFiles"], document["findings"]) == (5, 5, [])
 
 
-def test_what_is_wrong_is_told_with_its_remedy_and_exit_code_1(lake: Path, call: Call) -> None:
+def test_a_finding_is_printed_with_its_remedy_and_exit_code_1(lake: Path, call: Call) -> None:
     missing = min(lake.glob("shop.db/t/bucket-0/data-*"))
     missing.unlink()
-    said = call("table", "verify", "shop.t", "-w", lake)
-    assert said.code == 1
-    assert str(missing) in said.out
-    assert "Restore the file" in said.out
+    result = call("table", "verify", "shop.t", "-w", lake)
+    assert result.code == 1
+    assert str(missing) in result.out
+    assert "Restore the file" in result.out
     as_json = call("table", "verify", "shop.t", "-w", lake, "--json")
     assert as_json.code == 1
     (finding,) = as_json.document["findings"]
     assert (finding["check"], finding["severity"]) == ("file-missing", "problem")
 
 
-def test_one_snapshot_can_be_asked_for(lake: Path, call: Call) -> None:
+def test_one_snapshot_can_be_verified(lake: Path, call: Call) -> None:
     assert call("table", "verify", "shop.t", "-w", lake, "--snapshot", "2", "--json").document["dataFiles"] == 2
-    said = call("table", "verify", "shop.t", "-w", lake, "--snapshot", "9")
-    assert said.code == 1
-    assert "has no snapshot 9" in said.err
+    result = call("table", "verify", "shop.t", "-w", lake, "--snapshot", "9")
+    assert result.code == 1
+    assert "has no snapshot 9" in result.err
 
 
 def test_orphans_are_counted(lake: Path, call: Call) -> None:
@@ -109,7 +109,7 @@ def test_orphans_are_counted(lake: Path, call: Call) -> None:
     assert (aged["files"], aged["bytes"]) == (1, 7)
 
 
-def test_old_partitions_go_and_complete_ones_are_marked(call: Call, tmp_path: Path) -> None:
+def test_old_partitions_expire_and_complete_ones_are_marked_done(call: Call, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("db")
     schema = pa.schema([("k", pa.int32()), ("p", pa.string())])
@@ -122,8 +122,8 @@ def test_old_partitions_go_and_complete_ones_are_marked(call: Call, tmp_path: Pa
         call("table", "mark-done", *at, "--partition", "p=new").out
         == "p=new\n1 partitions of db.t were marked as done\n"
     )
-    said = call("table", "expire-partitions", *at, "--dry-run")
-    assert said.out == "p=2020-01-01\n1 partitions of db.t would be dropped\n"
+    result = call("table", "expire-partitions", *at, "--dry-run")
+    assert result.out == "p=2020-01-01\n1 partitions of db.t would be dropped\n"
     assert json.loads(call("table", "expire-partitions", *at, "--json").out) == {"partitions": ["p=2020-01-01"]}
     assert table.scan().to_arrow().to_pylist() == [{"k": 2, "p": "new"}]
     assert call("table", "expire-partitions", *at, "--older-than", "x").code == 2

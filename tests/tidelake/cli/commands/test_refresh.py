@@ -15,7 +15,7 @@ from tests.support.command_line import Call
 from tests.tidelake.materialized.orders import LARGE, LARGE_QUERY, materialized, new_lake, order, reread
 
 
-def test_it_tells_what_was_done_and_why(tmp_path: Path, call: Call) -> None:
+def test_a_refresh_reports_its_method_and_reason(tmp_path: Path, call: Call) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -33,7 +33,7 @@ def test_it_tells_what_was_done_and_why(tmp_path: Path, call: Call) -> None:
     }
 
 
-def test_create_takes_the_query_and_how_old_rows_may_be(tmp_path: Path, call: Call) -> None:
+def test_create_accepts_the_query_and_the_freshness(tmp_path: Path, call: Call) -> None:
     lake = new_lake(tmp_path)
     columns = ("--column", "number:BIGINT NOT NULL", "--column", "twice:BIGINT", "-w", tmp_path / "lake")
     arguments = ("table", "create", "shop.large", *columns, "--query", LARGE_QUERY)
@@ -41,30 +41,30 @@ def test_create_takes_the_query_and_how_old_rows_may_be(tmp_path: Path, call: Ca
     definition = tidelake.MaterializedDefinition(LARGE_QUERY, 3, "hour")
     assert definition.to_options().items() <= dict(lake.table("shop.large").options).items()
     for freshness in ("soon", "3", "3 weeks", "-1 day"):
-        said = call(*arguments, "--freshness", freshness)
-        assert (said.code, "as in '3 hours'" in said.err) == (2, True)
-    said = call("table", "create", "shop.t", *columns, "--freshness", "1 day")
-    assert (said.code, "pass --query" in said.err) == (2, True)
+        result = call(*arguments, "--freshness", freshness)
+        assert (result.code, "as in '3 hours'" in result.err) == (2, True)
+    result = call("table", "create", "shop.t", *columns, "--freshness", "1 day")
+    assert (result.code, "pass --query" in result.err) == (2, True)
 
 
-def test_names_and_dialect_are_passed_on(tmp_path: Path, call: Call) -> None:
+def test_names_and_dialect_are_passed_to_the_refresh(tmp_path: Path, call: Call) -> None:
     lake = new_lake(tmp_path)
     materialized(lake, "large", "SELECT o.id AS number, 1 // 1 AS twice FROM o ORDER BY 1", LARGE)
     order(lake, (1, "mon", None, 5))
     arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--source", "o=shop.orders")
-    said = call(*arguments)
-    assert (said.code, "If it is the SQL of DuckDB, say so" in said.err) == (1, True)
+    result = call(*arguments)
+    assert (result.code, "If it is the SQL of DuckDB, say so" in result.err) == (1, True)
     assert "all rows" in call(*arguments, "--dialect", "duckdb").out
     assert reread(lake, "large") == [(1, 1)]
 
 
 @pytest.mark.parametrize("every", ["soon", "0 s"])
-def test_a_time_that_is_none_is_refused(every: str, tmp_path: Path, call: Call) -> None:
-    said = call("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--every", every)
-    assert (said.code, "--every" in said.err) == (2, True)
+def test_an_invalid_duration_is_refused(every: str, tmp_path: Path, call: Call) -> None:
+    result = call("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--every", every)
+    assert (result.code, "--every" in result.err) == (2, True)
 
 
-def test_with_every_it_goes_on_until_it_is_stopped(tmp_path: Path, call: Call) -> None:
+def test_with_every_the_refresh_repeats_until_stopped(tmp_path: Path, call: Call) -> None:
     lake = new_lake(tmp_path)
     table = materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
@@ -77,10 +77,10 @@ def test_with_every_it_goes_on_until_it_is_stopped(tmp_path: Path, call: Call) -
 
     other = threading.Thread(target=change_and_stop)
     other.start()
-    said = call("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--every", "50 ms")
+    result = call("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--every", "50 ms")
     other.join()
-    assert said.code == 0
-    assert said.out.splitlines() == [
+    assert result.code == 0
+    assert result.out.splitlines() == [
         "shop.large: snapshot 1, all rows, because it is the first one",
         "shop.large: snapshot 2, rows that changed: 1",
     ]

@@ -33,31 +33,31 @@ def add(table: tidelake.Table, number: int) -> None:
         writer.commit()
 
 
-def test_an_analysis_says_what_it_counted(lake: Path, call: Call) -> None:
-    said = call("table", "analyze", "shop.t", "-w", lake)
-    assert "2 rows and 2 columns of shop.t were analyzed: snapshot 3" in said.out
+def test_an_analysis_prints_its_counts(lake: Path, call: Call) -> None:
+    result = call("table", "analyze", "shop.t", "-w", lake)
+    assert "2 rows and 2 columns of shop.t were analyzed: snapshot 3" in result.out
     reported = call("table", "analyze", "shop.t", "-w", lake, "--columns", "id", "--json").document
     assert (reported["rows"], list(reported["columns"])) == (2, ["id"])
     assert call("table", "analyze", "shop.t", "-w", lake, "--rows-only", "--json").document["columns"] == {}
 
 
-def test_a_table_without_rows_has_nothing_to_count(lake: Path, call: Call) -> None:
+def test_a_table_without_rows_has_nothing_to_analyze(lake: Path, call: Call) -> None:
     tidelake.open_catalog(str(lake)).create_table("shop.empty", COLUMNS)
     assert "has no snapshot" in call("table", "analyze", "shop.empty", "-w", lake).out
 
 
-def test_missing_files_are_named_before_they_are_left_out(lake: Path, call: Call) -> None:
+def test_missing_files_are_named_before_they_are_removed(lake: Path, call: Call) -> None:
     lost = next(Path(lake).rglob("data-*.parquet"))
     lost.unlink()
     command = ("table", "remove-missing-files", "shop.t", "-w", lake)
-    said = call(*command, "--dry-run")
-    assert "1 missing data files of shop.t would be removed from the metadata" in said.out
+    result = call(*command, "--dry-run")
+    assert "1 missing data files of shop.t would be removed from the metadata" in result.out
     assert call(*command, "--json").document == {"missing": [str(lost)]}
     assert "no data files of shop.t are missing" in call(*command).out
     assert len(opened(lake).scan().to_arrow()) == 1
 
 
-def test_missing_manifests_are_left_out(lake: Path, call: Call) -> None:
+def test_missing_manifests_are_removed(lake: Path, call: Call) -> None:
     lost = next(path for path in lake.rglob("manifest-*") if "list" not in path.name)
     lost.unlink()
     command = ("table", "remove-missing-manifests", "shop.t", "-w", lake)
@@ -66,10 +66,10 @@ def test_missing_manifests_are_left_out(lake: Path, call: Call) -> None:
     assert len(opened(lake).scan().to_arrow()) == 1
 
 
-def test_a_purge_asks_first(lake: Path, call: Call) -> None:
-    said = call("table", "purge", "shop.t", "-w", lake)
-    assert (said.code, len(opened(lake).snapshots())) == (3, 2)
-    assert "with 2 snapshots, 0 tags, 0 branches?" in said.err
+def test_a_purge_asks_for_confirmation(lake: Path, call: Call) -> None:
+    result = call("table", "purge", "shop.t", "-w", lake)
+    assert (result.code, len(opened(lake).snapshots())) == (3, 2)
+    assert "with 2 snapshots, 0 tags, 0 branches?" in result.err
     assert call("table", "purge", "shop.t", "-w", lake, "--yes").code == 0
     assert len(opened(lake).scan().to_arrow()) == 0
 

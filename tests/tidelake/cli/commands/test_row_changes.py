@@ -32,7 +32,7 @@ def rows(lake: Path) -> list[tuple[int, str | None, str]]:
     return [(row["id"], row["status"], str(row["amount"])) for row in sorted(found, key=lambda row: row["id"])]
 
 
-def test_rows_that_fulfil_the_condition_are_deleted(lake: Path, call: Call) -> None:
+def test_rows_that_match_the_condition_are_deleted(lake: Path, call: Call) -> None:
     arguments = ("table", "delete", "shop.t", "-w", lake, "--where", "id >= 3 or id = 0")
     assert call(*arguments, "--dry-run").out.strip() == "3 rows of shop.t would be deleted"
     assert call(*arguments, "--dry-run", "--json").document == {"rows": 3, "snapshot": None}
@@ -43,7 +43,7 @@ def test_rows_that_fulfil_the_condition_are_deleted(lake: Path, call: Call) -> N
     assert call(*arguments, "--json").document == {"snapshot": None}
 
 
-def test_rows_that_fulfil_the_condition_get_other_values(lake: Path, call: Call) -> None:
+def test_rows_that_match_the_condition_are_updated(lake: Path, call: Call) -> None:
     values = ("--set", "status = 'it''s new'", "--set", "amount=3.5")
     arguments = ("table", "update", "shop.t", "-w", lake, *values, "--where", "id > 3")
     assert call(*arguments, "--dry-run").out.strip() == "1 row of shop.t would be updated"
@@ -68,10 +68,10 @@ def test_rows_that_fulfil_the_condition_get_other_values(lake: Path, call: Call)
         (("update", "--where", "id = 1", "--set", "x=1"), 1, "no column 'x'"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(
+def test_invalid_values_are_refused_without_changes(
     lake: Path, call: Call, arguments: tuple[str, ...], code: int, message: str, dry_run: tuple[str, ...]
 ) -> None:
     verb, *others = arguments
-    said = call("table", verb, "shop.t", "-w", lake, *others, *dry_run)
-    assert (said.code, message in said.err) == (code, True), said.err
+    result = call("table", verb, "shop.t", "-w", lake, *others, *dry_run)
+    assert (result.code, message in result.err) == (code, True), result.err
     assert len(tidelake.open_catalog(str(lake)).table("shop.t").snapshots()) == 1

@@ -1,4 +1,4 @@
-"""`tidelake spark run`, in a process and a JVM of its own."""
+"""`tidelake spark run`, in its own process and JVM."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_a_configuration_runs_on_the_workers_of_a_cluster(config: Path, tmp_path
 
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
-def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: Path, tmp_path: Path) -> None:
+def test_a_master_that_contradicts_spark_submit_is_refused(config: Path, tmp_path: Path) -> None:
     create_shop_tables(tmp_path / "lake")
     script = str(tidelake.__main__.__file__)
     command = [
-        spark._spark_submit(),
+        spark.spark_submit_program(),
         "--master",
         "local[1]",
         script,
@@ -93,7 +93,9 @@ def test_a_master_besides_the_one_that_spark_submit_was_told_is_refused(config: 
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
 @pytest.mark.timeout(600)
-def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call, config: Path, tmp_path: Path) -> None:
+def test_a_pipeline_that_changes_its_driver_is_refused_and_can_continue(
+    call: Call, config: Path, tmp_path: Path
+) -> None:
     write_shop_log(tmp_path / "changes")
     orders = create_shop_tables(tmp_path / "lake")["orders"]
     assert run_on_spark(config).returncode == 0
@@ -104,16 +106,16 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call,
     assert "a Spark query, commit user 'spark-" in refused.err
     assert call("ingest", "plan", config).code == 3
     assert len(orders.snapshots()) == before
-    gone_on = call("ingest", "run", config, "--accept-gap", "shop.orders", "--json")
-    assert (gone_on.code, gone_on.document["rows"]) == (0, 0)
+    continued = call("ingest", "run", config, "--accept-gap", "shop.orders", "--json")
+    assert (continued.code, continued.document["rows"]) == (0, 0)
     back_to_spark = run_on_spark(config.rename(config.with_name("other.yaml")))  # and so in another directory
     assert back_to_spark.returncode == 3
     assert "already: they would be there twice" in back_to_spark.stderr
     assert orders.scan().to_arrow().num_rows == rows
 
 
-def test_without_spark_it_says_what_is_missing(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_missing_package_is_named(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "missing_for_spark", lambda: "there is no Java: install one")
-    said = call("spark", "run", config)
-    assert (said.code, said.out) == (1, "")
-    assert said.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"
+    result = call("spark", "run", config)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"

@@ -1,4 +1,4 @@
-"""`tidelake ingest status`: what a running pipeline says of itself, and what the warehouse says without one."""
+"""`tidelake ingest status`: the state of a running pipeline, and the state from the warehouse without one."""
 
 from __future__ import annotations
 
@@ -66,41 +66,43 @@ def config(tmp_path: Path) -> Path:
 
 def test_a_running_pipeline_is_shown_with_its_tables(config: Path, call: Call, port: int, observed: Any) -> None:
     serve(observed)
-    said = call("ingest", "status", config, "--set", f"metrics.port={port}", "--set", "metrics.host=0.0.0.0")
-    assert (said.code, said.err) == (0, "")
-    assert "shop  ready  running" in said.out
-    assert [word for word in ("shop.orders", "1,234", "#7", "12 ms", "5.0 MiB") if word not in said.out] == []
+    result = call("ingest", "status", config, "--set", f"metrics.port={port}", "--set", "metrics.host=0.0.0.0")
+    assert (result.code, result.err) == (0, "")
+    assert "shop  ready  running" in result.out
+    assert [word for word in ("shop.orders", "1,234", "#7", "12 ms", "5.0 MiB") if word not in result.out] == []
     (document,) = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}", "--json").lines
     assert (document["running"]["tables"][0]["rows"], document["quarantine"]) == (1_234, [])
 
 
-def test_one_that_is_not_ready_exits_with_1_and_says_why(config: Path, call: Call, port: int, observed: Any) -> None:
+def test_an_unready_pipeline_exits_with_1_and_prints_the_reason(
+    config: Path, call: Call, port: int, observed: Any
+) -> None:
     observed.problems = lambda: {"shop.orders": "offset 7 is bad"}
     serve(observed)
-    said = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
-    assert said.code == 1
-    assert "not ready" in said.out
-    assert "shop.orders: offset 7 is bad" in said.out
+    result = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
+    assert result.code == 1
+    assert "not ready" in result.out
+    assert "shop.orders: offset 7 is bad" in result.out
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b"[]"])
-def test_what_answers_and_is_no_pipeline_is_told(config: Path, call: Call, port: int, body: bytes) -> None:
+def test_an_endpoint_that_is_no_pipeline_raises(config: Path, call: Call, port: int, body: bytes) -> None:
     Endpoint.body = body
-    said = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
-    assert said.code == 1
-    assert f"http://127.0.0.1:{port}/status" in said.err
+    result = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}")
+    assert result.code == 1
+    assert f"http://127.0.0.1:{port}/status" in result.err
 
 
-def test_without_an_answer_the_warehouse_is_asked(config: Path, call: Call) -> None:
-    said = call("ingest", "status", config, "--set", "metrics.port=1")
-    assert said.code == 1
-    assert "no answer at http://127.0.0.1:1/status: " in said.err
-    assert "no table is in quarantine" in said.err
+def test_without_an_answer_the_warehouse_is_read(config: Path, call: Call) -> None:
+    result = call("ingest", "status", config, "--set", "metrics.port=1")
+    assert result.code == 1
+    assert "no answer at http://127.0.0.1:1/status: " in result.err
+    assert "no table is in quarantine" in result.err
 
 
-def test_without_an_endpoint_only_the_warehouse_is_asked(config: Path, call: Call) -> None:
-    said = call("ingest", "status", config)
-    assert said.code == 0
-    assert "has no `metrics.port`" in said.err
+def test_without_an_endpoint_only_the_warehouse_is_read(config: Path, call: Call) -> None:
+    result = call("ingest", "status", config)
+    assert result.code == 0
+    assert "has no `metrics.port`" in result.err
     (document,) = call("ingest", "status", config, "--json").lines
     assert document == {"pipeline": "shop", "tables": ["a.b"], "quarantine": [], "running": None}

@@ -1,4 +1,4 @@
-"""`tidelake sync-table`: from a topic into one table by Paimon's arguments."""
+"""`tidelake sync-table`: from a topic into one table, with Paimon's arguments."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ def test_shards_of_two_topics_become_one_table(call: Call, kafka_broker: KafkaBr
         *("--kafka_conf", f"topic={';'.join(topics)}", "--kafka_conf", "value.format=debezium-json"),
         *("--kafka-conf", "scan.bounded.mode=latest-offset", "--table_conf", "bucket=2"),
     ]
-    said = call(*arguments)
-    assert said.code == 0, said.err
+    result = call(*arguments)
+    assert result.code == 0, result.err
     table = tidelake.open_catalog(str(tmp_path)).table("shop.orders")
     rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     assert rows == [{"id": "0", "note": "n0"}, {"id": "1", "note": "n1"}]
     assert table.options["bucket"] == "2"
     again = call(*arguments, "--json")
-    assert (again.code, again.document["records"]) == (0, 0)  # it goes on where it was
+    assert (again.code, again.document["records"]) == (0, 0)  # it continues at its position
 
 
-def test_the_file_that_it_is_hides_secrets(call: Call, tmp_path: Path) -> None:
-    said = call(
+def test_the_equivalent_file_hides_secrets(call: Call, tmp_path: Path) -> None:
+    result = call(
         *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders", "--show"),
         *("--kafka-conf", "properties.bootstrap.servers=b:1", "--kafka-conf", "topic=t"),
         *("--kafka-conf", "value.format=json", "--catalog-conf", "s3.secret-access-key=hush"),
     )
-    assert said.code == 0
-    assert "hush" not in said.out
-    assert '"topics"' in said.out
+    assert result.code == 0
+    assert "hush" not in result.out
+    assert '"topics"' in result.out
 
 
 @pytest.mark.parametrize(("command", "table"), [("sync-table", ("--table", "orders")), ("sync-database", ())])
 def test_the_key_of_the_records_can_be_left_out_as_in_paimon(call: Call, command: str, table: tuple[str, ...]) -> None:
     kafka = ("properties.bootstrap.servers=b:1", "topic=t", "value.format=canal-json")
-    said = call(
+    result = call(
         *(command, "--warehouse", "/lake", "--database", "shop", *table, "--show"),
         *(part for one in kafka for part in ("--kafka_conf", one)),
         *("--sync_primary_keys_from_source_schema", "false"),
     )
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["tables"][0]["key_from_records"] is False
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["tables"][0]["key_from_records"] is False
 
 
-def test_what_has_no_counterpart_is_a_failure_by_name(call: Call, tmp_path: Path) -> None:
-    said = call(
+def test_an_argument_without_a_counterpart_fails_by_name(call: Call, tmp_path: Path) -> None:
+    result = call(
         *("sync-table", "--warehouse", tmp_path, "--database", "shop", "--table", "orders"),
         *("--kafka-conf", "properties.bootstrap.servers=b:1", "--kafka-conf", "topic=t"),
         *("--kafka-conf", "value.format=json", "--kafka-conf", "properties.acks=all"),
     )
-    assert said.code == 1
-    assert "properties.acks: no such setting here" in said.err
+    assert result.code == 1
+    assert "properties.acks: no such setting here" in result.err

@@ -1,4 +1,4 @@
-"""`tidelake table …`: what goes in, what comes out, and where."""
+"""`tidelake table …`: its arguments, its output, and its effects."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def test_a_table_is_created_with_its_database(call: Call, warehouse: Path) -> No
     columns = [part for column in COLUMNS for part in ("--column", column)]
     keys = ("--primary-key", "region,id", "--partition-by", "region")
     options = ("--option", "bucket=4", "--option", "changelog-producer=input", "--comment", "Orders")
-    said = call("table", "create", "shop.orders", "-w", warehouse, *columns, *keys, *options)
-    assert said.code == 0
-    assert said.out == f"shop.orders at {warehouse}/shop.db/orders\n"
-    assert said.err == "created database shop\n"
+    result = call("table", "create", "shop.orders", "-w", warehouse, *columns, *keys, *options)
+    assert result.code == 0
+    assert result.out == f"shop.orders at {warehouse}/shop.db/orders\n"
+    assert result.err == "created database shop\n"
     table = tidelake.open_catalog(str(warehouse)).table("shop.orders")
     assert table.schema == SCHEMA
     assert table.primary_key == ("region", "id")
@@ -102,9 +102,9 @@ def test_a_table_is_created_with_its_database(call: Call, warehouse: Path) -> No
 
 def test_columns_may_come_from_a_parquet_file(call: Call, warehouse: Path, tmp_path: Path) -> None:
     pa.parquet.write_table(rows((1, "eu", "1.50")).drop_columns(["_VALUE_KIND"]), tmp_path / "orders.parquet")
-    said = call("table", "create", "shop.t", "-w", warehouse, "--schema-from", tmp_path / "orders.parquet", "--json")
-    assert said.code == 0
-    types = [(column["name"], column["type"]) for column in said.document["columns"]]
+    result = call("table", "create", "shop.t", "-w", warehouse, "--schema-from", tmp_path / "orders.parquet", "--json")
+    assert result.code == 0
+    types = [(column["name"], column["type"]) for column in result.document["columns"]]
     assert types[2:] == [("amount", "DECIMAL(10, 2)"), ("tags", "MAP<STRING NOT NULL, INT>")]
 
 
@@ -119,13 +119,13 @@ def test_columns_may_come_from_a_parquet_file(call: Call, warehouse: Path, tmp_p
         pytest.param(["--schema-from", __file__], 1, "is not a Parquet file", id="another kind of file"),
     ],
 )
-def test_what_makes_no_table_says_why(
+def test_an_invalid_table_is_refused_with_the_reason(
     call: Call, warehouse: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    said = call("table", "create", "shop.t", "-w", warehouse, *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
-    assert "Traceback" not in said.err
+    result = call("table", "create", "shop.t", "-w", warehouse, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
     assert tidelake.open_catalog(str(warehouse)).list_databases() == []
 
 
@@ -137,10 +137,10 @@ def test_names_are_listed_one_a_line(call: Call, warehouse: Path, orders: tidela
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no tables in database empty\n")
 
 
-def test_truncating_is_refused_until_it_is_meant(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "truncate", "shop.orders", "-w", warehouse)
-    assert (said.code, said.out) == (3, "")
-    assert said.err.startswith("refused: Remove all rows from shop.orders")
+def test_truncating_requires_a_confirmation(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+    result = call("table", "truncate", "shop.orders", "-w", warehouse)
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("refused: Remove all rows from shop.orders")
     assert orders.scan().to_arrow().num_rows == 2
     by_partition = ("--partition", "region=us", "--yes", "--json")
     assert (
@@ -151,10 +151,10 @@ def test_truncating_is_refused_until_it_is_meant(call: Call, warehouse: Path, or
     assert orders.scan().to_arrow().num_rows == 0
 
 
-def test_dropping_is_refused_until_it_is_meant(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "drop", "shop.orders", "-w", warehouse, "--json")
-    assert (said.code, said.out) == (3, "")
-    assert "Pass --yes" in said.err
+def test_dropping_requires_a_confirmation(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+    result = call("table", "drop", "shop.orders", "-w", warehouse, "--json")
+    assert (result.code, result.out) == (3, "")
+    assert "Pass --yes" in result.err
     assert call("table", "list", "-w", warehouse).out == "shop.orders\n"
     assert call("table", "drop", "shop.orders", "-w", warehouse, "--yes", "--json").document == {
         "dropped": "shop.orders"
@@ -169,9 +169,9 @@ def test_dropping_is_refused_until_it_is_meant(call: Call, warehouse: Path, orde
 def test_a_table_is_shown_on_one_page(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     (snapshot,) = [snapshot for snapshot in orders.snapshots() if snapshot.id == 3]
     when = datetime.fromtimestamp(snapshot.time_ms / 1000, UTC)
-    said = call("table", "show", "shop.orders", "-w", warehouse)
-    assert said.err == ""
-    shown = "\n".join(line.rstrip() for line in said.out.splitlines())
+    result = call("table", "show", "shop.orders", "-w", warehouse)
+    assert result.err == ""
+    shown = "\n".join(line.rstrip() for line in result.out.splitlines())
     picture, _, rest = shown.partition("\n\npartition")
     buckets, _, trees = rest.partition("\n\nregion=")
     assert (
@@ -204,7 +204,7 @@ snapshot   3 · APPEND · {when:%Y-%m-%d %H:%M:%S} UTC
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
-def test_the_age_of_a_file_is_told_in_every_time_zone(
+def test_the_age_of_a_file_is_correct_in_every_time_zone(
     call: Call,
     warehouse: Path,
     local_zone: MoveTo,
@@ -221,7 +221,7 @@ def test_the_age_of_a_file_is_told_in_every_time_zone(
     assert 5_000 <= run["youngest_ms"] <= run["oldest_ms"] <= after_ms + 5_001 - before_ms  # 1: of rounding
 
 
-def test_a_table_is_shown_to_programs(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+def test_a_table_is_shown_as_json(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     picture = call("table", "show", "shop.orders", "-w", warehouse, "--json").document
     assert picture["columns"][2] == {"id": 2, "name": "amount", "type": "DECIMAL(10, 2)", "description": None}
     assert picture["primary_key"] == ["region", "id"]
@@ -239,9 +239,9 @@ def test_a_table_is_shown_to_programs(call: Call, warehouse: Path, orders: tidel
 
 def test_an_empty_table_can_be_shown(call: Call, warehouse: Path) -> None:
     call("table", "create", "shop.log", "-w", warehouse, "--column", "line:STRING")
-    said = call("table", "show", "shop.log", "-w", warehouse)
-    assert "no primary key: rows are only added · buckets: unaware" in said.out
-    assert "none yet: nothing was committed" in said.out
+    result = call("table", "show", "shop.log", "-w", warehouse)
+    assert "no primary key: rows are only added · buckets: unaware" in result.out
+    assert "none yet: nothing was committed" in result.out
     assert call("table", "show", "shop.log", "-w", warehouse, "--json").document["snapshot"] is None
     assert call("table", "scan", "shop.log", "-w", warehouse, "--json").out == ""
     assert call("table", "snapshots", "shop.log", "-w", warehouse, "--json").out == ""
@@ -249,7 +249,7 @@ def test_an_empty_table_can_be_shown(call: Call, warehouse: Path) -> None:
     assert (nothing.code, nothing.out) == (0, "")
 
 
-def test_many_buckets_are_summed_up(call: Call, warehouse: Path) -> None:
+def test_many_buckets_are_summarized(call: Call, warehouse: Path) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("shop")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -265,25 +265,25 @@ def test_many_buckets_are_summed_up(call: Call, warehouse: Path) -> None:
     assert some[-1] == "no compactions in the one snapshot · write amplification 1.00"
 
 
-def test_snapshots_come_newest_first(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+def test_snapshots_are_listed_newest_first(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     listed = call("table", "snapshots", "shop.orders", "-w", warehouse, "--json").lines
     assert [(s["id"], s["commitIdentifier"], s["commitUser"]) for s in listed] == [
         (3, 9, "etl"),
         (2, 8, "etl"),
         (1, 7, "etl"),
     ]
-    said = call("table", "snapshots", "shop.orders", "-w", warehouse, "--limit", "2")
-    assert [line.split()[0] for line in said.out.splitlines()[2:]] == ["3", "2"]
-    assert said.err == "showing the newest 2; --limit shows more\n"
+    result = call("table", "snapshots", "shop.orders", "-w", warehouse, "--limit", "2")
+    assert [line.split()[0] for line in result.out.splitlines()[2:]] == ["3", "2"]
+    assert result.err == "showing the newest 2; --limit shows more\n"
 
 
 # ---------------------------------------------------------------- scan
 
 
-def test_a_scan_is_json_lines_for_programs(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--json")
-    assert said.err == ""
-    assert sorted(said.lines, key=lambda row: row["id"]) == [
+def test_a_scan_prints_json_lines(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--json")
+    assert result.err == ""
+    assert sorted(result.lines, key=lambda row: row["id"]) == [
         {"id": 1, "region": "eu", "amount": "2.50", "tags": [["n", 1]]},
         {"id": 2, "region": "eu", "amount": None, "tags": [["n", 2]]},
     ]
@@ -299,37 +299,37 @@ def test_a_scan_is_json_lines_for_programs(call: Call, warehouse: Path, orders: 
         pytest.param(["--as-of", "2999-01-01T00:00:00Z"], [1, 2], id="a time"),
     ],
 )
-def test_a_scan_asks_for_rows(
+def test_a_scan_filters_rows(
     call: Call, warehouse: Path, orders: tidelake.Table, arguments: list[str], ids: list[int]
 ) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--json", "--columns", "id", *arguments)
-    assert sorted(row["id"] for row in said.lines) == ids
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--json", "--columns", "id", *arguments)
+    assert sorted(row["id"] for row in result.lines) == ids
 
 
-def test_a_scan_is_a_table_for_people(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--where", "id = 2")
-    assert [line.rstrip() for line in said.out.splitlines()] == [
+def test_a_scan_prints_a_table(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--where", "id = 2")
+    assert [line.rstrip() for line in result.out.splitlines()] == [
         "id   region   amount   tags",
         "────────────────────────────────",
         ' 2   eu         null   [["n",2]]',
     ]
-    assert said.err == "1 row\n"
+    assert result.err == "1 row\n"
 
 
-def test_a_table_for_people_ends_after_a_hundred_rows(call: Call, warehouse: Path) -> None:
+def test_a_printed_table_ends_after_a_hundred_rows(call: Call, warehouse: Path) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("shop")
     table = catalog.create_table("shop.t", pa.schema([("id", pa.int64())]))
     with table.writer() as writer:
         writer.write(pa.table({"id": range(101)}))
         writer.commit()
-    said = call("table", "scan", "shop.t", "-w", warehouse)
-    assert len(said.out.splitlines()) == 2 + 100
-    assert said.err.startswith("showing the first 100 rows")
+    result = call("table", "scan", "shop.t", "-w", warehouse)
+    assert len(result.out.splitlines()) == 2 + 100
+    assert result.err.startswith("showing the first 100 rows")
     assert len(call("table", "scan", "shop.t", "-w", warehouse, "--limit", "101").out.splitlines()) == 2 + 101
 
 
-def test_what_moves_a_cursor_is_written_out(call: Call, warehouse: Path) -> None:
+def test_terminal_control_characters_are_escaped(call: Call, warehouse: Path) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("shop")
     table = catalog.create_table("shop.t", pa.schema([("text", pa.string())]))
@@ -339,24 +339,22 @@ def test_what_moves_a_cursor_is_written_out(call: Call, warehouse: Path) -> None
     assert call("table", "scan", "shop.t", "-w", warehouse).out.splitlines()[-1].strip() == r"a\x1b[2Jb\n[bold]c"
 
 
-def test_a_scan_is_csv(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv", "--columns", "amount,id")
-    read = pa.csv.read_csv(io.BytesIO(said.out.encode()))
+def test_a_scan_prints_csv(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+    result = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv", "--columns", "amount,id")
+    read = pa.csv.read_csv(io.BytesIO(result.out.encode()))
     assert sorted(map(tuple, zip(*read.to_pydict().values(), strict=True)), key=str) == [(2.5, 1), (None, 2)]
     refused = call("table", "scan", "shop.orders", "-w", warehouse, "--format", "csv")
     assert refused.code == 1
     assert "CSV can't hold column tags" in refused.err
 
 
-def test_a_scan_is_arrow(warehouse: Path, orders: tidelake.Table, capfdbinary: Any, tmp_path: Path) -> None:
+def test_a_scan_prints_arrow(warehouse: Path, orders: tidelake.Table, capfdbinary: Any, tmp_path: Path) -> None:
     assert main(["table", "scan", "shop.orders", "-w", str(warehouse), "--format", "arrow"]) == 0
     with pa.ipc.open_stream(capfdbinary.readouterr().out) as stream:
         assert stream.read_all().sort_by("id") == orders.scan().to_arrow().sort_by("id")
 
 
-def test_columns_and_snapshots_that_are_not_there_are_named(
-    call: Call, warehouse: Path, orders: tidelake.Table
-) -> None:
+def test_missing_columns_and_snapshots_are_named(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     for arguments, message in (
         (["--columns", "price"], "no column 'price'"),
         (["--where", "price > 3"], "names column 'price'"),
@@ -364,9 +362,9 @@ def test_columns_and_snapshots_that_are_not_there_are_named(
         (["--tag", "v1"], "has no tag 'v1'"),
         (["--as-of", "2001-01-01"], "has no snapshot from"),
     ):
-        said = call("table", "scan", "shop.orders", "-w", warehouse, *arguments)
-        assert (said.code, said.out) == (1, "")
-        assert message in said.err
+        result = call("table", "scan", "shop.orders", "-w", warehouse, *arguments)
+        assert (result.code, result.out) == (1, "")
+        assert message in result.err
     assert call("table", "scan", "shop.orders", "-w", warehouse, "--as-of", "soon").code == 2
     assert "no table shop.order" in call("table", "scan", "shop.order", "-w", warehouse).err
 
@@ -374,10 +372,10 @@ def test_columns_and_snapshots_that_are_not_there_are_named(
 # ---------------------------------------------------------------- changes, follow
 
 
-def test_changes_are_lines(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
-    said = call("table", "changes", "shop.orders", "-w", warehouse, "--start", "2", "--columns", "id,amount")
-    assert said.out == "#2 +U id=1 amount=2.50\n#3 -D id=3 amount=20.00\n"
-    assert said.err == ""
+def test_changes_are_printed_as_lines(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+    result = call("table", "changes", "shop.orders", "-w", warehouse, "--start", "2", "--columns", "id,amount")
+    assert result.out == "#2 +U id=1 amount=2.50\n#3 -D id=3 amount=20.00\n"
+    assert result.err == ""
     arguments = ("--end", "2", "--where", "id = 1", "--columns", "amount", "--json")
     assert call("table", "changes", "shop.orders", "-w", warehouse, *arguments).lines == [
         {"snapshot": 1, "kind": "+I", "row": {"amount": "1.50"}},
@@ -388,7 +386,7 @@ def test_changes_are_lines(call: Call, warehouse: Path, orders: tidelake.Table) 
     assert "has no snapshot 5 yet (the latest is 3)" in gone.err
 
 
-def test_following_shows_what_is_committed_meanwhile(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+def test_following_shows_new_commits(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     def write_one_more() -> None:
         with orders.writer(commit_user="other") as writer:
             writer.write(rows((4, "us", None)))
@@ -396,11 +394,11 @@ def test_following_shows_what_is_committed_meanwhile(call: Call, warehouse: Path
 
     other = threading.Thread(target=write_one_more)
     other.start()
-    said = call(
+    result = call(
         "table", "follow", "shop.orders", "-w", warehouse, "--start", "3", "--until", "4", "--columns", "id", "--json"
     )
     other.join()
-    assert said.lines == [
+    assert result.lines == [
         {"snapshot": 3, "kind": "-D", "row": {"id": 3}},
         {"snapshot": 4, "kind": "+I", "row": {"id": 4}},
     ]
@@ -415,34 +413,30 @@ def test_following_shows_what_is_committed_meanwhile(call: Call, warehouse: Path
     ],
 )
 @pytest.mark.parametrize("limit", [1, 2, 4])
-def test_a_limit_ends_it_after_so_many_changes(
+def test_a_limit_ends_the_output_after_that_many_changes(
     call: Call, warehouse: Path, orders: tidelake.Table, command: tuple[str, ...], limit: int
 ) -> None:
     verb, *options = command
     all_of_them = call("table", "changes", "shop.orders", "-w", warehouse, "--json").lines
     assert len(all_of_them) == 5  # of three snapshots
-    said = call("table", verb, "shop.orders", "-w", warehouse, *options, "--limit", str(limit), "--json")
-    assert (said.code, said.lines) == (0, all_of_them[:limit])
+    result = call("table", verb, "shop.orders", "-w", warehouse, *options, "--limit", str(limit), "--json")
+    assert (result.code, result.lines) == (0, all_of_them[:limit])
 
 
-def test_a_limit_counts_the_changes_that_fulfil_the_condition(
-    call: Call, warehouse: Path, orders: tidelake.Table
-) -> None:
+def test_a_limit_counts_only_matching_changes(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     arguments = ("-w", warehouse, "--follow", "--start", "earliest", "--where", "id = 1", "--limit", "2")
-    said = call("table", "changes", "shop.orders", *arguments, "--columns", "amount")
-    assert said.out == "#1 +I amount=1.50\n#2 +U amount=2.50\n"
+    result = call("table", "changes", "shop.orders", *arguments, "--columns", "amount")
+    assert result.out == "#1 +I amount=1.50\n#2 +U amount=2.50\n"
 
 
-def test_a_limit_and_a_position_that_is_kept_are_refused_together(
-    call: Call, warehouse: Path, orders: tidelake.Table
-) -> None:
+def test_a_limit_together_with_a_consumer_is_refused(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     for verb in (("follow",), ("changes", "--follow")):
-        said = call("table", verb[0], "shop.orders", "-w", warehouse, *verb[1:], "--consumer", "c", "--limit", "1")
-        assert (said.code, said.out) == (2, "")
-        assert "--limit may end within a snapshot" in said.err
+        result = call("table", verb[0], "shop.orders", "-w", warehouse, *verb[1:], "--consumer", "c", "--limit", "1")
+        assert (result.code, result.out) == (2, "")
+        assert "--limit may end within a snapshot" in result.err
 
 
-def test_a_consumer_goes_on_where_it_was(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
+def test_a_consumer_continues_at_its_position(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
     command = ("table", "follow", "shop.orders", "-w", warehouse, "--consumer", "c", "--json", "--start", "earliest")
     first = call(*command, "--until", "2")
     second = call(*command, "--until", "3")
@@ -450,7 +444,7 @@ def test_a_consumer_goes_on_where_it_was(call: Call, warehouse: Path, orders: ti
     assert {change["snapshot"] for change in second.lines} == {3}
 
 
-def test_following_ends_with_ctrl_c_as_if_that_were_normal(
+def test_following_ends_normally_with_ctrl_c(
     warehouse: Path, orders: tidelake.Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -473,7 +467,7 @@ def test_following_ends_with_ctrl_c_as_if_that_were_normal(
     assert capsys.readouterr().out == "#3 -D id=3\n"
 
 
-def test_readers_share_buckets_or_read_one(call: Call, warehouse: Path) -> None:
+def test_readers_can_share_buckets_or_read_one(call: Call, warehouse: Path) -> None:
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("shop", if_not_exists=True)
     options = {"bucket": "3", "changelog-producer": "input"}
@@ -502,7 +496,7 @@ def test_readers_share_buckets_or_read_one(call: Call, warehouse: Path) -> None:
     assert call("table", "follow", *where, "--share", "4/3").code == 2
 
 
-def test_an_overwrite_is_told_to_whoever_keeps_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_overwrite_is_printed_as_a_break(capsys: pytest.CaptureFixture[str]) -> None:
     change = tidelake.ChangeBatch(
         5, pa.RecordBatch.from_pylist([], pa.schema([("_VALUE_KIND", pa.int8())])), is_break=True
     )

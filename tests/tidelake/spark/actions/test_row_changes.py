@@ -1,4 +1,4 @@
-"""Rows that Spark writes, changes and deletes, beside what the same does to a list of rows."""
+"""Rows that Spark writes, changes and deletes, compared with the same changes of a list of rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import tidelake
 from storage.errors import BadInput
 from storage.format import CommitKind, RowKind
+from tests.support.commit_races import before_publishing
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import delete, merge, update, write
-from tidelake.spark.actions import row_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def test_rows_are_written_changed_and_deleted_in_one_snapshot_each(
     expected = [(2, "N2", 22), (3, "n3", 30), (4, "n4", 40), (9, "NINE", None)]
     assert rows_of(table) == expected
     assert sorted((row["id"], row["name"], row["amount"]) for row in java_oracle.read(lake, "shop.t")) == expected
-    assert not list((Path(lake) / "shop.db" / "t").glob("consumer/*"))  # nobody would ever remove them
+    assert not list((Path(lake) / "shop.db" / "t").glob("consumer/*"))  # they would never be removed
 
 
 PARTED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("v", pa.int32())])
@@ -68,7 +68,7 @@ PARTED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string
     ],
 )
 @pytest.mark.parametrize("engine", ["deduplicate", "first-row"])
-def test_rows_that_overwrite_replace_those(
+def test_overwriting_rows_replace_the_matching_ones(
     spark: SparkSession, lake: str, overwrite: Any, left: list[tuple[Any, ...]], engine: str
 ) -> None:
     catalog = tidelake.open_catalog(lake)
@@ -95,7 +95,7 @@ def test_rows_that_overwrite_replace_those(
         write(outside, "shop.p", lake, overwrite="all")  # type: ignore[arg-type]
 
 
-def test_a_table_without_partitions_is_overwritten_as_a_whole_or_not_at_all(spark: SparkSession, lake: str) -> None:
+def test_a_table_without_partitions_can_only_be_overwritten_completely(spark: SparkSession, lake: str) -> None:
     table = create(lake)
     rows = spark.createDataFrame([(7, "seven", 7)], COLUMNS)
     with pytest.raises(BadInput, match="has no partitions"):
@@ -136,7 +136,7 @@ def test_merge_updates_deletes_and_inserts(spark: SparkSession, lake: str, produ
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("producer", ["input", "none"])
-def test_a_row_that_two_source_rows_change_is_refused(spark: SparkSession, lake: str, producer: str) -> None:
+def test_a_row_matched_by_two_source_rows_is_refused(spark: SparkSession, lake: str, producer: str) -> None:
     table = create(lake, **{"changelog-producer": producer})
     source = spark.createDataFrame([(1, "a", 1), (1, "b", 1)], COLUMNS)
     with pytest.raises(Exception, match=r"key \{'id': 1\}"):
@@ -145,28 +145,25 @@ def test_a_row_that_two_source_rows_change_is_refused(spark: SparkSession, lake:
 
 
 @pytest.mark.interop
-def test_a_change_that_another_writer_came_before_is_computed_again(
+def test_a_change_that_lost_a_race_is_recomputed(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or its row would be lost: 30 was read, and 31 would have become 130 instead of 131."""
     table = create(lake)
-    publish, others = row_changes._Change.publish, [31]
 
-    def other_first(*arguments: Any) -> int | None:
-        if others:
-            with table.writer() as writer:
-                writer.write(pa.table({"id": [3], "name": ["other"], "amount": [others.pop()]}, SCHEMA))
-                writer.commit()
-        return publish(*arguments)
+    def write() -> None:
+        with table.writer() as writer:
+            writer.write(pa.table({"id": [3], "name": ["other"], "amount": [31]}, SCHEMA))
+            writer.commit()
 
-    monkeypatch.setattr(row_changes._Change, "publish", other_first)
+    before_publishing(monkeypatch, write)
     update(spark, "shop.t", lake, {"amount": "amount + 100"}, "id = 3")
     assert (3, "other", 131) in rows_of(table)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("options", "values", "said"),
+    ("options", "values", "message"),
     [
         pytest.param({}, {"nam": "1"}, "no column 'nam'; did you mean 'name'", id="a column that is none"),
         pytest.param({}, {"id": "1"}, "'id' is a column of the primary key", id="a column of the key"),
@@ -175,9 +172,9 @@ def test_a_change_that_another_writer_came_before_is_computed_again(
         ),
     ],
 )
-def test_what_can_t_be_updated_is_refused(
-    spark: SparkSession, lake: str, options: dict[str, str], values: dict[str, str], said: str
+def test_invalid_updates_are_refused(
+    spark: SparkSession, lake: str, options: dict[str, str], values: dict[str, str], message: str
 ) -> None:
     create(lake, **options)
-    with pytest.raises(tidelake.TidelakeError, match=said):
+    with pytest.raises(tidelake.TidelakeError, match=message):
         update(spark, "shop.t", lake, values)

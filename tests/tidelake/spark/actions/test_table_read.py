@@ -1,4 +1,4 @@
-"""`tidelake.spark.read`: the rows of `format("tidelake")`, read by Spark's own Parquet reader where that may."""
+"""`tidelake.spark.read`: the rows of `format("tidelake")`, read by Spark's own Parquet reader where possible."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def golden_tables_in_both_forms() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("golden", "compacted"), list(golden_tables_in_both_forms()))
-def test_golden_tables_read_as_their_writer_reads_them(
+def test_golden_tables_are_read_as_by_their_writer(
     spark: SparkSession, golden: GoldenTable, compacted: bool, tmp_path: Path
 ) -> None:
     """All of them, and by native reads those columns that have some: as in the test of the format."""
@@ -116,11 +116,11 @@ def difference_of_states(one: pa.Table, other: pa.Table) -> bool:
     return sorted(map(str, one.to_pylist())) != sorted(map(str, other.to_pylist()))
 
 
-# ---------------------------------------------------------------- what is read, and by whom
+# ---------------------------------------------------------------- which files are read, and by which reader
 
 
 @pytest.mark.interop
-def test_a_read_takes_compacted_files_natively_and_merges_the_others(
+def test_a_read_uses_compacted_files_natively_and_merges_the_others(
     spark: SparkSession, table: tidelake.Table, home: str
 ) -> None:
     rows = read(spark, "shop.t", home)
@@ -137,7 +137,7 @@ def test_a_read_takes_compacted_files_natively_and_merges_the_others(
 
 
 @pytest.mark.interop
-def test_spark_prunes_columns_and_hands_filters_to_its_reader(
+def test_spark_prunes_columns_and_pushes_filters_to_its_reader(
     spark: SparkSession, table: tidelake.Table, home: str
 ) -> None:
     table.compact(full=True)
@@ -147,9 +147,7 @@ def test_spark_prunes_columns_and_hands_filters_to_its_reader(
 
 
 @pytest.mark.interop
-def test_columns_are_read_in_the_order_in_which_they_are_named(
-    spark: SparkSession, table: tidelake.Table, home: str
-) -> None:
+def test_columns_are_read_in_the_requested_order(spark: SparkSession, table: tidelake.Table, home: str) -> None:
     rows = read(spark, "shop.t", home, columns=["n", "id"])
     assert rows.columns == ["n", "id"]
     assert pairs(rows) == WANTED
@@ -158,7 +156,7 @@ def test_columns_are_read_in_the_order_in_which_they_are_named(
 
 
 @pytest.mark.interop
-def test_the_snapshot_is_chosen_once_whatever_happens_to_the_table_until_rows_are_asked_for(
+def test_the_snapshot_is_pinned_when_the_read_is_planned(
     spark: SparkSession, lake: tidelake.Catalog, table: tidelake.Table, home: str
 ) -> None:
     rows = read(spark, "shop.t", home)
@@ -196,7 +194,7 @@ def test_a_table_without_snapshots_has_no_rows(spark: SparkSession, lake: tidela
 
 
 @pytest.mark.interop
-def test_pushed_filters_leave_the_native_part_alone(spark: SparkSession, table: tidelake.Table, home: str) -> None:
+def test_pushed_filters_do_not_affect_the_native_part(spark: SparkSession, table: tidelake.Table, home: str) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         rows = read(spark, "shop.t", home, options={"push-filters": "true"})
@@ -212,7 +210,9 @@ def test_pushed_filters_leave_the_native_part_alone(spark: SparkSession, table: 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("folder", ["a b", "100%20", "{a,b}", "[a-z]*?", "back\\slash", "dt=2024", "_hidden/.too"])
-def test_whatever_a_warehouse_and_a_partition_are_called(spark: SparkSession, tmp_path: Path, folder: str) -> None:
+def test_warehouse_and_partition_names_may_contain_special_characters(
+    spark: SparkSession, tmp_path: Path, folder: str
+) -> None:
     """Neither a pattern to Spark, nor a partition of its own, nor hidden."""
     home = str(tmp_path / folder)
     catalog = tidelake.open_catalog(home)
@@ -233,9 +233,7 @@ def test_whatever_a_warehouse_and_a_partition_are_called(spark: SparkSession, tm
 
 
 @pytest.mark.interop
-def test_a_file_that_is_gone_is_an_error_never_a_row_less(
-    spark: SparkSession, table: tidelake.Table, home: str
-) -> None:
+def test_a_missing_file_raises_and_never_loses_rows(spark: SparkSession, table: tidelake.Table, home: str) -> None:
     rows = read(spark, "shop.t", home)
     (path,) = [Path(name.removeprefix("file://")) for name in rows.inputFiles()]
     path.unlink()
@@ -251,7 +249,7 @@ def test_a_file_that_is_gone_is_an_error_never_a_row_less(
 
 
 @pytest.mark.interop
-def test_a_snapshot_that_expired_before_the_read_is_told_as_such(
+def test_a_snapshot_that_expired_before_the_read_raises_snapshot_expired(
     spark: SparkSession, table: tidelake.Table, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidelake.spark.actions import table_read  # noqa: PLC0415
@@ -269,7 +267,7 @@ def test_a_snapshot_that_expired_before_the_read_is_told_as_such(
 
 
 @pytest.mark.interop
-def test_many_files_are_not_each_listed_by_a_task(spark: SparkSession, lake: tidelake.Catalog, home: str) -> None:
+def test_many_files_are_not_listed_one_task_each(spark: SparkSession, lake: tidelake.Catalog, home: str) -> None:
     made = lake.create_table("shop.many", SCHEMA)
     for number in range(40):  # from 33 on Spark lists them in a job
         put(made, range(number * 2, number * 2 + 2))
@@ -398,7 +396,7 @@ OTHER_READERS: Final = {
 
 @pytest.mark.interop
 @pytest.mark.parametrize("reader", OTHER_READERS)
-def test_every_value_is_what_it_is_whatever_the_session_says(
+def test_values_do_not_depend_on_session_settings(
     spark: SparkSession, lake: tidelake.Catalog, home: str, reader: str
 ) -> None:
     written(lake)
@@ -422,9 +420,7 @@ def test_every_value_is_what_it_is_whatever_the_session_says(
 
 @pytest.mark.interop
 @pytest.mark.sampled
-def test_filters_find_the_rows_that_they_find_without_them(
-    spark: SparkSession, lake: tidelake.Catalog, home: str
-) -> None:
+def test_pushed_filters_do_not_change_the_result(spark: SparkSession, lake: tidelake.Catalog, home: str) -> None:
     """Each condition is a column of all rows, which nothing skips; and a filter of the native read."""
     written(lake)
     chosen = sample(list(conditions()))
@@ -447,7 +443,7 @@ def test_filters_find_the_rows_that_they_find_without_them(
 
 
 @pytest.mark.interop
-def test_columns_that_spark_reads_otherwise_come_from_us(
+def test_columns_that_spark_reads_differently_are_read_by_tidelake(
     spark: SparkSession, lake: tidelake.Catalog, home: str
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("t", pa.time32("ms")), ("nanos", pa.timestamp("ns"))])

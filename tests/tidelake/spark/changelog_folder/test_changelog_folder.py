@@ -1,4 +1,4 @@
-"""`format("tidelake-changelog-folder")` in a real Spark: Kafka's columns of every record, once."""
+"""`format("tidelake-changelog-folder")` in a real Spark: every record once, with Kafka's columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lines(first: int, last: int, **more: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def test_a_batch_read_has_every_record_of_every_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_read_returns_every_record_of_every_file(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     (tmp_path / "b.jsonl").write_text(lines(3, 6))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(0, 3).encode()))
@@ -50,7 +50,7 @@ def test_a_batch_read_has_every_record_of_every_file(spark: SparkSession, tmp_pa
     assert sorted(row.offset for row in some.load(str(tmp_path)).collect()) == [1, 1, 3, 4, 5]
 
 
-def test_a_stream_goes_on_where_it_was_with_what_was_appended(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_continues_with_appended_records(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     folder = tmp_path / "log"
     folder.mkdir()
@@ -77,7 +77,7 @@ def test_a_stream_goes_on_where_it_was_with_what_was_appended(spark: SparkSessio
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         pytest.param({}, "needs the option path", id="no folder"),
         pytest.param({"path": "/x", "maxFilesPerTriger": "1"}, "did you mean 'maxFilesPerTrigger'", id="a slip"),
@@ -86,12 +86,12 @@ def test_a_stream_goes_on_where_it_was_with_what_was_appended(spark: SparkSessio
         pytest.param({"path": "s3://x/y"}, "reads folders of a file system", id="a store"),
     ],
 )
-def test_options_that_are_none_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         FolderReadOptions.of(options)
 
 
-def test_a_line_that_is_no_record_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_invalid_line_is_named(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     (tmp_path / "a.jsonl").write_text(lines(0, 2) + "nothing\n")
     at = len(lines(0, 2))

@@ -1,4 +1,4 @@
-"""Which lines of which files a batch has: whole lines, each once, in the order of the names."""
+"""Which lines of which files a batch contains: complete lines, each once, in file-name order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def text_of(folder: Path, starts: Mapping[str, int], ends: Mapping[str, int]) ->
     bytes_max=st.sampled_from([None, 1, 20]),
     task_bytes=st.sampled_from([1, 7, 1000]),
 )
-def test_every_whole_line_comes_once_whatever_is_appended_and_however_batches_are_cut(
+def test_every_complete_line_is_read_once_across_appends_and_batches(
     appended: list[tuple[str, bytes]], files_max: int | None, bytes_max: int | None, task_bytes: int
 ) -> None:
     limits = FolderBatchLimits(files_max, bytes_max)
@@ -69,7 +69,7 @@ def test_every_whole_line_comes_once_whatever_is_appended_and_however_batches_ar
             assert came.get(f"{name}.jsonl", b"") == whole[: whole.rfind(b"\n") + 1]
 
 
-def test_a_last_line_is_whole_when_its_record_is(tmp_path: Path) -> None:
+def test_a_last_line_is_complete_if_its_record_is(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": ')
     places = planned(tmp_path, {})
     assert text_of(tmp_path, {}, places) == b'{"a": 1}\n'
@@ -80,7 +80,7 @@ def test_a_last_line_is_whole_when_its_record_is(tmp_path: Path) -> None:
     assert cut_line(tmp_path, more, sizes_of(tmp_path)) is None
 
 
-def test_files_are_read_in_the_order_of_their_names_and_others_are_not_read(tmp_path: Path) -> None:
+def test_files_are_read_in_name_order_and_other_files_are_ignored(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.jsonl.gz", "c.jsonl.zst", "d.json", "e.txt"):
         (tmp_path / name).write_text("x\n")
     assert [part.name for part in parts_between(tmp_path, {}, planned(tmp_path, {}))] == [
@@ -92,7 +92,7 @@ def test_files_are_read_in_the_order_of_their_names_and_others_are_not_read(tmp_
     assert list(planned(tmp_path, {}, bytes_max=1)) == ["a.jsonl.gz"]
 
 
-def test_a_large_file_is_cut_into_tasks_and_small_ones_share_one(tmp_path: Path) -> None:
+def test_a_large_file_is_split_into_tasks_and_small_ones_share_one(tmp_path: Path) -> None:
     line = b"x" * 999 + b"\n"
     (tmp_path / "a.jsonl").write_bytes(line * 40_000)
     for name in "bcd":
@@ -103,19 +103,19 @@ def test_a_large_file_is_cut_into_tasks_and_small_ones_share_one(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "said"),
+    ("name", "size", "message"),
     [
         pytest.param("a.jsonl", 1, "shrank from 4 to 1 bytes", id="a file that shrank"),
         pytest.param("a.jsonl.gz", 9, "grew from 4 to 9 bytes after it was read", id="a compressed one that grew"),
     ],
 )
-def test_files_that_change_are_refused(tmp_path: Path, name: str, size: int, said: str) -> None:
+def test_files_that_change_are_refused(tmp_path: Path, name: str, size: int, message: str) -> None:
     (tmp_path / name).write_bytes(b"x" * size)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         planned(tmp_path, {name: 4})
 
 
-def test_a_file_that_was_read_may_go_and_one_that_is_planned_may_not(tmp_path: Path) -> None:
+def test_a_read_file_may_be_deleted_but_a_planned_one_may_not(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"1\n")
     (tmp_path / "b.jsonl").write_bytes(b"x\n" * (10 << 20))
     places = planned(tmp_path, {}, files_max=1)

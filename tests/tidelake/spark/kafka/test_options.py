@@ -1,4 +1,4 @@
-"""Options of `tidelake-kafka`: Spark's connector's words, and a Kafka client's."""
+"""Options of `tidelake-kafka`: those of Spark's connector, and those of a Kafka client."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def options(**given: str) -> KafkaReadOptions:
         ),
     ],
 )
-def test_options_say_what_they_say_to_spark_s_connector(given: dict[str, str], field: str, value: Any) -> None:
+def test_options_have_the_meaning_of_sparks_connector(given: dict[str, str], field: str, value: Any) -> None:
     assert getattr(options(**given), field) == value
 
 
-def test_names_are_without_regard_to_case_and_values_are_not() -> None:
+def test_option_names_are_case_insensitive_and_values_are_not() -> None:
     found = KafkaReadOptions.of({"KAFKA.Bootstrap.Servers": "a:1", "SubscribePattern": "Shop[.].*"})
     assert (found.settings.bootstrap_servers, found.settings.topic_pattern) == (["a:1"], "Shop[.].*")
 
@@ -79,7 +79,7 @@ def test_names_are_without_regard_to_case_and_values_are_not() -> None:
         pytest.param({"kafka.sasl.jaas.config": "Krb5LoginModule required;"}, 'username="…"', id="another login"),
     ],
 )
-def test_what_can_t_be_meant_is_refused(given: dict[str, str], message: str) -> None:
+def test_contradictory_options_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(TidelakeError, match=message):
         options(**given)
 
@@ -108,12 +108,12 @@ def test_brokers_are_needed() -> None:
         ),
     ],
 )
-def test_java_s_options_of_a_client_are_understood(given: dict[str, str], fields: dict[str, Any]) -> None:
+def test_java_client_options_are_translated(given: dict[str, str], fields: dict[str, Any]) -> None:
     found = client_settings({**BROKERS, **given})
     assert {name: getattr(found, name) for name in fields} == fields
 
 
-def test_all_that_a_pipeline_can_say_to_its_client_passes_through_the_options() -> None:
+def test_all_client_settings_of_a_pipeline_pass_through_the_options() -> None:
     elsewhere = {"topics", "topic_pattern", "start", "until", "until_timestamp_ms"}
     elsewhere |= {"group_id", "unreachable_after_ms", "max_record_bytes"}
     others: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Ranges of offsets become tasks; nothing is left out, nothing comes twice."""
+"""Offset ranges become tasks without gaps or duplicates."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_tasks_read_each_offset_once_in_the_order_of_a_partition(
         pytest.param([3] * 5, 2, 5, id="more partitions than asked for"),
     ],
 )
-def test_how_many_tasks_there_are(sizes: list[int], partitions_min: int | None, expected: int) -> None:
+def test_the_number_of_tasks_follows_the_options(sizes: list[int], partitions_min: int | None, expected: int) -> None:
     assert len(tasks(ranges(*sizes), partitions_min, None)) == expected
 
 
 @given(sizes=SIZES, offsets_max=st.integers(1, 20_000))
-def test_a_limited_batch_gets_on_in_each_partition_and_passes_the_limit_for_no_other_reason(
+def test_a_limited_batch_advances_every_partition_and_exceeds_the_limit_only_for_that(
     sizes: list[int], offsets_max: int
 ) -> None:
     starts = {r.partition: r.start for r in ranges(*sizes)}
@@ -66,7 +66,7 @@ def test_a_limited_batch_gets_on_in_each_partition_and_passes_the_limit_for_no_o
         pytest.param([5] * 4, 2, [1] * 4, id="more partitions than offsets"),
     ],
 )
-def test_how_many_offsets_of_each_partition_a_limited_batch_takes(
+def test_a_limited_batch_divides_offsets_among_partitions(
     sizes: list[int], offsets_max: int, expected: list[int]
 ) -> None:
     starts = {r.partition: r.start for r in ranges(*sizes)}
@@ -86,7 +86,7 @@ def test_how_many_offsets_of_each_partition_a_limited_batch_takes(
         pytest.param(None, [(10, 20)], [], id="the partition is gone"),
     ],
 )
-def test_what_is_lost_is_told_exactly(
+def test_lost_offsets_are_reported_exactly(
     held: tuple[int, int] | None, lost: list[tuple[int, int]], left: list[tuple[int, int]]
 ) -> None:
     partition = TopicPartition("t", 0)

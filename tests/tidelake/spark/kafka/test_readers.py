@@ -1,4 +1,4 @@
-"""`tidelake-kafka` against a real broker: Spark's calls of its readers, made here; then by Spark itself."""
+"""`tidelake-kafka` with a real broker: Spark's calls of its readers, made here, and then by Spark itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(autouse=True)
 def no_consumer_is_left() -> Iterator[None]:
     yield
-    record_reading._Consumer.close_kept()
+    record_reading.KeptConsumer.close_kept()
 
 
 def send(broker: KafkaBroker, topic: str, count: int, *, partition: int = 0, first: int = 0) -> None:
@@ -148,7 +148,7 @@ def streams() -> Iterator[Any]:
 # ---------------------------------------------------------------- batches
 
 
-def test_columns_are_those_of_spark_s_connector(kafka_broker: KafkaBroker) -> None:
+def test_columns_equal_those_of_sparks_connector(kafka_broker: KafkaBroker) -> None:
     topic = topic_with(kafka_broker, 6)
     row = batch(kafka_broker, topic, includeHeaders="true")[3]
     assert row.pop("timestamp").timestamp() == pytest.approx(1.003)
@@ -186,7 +186,7 @@ def test_columns_are_those_of_spark_s_connector(kafka_broker: KafkaBroker) -> No
         pytest.param({"minPartitions": "4"}, [*((0, n) for n in range(5)), (1, 0), (1, 1), (1, 2)], id="divided"),
     ],
 )
-def test_a_batch_reads_from_a_start_to_an_end(
+def test_a_batch_reads_from_start_to_end_offsets(
     kafka_broker: KafkaBroker, options: dict[str, str], expected: list[tuple[int, int]]
 ) -> None:
     topic = topic_with(kafka_broker, 5, 3)
@@ -200,13 +200,13 @@ def test_offsets_must_name_every_partition(kafka_broker: KafkaBroker) -> None:
         batch(kafka_broker, topic, startingOffsets=f'{{"{topic}":{{"0":0}}}}')
 
 
-def test_a_time_without_a_record_is_an_error_unless_said(kafka_broker: KafkaBroker) -> None:
+def test_a_time_without_a_record_raises_unless_configured(kafka_broker: KafkaBroker) -> None:
     topic = topic_with(kafka_broker, 3)
     with pytest.raises(BadInput, match=f"no record of {topic}-0 is as new"):
         batch(kafka_broker, topic, startingTimestamp="9999")
 
 
-def test_assigned_partitions_only(kafka_broker: KafkaBroker) -> None:
+def test_only_assigned_partitions_are_read(kafka_broker: KafkaBroker) -> None:
     topic = topic_with(kafka_broker, 2, 2)
     of = KafkaDataSource({"kafka.bootstrap.servers": kafka_broker.address, "assign": f'{{"{topic}":[1]}}'})
     reader = of.reader(of.schema())
@@ -217,7 +217,7 @@ def test_assigned_partitions_only(kafka_broker: KafkaBroker) -> None:
 
 
 @pytest.mark.parametrize(("level", "expected"), [("read_committed", 2), ("read_uncommitted", 5)])
-def test_aborted_records_come_only_to_those_who_ask(kafka_broker: KafkaBroker, level: str, expected: int) -> None:
+def test_aborted_records_are_returned_only_on_request(kafka_broker: KafkaBroker, level: str, expected: int) -> None:
     topic = kafka_broker.create_topic()
 
     async def produce() -> None:
@@ -235,9 +235,7 @@ def test_aborted_records_come_only_to_those_who_ask(kafka_broker: KafkaBroker, l
 # ---------------------------------------------------------------- streams
 
 
-def test_a_stream_goes_on_where_the_batch_before_ended_also_started_again(
-    kafka_broker: KafkaBroker, streams: Any
-) -> None:
+def test_a_stream_continues_after_the_previous_batch_and_a_restart(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 3)
     stream = streams(kafka_broker, topic)
     assert [offsets(rows) for rows in stream.drain()] == [[(0, 0), (0, 1), (0, 2)]]
@@ -247,7 +245,7 @@ def test_a_stream_goes_on_where_the_batch_before_ended_also_started_again(
     assert again.offset == {topic: {"0": 5}}
 
 
-def test_where_a_stream_begins_is_in_spark_s_log_before_its_first_record(
+def test_the_start_of_a_stream_is_in_sparks_offset_log_before_its_first_record(
     kafka_broker: KafkaBroker, streams: Any
 ) -> None:
     topic = topic_with(kafka_broker, 3)
@@ -260,7 +258,7 @@ def test_where_a_stream_begins_is_in_spark_s_log_before_its_first_record(
     assert [offsets(rows) for rows in stream.drain()] == [[(0, 3), (0, 4)]]
 
 
-def test_a_batch_takes_as_many_offsets_as_said(kafka_broker: KafkaBroker, streams: Any) -> None:
+def test_a_batch_reads_at_most_the_configured_offsets(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 9, 3)
     stream = streams(kafka_broker, topic, maxOffsetsPerTrigger="4")
     assert isinstance(stream.reader.getDefaultReadLimit(), ReadMaxRows)
@@ -272,7 +270,7 @@ def test_a_batch_takes_as_many_offsets_as_said(kafka_broker: KafkaBroker, stream
     ]
 
 
-def test_a_batch_waits_for_enough_offsets_but_not_for_ever(kafka_broker: KafkaBroker, streams: Any) -> None:
+def test_a_batch_waits_for_a_minimum_of_offsets_up_to_a_time_limit(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 3)
     stream = streams(kafka_broker, topic, minOffsetsPerTrigger="5", maxTriggerDelay="1m")
     now_ms = 0
@@ -284,7 +282,7 @@ def test_a_batch_waits_for_enough_offsets_but_not_for_ever(kafka_broker: KafkaBr
     assert stream.step() is not None
 
 
-def test_what_is_available_now_ends_while_others_write(kafka_broker: KafkaBroker, streams: Any) -> None:
+def test_available_now_ends_while_producers_continue(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 4)
     stream = streams(kafka_broker, topic, maxOffsetsPerTrigger="3")
     stream.reader.prepareForTriggerAvailableNow()
@@ -320,7 +318,7 @@ def test_the_topics_of_a_pattern_are_found(kafka_broker: KafkaBroker) -> None:
 # ---------------------------------------------------------------- losses
 
 
-def test_records_that_are_gone_end_a_stream_and_are_named(kafka_broker: KafkaBroker, streams: Any) -> None:
+def test_lost_records_end_a_stream_and_are_named(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 5)
     delete_records(kafka_broker, topic, 3)
     stream = streams(kafka_broker, topic, offset={topic: {"0": 1}})
@@ -328,7 +326,7 @@ def test_records_that_are_gone_end_a_stream_and_are_named(kafka_broker: KafkaBro
         stream.step()
 
 
-def test_records_that_are_gone_are_named_and_passed_over_where_that_was_said(
+def test_lost_records_are_logged_and_skipped_if_configured(
     kafka_broker: KafkaBroker, streams: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = topic_with(kafka_broker, 5)
@@ -339,7 +337,7 @@ def test_records_that_are_gone_are_named_and_passed_over_where_that_was_said(
     assert f"{topic}-0 [1, 3)" in getattr(record, FIELDS)["what"]
 
 
-def test_a_topic_that_ends_before_what_was_read_of_it_is_another_one(kafka_broker: KafkaBroker, streams: Any) -> None:
+def test_a_topic_that_ends_before_its_read_offset_is_refused(kafka_broker: KafkaBroker, streams: Any) -> None:
     topic = topic_with(kafka_broker, 5)
     with pytest.raises(PositionRefused, match=f"{topic}-0 ends at 5, and was read up to 9"):
         streams(kafka_broker, topic, offset={topic: {"0": 9}}).step()
@@ -348,7 +346,7 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_another_one(kafka_broke
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_records_that_go_away_before_a_task_reads_them_are_told(kafka_broker: KafkaBroker, fails: bool) -> None:
+def test_records_lost_before_a_task_reads_them_are_reported(kafka_broker: KafkaBroker, fails: bool) -> None:
     topic = topic_with(kafka_broker, 5)
     of = source(kafka_broker, topic, failOnDataLoss=str(fails).lower())
     reader = of.reader(of.schema())
@@ -364,7 +362,7 @@ def test_records_that_go_away_before_a_task_reads_them_are_told(kafka_broker: Ka
 # ---------------------------------------------------------------- a worker's consumer
 
 
-def test_a_worker_keeps_its_consumer_and_what_that_has_fetched(
+def test_a_worker_keeps_its_consumer_and_its_prefetched_records(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = topic_with(kafka_broker, 40)

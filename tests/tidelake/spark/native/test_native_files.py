@@ -1,4 +1,4 @@
-"""Which files Spark's own reader may read: looked at without a Spark."""
+"""Which files Spark's own reader may read, tested without Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def counts(scan: tidelake.Scan) -> tuple[int, int]:
 # ---------------------------------------------------------------- files
 
 
-def test_of_a_table_with_a_key_the_compacted_files_are_native(lake: tidelake.Catalog) -> None:
+def test_compacted_files_of_a_keyed_table_are_native(lake: tidelake.Catalog) -> None:
     table = made(lake, options={"bucket": "1", "write-only": "true"})
     put(table, range(10))
     assert counts(table.scan()) == (0, 1), "a file of level 0 may hold deletes that nobody counted"
@@ -66,7 +66,7 @@ def test_of_a_table_with_a_key_the_compacted_files_are_native(lake: tidelake.Cat
     assert counts(table.scan()) == (0, 3)
 
 
-def test_files_that_hold_deletes_are_not(lake: tidelake.Catalog) -> None:
+def test_files_with_deletes_are_not_native(lake: tidelake.Catalog) -> None:
     table = made(lake, options={"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
     with table.writer() as writer:
         writer.write(pa.table({"id": [1, 2], "n": [1, 2], "_VALUE_KIND": pa.array([0, 3], pa.int8())}))
@@ -74,7 +74,7 @@ def test_files_that_hold_deletes_are_not(lake: tidelake.Catalog) -> None:
     assert counts(table.scan()) == (0, 1)
 
 
-def test_of_a_table_without_a_key_all_files_are_native_until_rows_of_them_are_deleted(lake: tidelake.Catalog) -> None:
+def test_files_of_an_append_table_are_native_until_rows_are_deleted(lake: tidelake.Catalog) -> None:
     table = made(lake, options={"deletion-vectors.enabled": "true"})
     put(table, range(10))
     put(table, range(10, 20))
@@ -84,20 +84,20 @@ def test_of_a_table_without_a_key_all_files_are_native_until_rows_of_them_are_de
 
 
 @pytest.mark.parametrize("form", ["orc", "avro"])
-def test_files_of_other_formats_are_not(lake: tidelake.Catalog, form: str) -> None:
+def test_files_of_other_formats_are_not_native(lake: tidelake.Catalog, form: str) -> None:
     table = made(lake, options={"file.format": form})
     put(table, range(10))
     assert counts(table.scan()) == (0, 1)
 
 
-def test_a_file_whose_name_hides_it_from_spark_is_not(lake: tidelake.Catalog) -> None:
+def test_a_file_with_a_name_hidden_from_spark_is_not_native(lake: tidelake.Catalog) -> None:
     for number, prefix in enumerate(("_data-", ".data-", "data-")):
         table = made(lake, f"shop.t{number}", options={"data-file.prefix": prefix})
         put(table, range(10))
         assert counts(table.scan()) == ((1, 0) if prefix == "data-" else (0, 1))
 
 
-def test_files_of_another_schema_are_native_where_the_columns_that_are_read_are_the_same(
+def test_files_of_another_schema_are_native_if_the_read_columns_are_equal(
     lake: tidelake.Catalog,
 ) -> None:
     put(made(lake), range(10))
@@ -113,19 +113,19 @@ def test_files_of_another_schema_are_native_where_the_columns_that_are_read_are_
     assert counts(lake.table("shop.t").scan(columns=["m"])) == (0, 2)
 
 
-def test_columns_that_differ_in_case_only_are_left_to_us(lake: tidelake.Catalog) -> None:
+def test_files_with_columns_that_differ_only_in_case_are_not_native(lake: tidelake.Catalog) -> None:
     table = made(lake, schema=pa.schema([("id", pa.int64()), ("n", pa.int64()), ("N", pa.int64())]))
     put(table, range(10), N=1)
     assert counts(table.scan(columns=["id"])) == (0, 1), "Spark looks for them in the whole file"
 
 
-def test_files_of_row_groups_are_not(lake: tidelake.Catalog) -> None:
+def test_files_of_row_id_groups_are_not_native(lake: tidelake.Catalog) -> None:
     table = made(lake, options={"data-evolution.enabled": "true", "row-tracking.enabled": "true"})
     put(table, range(10))
     assert counts(table.scan()) == (0, 1)
 
 
-def test_files_in_a_process_s_memory_are_nobody_else_s() -> None:
+def test_files_in_process_memory_are_not_native() -> None:
     catalog = tidelake.open_catalog("memory://native/lake")
     catalog.create_database("shop")
     table = made(catalog)
@@ -133,7 +133,7 @@ def test_files_in_a_process_s_memory_are_nobody_else_s() -> None:
     assert native_files(table.scan(), any_store=True) == {}
 
 
-def test_migrated_files_are_not(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_migrated_files_are_not_native(lake: tidelake.Catalog, tmp_path: Path) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     folder = tmp_path / "foreign"
@@ -171,7 +171,7 @@ def test_migrated_files_are_not(lake: tidelake.Catalog, tmp_path: Path) -> None:
         ("ROW<`at` TIMESTAMP(3) WITH LOCAL TIME ZONE>", False),
     ],
 )
-def test_types_that_spark_reads_as_we_do(kind: str, native: bool) -> None:
+def test_types_that_spark_reads_identically_are_native(kind: str, native: bool) -> None:
     assert is_native(parse_type(kind)) is native
 
 
@@ -187,7 +187,7 @@ def test_types_that_spark_reads_as_we_do(kind: str, native: bool) -> None:
         ("ARRAY<DOUBLE>", False),
     ],
 )
-def test_types_of_which_spark_must_not_hand_filters_to_parquet(kind: str, misleads: bool) -> None:
+def test_filters_on_some_types_are_not_pushed_to_parquet(kind: str, misleads: bool) -> None:
     assert has_unsafe_pushdown(parse_type(kind)) is misleads
 
 
@@ -205,14 +205,14 @@ def test_types_of_which_spark_must_not_hand_filters_to_parquet(kind: str, mislea
         ("gs://bucket/lake/x.parquet", "gs://bucket/lake/x.parquet"),
     ],
 )
-def test_a_path_is_no_pattern_to_spark(path: str, given: str) -> None:
+def test_spark_does_not_read_a_path_as_a_glob(path: str, given: str) -> None:
     assert spark_path(path) == given
 
 
 # ---------------------------------------------------------------- what is left, in another process
 
 
-def test_what_is_left_of_a_read_is_found_again_by_its_text(lake: tidelake.Catalog, tmp_path: Path) -> None:
+def test_the_rest_of_a_read_is_restored_from_its_text(lake: tidelake.Catalog, tmp_path: Path) -> None:
     table = made(lake, options={"bucket": "1", "write-only": "true"})
     put(table, range(10))
     table.compact(full=True)
@@ -233,7 +233,7 @@ def test_what_is_left_of_a_read_is_found_again_by_its_text(lake: tidelake.Catalo
     assert pinned.rest(again.context, filtered.splits()) == []
 
 
-def test_a_read_that_another_process_divides_otherwise_ends(lake: tidelake.Catalog) -> None:
+def test_a_read_split_differently_by_another_process_raises(lake: tidelake.Catalog) -> None:
     table = made(lake, options={"bucket": "1"})
     put(table, range(10))
     table.compact(full=True)
@@ -244,6 +244,6 @@ def test_a_read_that_another_process_divides_otherwise_ends(lake: tidelake.Catal
 
 
 @pytest.mark.parametrize("text", ["1", "{}", "[]", "x"])
-def test_a_text_that_nobody_made_is_refused(text: str) -> None:
+def test_an_invalid_read_text_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=f"option {PINNED_READ}"):
         ReadOptions.of({"warehouse": "w", "table": "a.b", PINNED_READ: text})

@@ -1,4 +1,4 @@
-"""Paimon's procedures: what they do to a table, called from Python and from the command line."""
+"""Paimon's procedures: their effects on a table, called from Python and from the command line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_tasks_compact_buckets_and_one_commit_publishes_all(spark: SparkSession,
 
 
 @pytest.mark.interop
-def test_tasks_are_handed_out_by_a_query_where_there_is_no_other_way(
+def test_without_a_barrier_stage_tasks_run_in_a_query(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Spark Connect."""
@@ -79,7 +79,7 @@ def test_tasks_are_handed_out_by_a_query_where_there_is_no_other_way(
 
 
 @pytest.mark.interop
-def test_an_error_of_a_task_ends_the_job_and_says_what_it_was(
+def test_an_error_of_a_task_ends_the_job_with_its_message(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyed(lake)
@@ -90,14 +90,14 @@ def test_an_error_of_a_task_ends_the_job_and_says_what_it_was(
 
 
 @pytest.mark.interop
-def test_only_some_partitions_are_compacted(spark: SparkSession, lake: str) -> None:
+def test_only_selected_partitions_are_compacted(spark: SparkSession, lake: str) -> None:
     keyed(lake)
     report = procedures.compact(spark, "shop.t", lake, where=tidelake.col("day") == "d1")
     assert {bucket.partition["day"] for bucket in report.buckets} == {"d1"}
 
 
 @pytest.mark.interop
-def test_rows_of_append_tables_are_laid_out_by_columns(spark: SparkSession, lake: str) -> None:
+def test_rows_of_append_tables_are_sorted_by_columns(spark: SparkSession, lake: str) -> None:
     table = tidelake.open_catalog(lake).create_table("shop.log", LOG)
     for start in range(4):
         with table.writer() as writer:
@@ -119,7 +119,7 @@ def test_a_damaged_file_is_named_and_other_buckets_are_compacted(spark: SparkSes
 
 
 @pytest.mark.interop
-def test_tables_of_a_database_are_compacted_by_their_names(spark: SparkSession, lake: str) -> None:
+def test_tables_of_a_database_are_compacted_by_name(spark: SparkSession, lake: str) -> None:
     for name in ("a", "b", "other"):
         keyed(lake, name, commits=6)
     found = procedures.compact_database(spark, lake, including_tables=r"shop\..", excluding_tables=r".*b")
@@ -128,14 +128,14 @@ def test_tables_of_a_database_are_compacted_by_their_names(spark: SparkSession, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param({"compact_strategy": "all"}, "compact_strategy is one of full, minor, not 'all'", id="a strategy"),
         pytest.param({"order_by": "id"}, "order_strategy and order_by belong together", id="columns alone"),
     ],
 )
-def test_arguments_that_are_none_are_refused(lake: str, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_arguments_are_refused(lake: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         procedures.compact(None, "shop.t", lake, **arguments)  # type: ignore[arg-type]
 
 
@@ -143,7 +143,7 @@ def soon() -> str:
     return (datetime.now() + timedelta(minutes=1)).isoformat(sep=" ")
 
 
-def test_tags_branches_snapshots_and_consumers(lake: str) -> None:
+def test_procedures_manage_tags_branches_snapshots_and_consumers(lake: str) -> None:
     table = keyed(lake)
     procedures.create_tag("shop.t", lake, "a", snapshot=1, time_retained="7 d")
     procedures.create_tag("shop.t", lake, "b")
@@ -162,7 +162,7 @@ def test_tags_branches_snapshots_and_consumers(lake: str) -> None:
     assert procedures.expire_snapshots("shop.t", lake, retain_max=1, retain_min=1) == 1
 
 
-def test_a_tag_is_made_of_the_first_snapshot_since_a_time_and_a_branch_gets_another_name(lake: str) -> None:
+def test_procedures_tag_the_first_snapshot_since_a_time_and_rename_a_branch(lake: str) -> None:
     table = keyed(lake)
     second = table.snapshots()[1]
     assert procedures.create_tag_from_timestamp("shop.t", lake, "then", timestamp=second.time_ms)[:2] == ("then", 2)
@@ -203,7 +203,7 @@ def test_partitions_are_rescaled_marked_and_expire(lake: str) -> None:
     assert [day for _, day, _ in rows_of(dated)] == ["20200102", "99990101"]
 
 
-def test_rows_are_counted_lost_files_left_out_branches_merged_and_tables_purged(lake: str) -> None:
+def test_procedures_analyze_repair_merge_and_purge(lake: str) -> None:
     table = keyed(lake)
     procedures.analyze("shop.t", lake, columns="v")
     assert table.statistics() is not None
@@ -228,7 +228,7 @@ def test_rows_are_counted_lost_files_left_out_branches_merged_and_tables_purged(
     assert rows_of(log) == []
 
 
-def test_tags_that_are_due_are_made_for_a_table_that_nobody_commits_to(lake: str) -> None:
+def test_due_tags_are_made_for_a_table_without_commits(lake: str) -> None:
     table = keyed(lake)
     with pytest.raises(BadInput, match="no schedule of tags"):
         procedures.trigger_tag_automatic_creation("shop.t", lake)
@@ -240,7 +240,7 @@ def test_tags_that_are_due_are_made_for_a_table_that_nobody_commits_to(lake: str
     assert procedures.trigger_tag_automatic_creation("shop.t", lake) == []
 
 
-def test_files_of_attempts_that_died_are_swept(lake: str) -> None:
+def test_files_of_crashed_attempts_are_deleted(lake: str) -> None:
     table = keyed(lake)
     bucket = Path(lake) / "shop.db" / "t" / "day=d0" / "bucket-0"
     (bucket / "data-00000000-0000-0000-0000-000000000000-0.parquet").write_bytes(b"12345")
@@ -261,7 +261,7 @@ def test_manifests_are_joined_once_and_rows_stay(lake: str) -> None:
     assert verify(table.context) == []
 
 
-def test_history_begins_behind_snapshots_that_were_lost(lake: str) -> None:
+def test_history_starts_after_lost_snapshots(lake: str) -> None:
     keyed(lake, commits=5)
     for lost in (2, 3):
         (Path(lake) / "shop.db" / "t" / "snapshot" / f"snapshot-{lost}").unlink()
@@ -275,7 +275,7 @@ def test_history_begins_behind_snapshots_that_were_lost(lake: str) -> None:
     assert len(rows_of(again)) == 80
 
 
-def test_a_table_is_copied_and_a_catalog_learns_what_lies_in_its_warehouse(lake: str, tmp_path: Path) -> None:
+def test_procedures_copy_a_table_and_repair_a_catalog(lake: str, tmp_path: Path) -> None:
     before = rows_of(keyed(lake))
     procedures.copy("shop.t", "shop.t2", lake)
     assert rows_of(tidelake.open_catalog(lake).table("shop.t2")) == before
@@ -285,7 +285,7 @@ def test_a_table_is_copied_and_a_catalog_learns_what_lies_in_its_warehouse(lake:
     assert tidelake.open_catalog(lake, **names).list_tables("shop") == ["t", "t2"]
 
 
-def test_manifests_that_are_lost_are_left_out(lake: str) -> None:
+def test_lost_manifests_are_removed(lake: str) -> None:
     table = keyed(lake, commits=2)
     lost = sorted((Path(lake) / "shop.db" / "t" / "manifest").glob("manifest-????????-*"))[0]
     lost.unlink()
@@ -295,30 +295,30 @@ def test_manifests_that_are_lost_are_left_out(lake: str) -> None:
     assert len(table.snapshots()) == 3
 
 
-def test_procedures_that_there_are_none_of_are_refused_with_the_reason(lake: str, call: Call) -> None:
+def test_unsupported_procedures_are_refused_with_the_reason(lake: str, call: Call) -> None:
     assert not {*UNSUPPORTED_PROCEDURES} & {*procedures.__all__}
     for name, reason in UNSUPPORTED_PROCEDURES.items():
-        said = call("spark", "call", name, "table=shop.t", "-w", lake)
-        assert said.code != 0
-        assert name in said.err
-        assert " ".join(reason.split()[:4]) in " ".join(said.err.split())
-        assert "paimon-spark" in said.err
+        result = call("spark", "call", name, "table=shop.t", "-w", lake)
+        assert result.code != 0
+        assert name in result.err
+        assert " ".join(reason.split()[:4]) in " ".join(result.err.split())
+        assert "paimon-spark" in result.err
 
 
 def test_the_command_line_calls_them(lake: str, call: Call) -> None:
     table = keyed(lake)
-    said = call("spark", "call", "create_tag", "table=shop.t", "tag=kept", "snapshot=2", "-w", lake)
-    assert said.code == 0, said.err
+    result = call("spark", "call", "create_tag", "table=shop.t", "tag=kept", "snapshot=2", "-w", lake)
+    assert result.code == 0, result.err
     assert {name: tag.id for name, tag in table.tags().items()} == {"kept": 2}
-    said = call("spark", "call", "rollback", "table=shop.t", "tag=kept", "-w", lake, "--json")
-    assert said.document == {
+    result = call("spark", "call", "rollback", "table=shop.t", "tag=kept", "-w", lake, "--json")
+    assert result.document == {
         "procedure": "rollback",
         "result": {"previous_snapshot_id": 3, "current_snapshot_id": 2},
     }
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param(["compakt"], "no procedure 'compakt'; did you mean 'compact'", id="a procedure that is none"),
         pytest.param(["rollback", "tabel=x.y"], "no argument 'tabel'; did you mean 'table'", id="an argument"),
@@ -329,7 +329,7 @@ def test_the_command_line_calls_them(lake: str, call: Call) -> None:
         ),
     ],
 )
-def test_the_command_line_says_what_is_wrong(lake: str, call: Call, arguments: list[str], said: str) -> None:
+def test_the_command_line_prints_the_error(lake: str, call: Call, arguments: list[str], message: str) -> None:
     found = call("spark", "call", *arguments, "-w", lake)
     assert found.code == 2
-    assert said in found.err
+    assert message in found.err

@@ -33,7 +33,7 @@ from tests.support.expected import json_values
 
 
 @pytest.mark.parametrize("name", ["types_orc", "types_nested_orc", "pk_dedup_orc"])
-def test_columns_have_the_ids_that_java_gives_them(name: str, tmp_path: Path) -> None:
+def test_columns_have_the_same_ids_as_in_java(name: str, tmp_path: Path) -> None:
     root = unpack_golden(f"java/{name}", tmp_path) / f"{GOLDEN_DATABASE}.db" / name
     schema = TableSchema.from_json((root / "schema/schema-0").read_bytes(), "schema-0")
     data, _ = write("orc", schema.fields, [])
@@ -43,7 +43,7 @@ def test_columns_have_the_ids_that_java_gives_them(name: str, tmp_path: Path) ->
         assert ours.field(f.name).equals(java.field(f.name), check_metadata=True), f
 
 
-def test_times_that_java_changes_are_read_as_it_reads_them(tmp_path: Path) -> None:
+def test_timestamps_that_java_alters_are_read_as_in_java(tmp_path: Path) -> None:
     """Before 1582 Java counts days by another calendar; the last second before 1970 moves. The file holds it so."""
     warehouse = unpack_golden("java/orc_time_quirks", tmp_path)
     (path,) = warehouse.glob("**/*.orc")
@@ -60,14 +60,14 @@ def test_times_that_java_changes_are_read_as_it_reads_them(tmp_path: Path) -> No
         assert values == [*whole, expected[written][2]], written
 
 
-def test_times_that_nanoseconds_do_not_reach_are_refused_as_nanoseconds() -> None:
+def test_timestamps_outside_the_nanosecond_range_are_refused_as_nanoseconds() -> None:
     fields, batch = batch_of_columns({"t": (timestamp(6), [ticks("9999-12-31", "us")])})
     data, _ = write("orc", fields, [batch])
     with pytest.raises(UnsupportedFeature, match="1677 to 2262"):
         read("orc", data, [DataField(0, "t", timestamp(9))])
 
 
-def test_far_times_inside_of_nested_columns_are_refused_with_the_column() -> None:
+def test_out_of_range_timestamps_in_nested_columns_are_refused_with_the_column() -> None:
     column = column_of(ArrayType(timestamp(3)), [[ticks("2500-01-01", "ms")]])
     fields = [DataField(0, "a", ArrayType(timestamp(3))), DataField(1, "b", INT)]
     batch = pa.RecordBatch.from_arrays([column, pa.array([1], pa.int32())], schema=arrow_schema(fields))
@@ -77,7 +77,7 @@ def test_far_times_inside_of_nested_columns_are_refused_with_the_column() -> Non
     assert read("orc", data, fields[1:])[0].to_pydict() == {"b": [1]}
 
 
-def test_times_before_1970_go_as_far_as_milliseconds() -> None:
+def test_timestamps_before_1970_are_written_only_in_whole_milliseconds() -> None:
     fields, batch = batch_of_columns({"t": (timestamp(6), [-1_000, -62_135_596_800_000_000, None])})
     data, _ = write("orc", fields, [batch])
     assert read("orc", data, fields)[0].column("t").cast(pa.int64()).to_pylist() == [
@@ -113,7 +113,7 @@ def test_stripes_are_as_large_as_asked_for() -> None:
     assert sizes[0] > sizes[1] == 1
 
 
-def test_rows_with_far_times_keep_their_other_columns_over_stripes_and_batches() -> None:
+def test_rows_with_out_of_range_timestamps_keep_other_columns_across_stripes_and_batches() -> None:
     row = RowType((DataField(5, "x", INT),))
     noise = np.random.default_rng(1).integers(0, 10**14, 40_000)
     fields, batch = batch_of_columns(

@@ -8,7 +8,7 @@ import pytest
 from storage.files.formats.orc.protobuf import parse_message, varints, zigzag
 
 
-def test_fields_of_every_kind_are_told_by_number() -> None:
+def test_fields_of_every_wire_type_are_parsed_by_number() -> None:
     message = parse_message(
         bytes.fromhex("089601" + "120774657374696e67" + "1a03089601" + "21" + "00" * 8 + "2d" + "01" * 4)
     )
@@ -26,6 +26,6 @@ def test_signed_integers_alternate_around_zero() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0b", b"\x08"])
-def test_what_is_no_message_is_told(data: bytes) -> None:
+def test_an_invalid_message_raises(data: bytes) -> None:
     with pytest.raises(pa.ArrowInvalid, match="no protobuf message"):
         parse_message(data)

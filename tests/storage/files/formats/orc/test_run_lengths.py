@@ -21,11 +21,11 @@ from storage.files.formats.orc.run_lengths import decode_bits, decode_integers
         pytest.param("c609020222424246", [2, 3, 5, 7, 11, 13, 17, 19, 23, 29], id="delta"),
     ],
 )
-def test_the_examples_of_the_specification(data: str, values: list[int]) -> None:
+def test_the_examples_of_the_specification_are_decoded(data: str, values: list[int]) -> None:
     assert decode_integers(bytes.fromhex(data), len(values), signed=False).tolist() == values
 
 
-def test_a_stream_that_ends_too_soon_is_told() -> None:
+def test_a_truncated_integer_stream_raises() -> None:
     with pytest.raises(pa.ArrowInvalid, match="after 5 of 9 integers"):
         decode_integers(bytes.fromhex("0a2710"), 9, signed=False)
 
@@ -38,10 +38,10 @@ def test_a_stream_that_ends_too_soon_is_told() -> None:
         pytest.param("ff80", [True] + [False] * 7, id="the highest bit first"),
     ],
 )
-def test_bits_come_in_runs_of_bytes(data: str, bits: list[bool]) -> None:
+def test_bits_are_decoded_from_byte_runs(data: str, bits: list[bool]) -> None:
     assert decode_bits(bytes.fromhex(data), len(bits)).tolist() == bits
 
 
-def test_bits_that_end_too_soon_are_told() -> None:
+def test_a_truncated_bit_stream_raises() -> None:
     with pytest.raises(pa.ArrowInvalid, match="after 16 of 17 bits"):
         decode_bits(bytes.fromhex("fe4445"), 17)

@@ -44,7 +44,7 @@ SHAPES: dict[str, Callable[[np.random.Generator, int], NDArray[np.int64]]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("nulls", [0.0, 0.1, 0.9, 1.0])
-def test_the_same_times_as_arrow_decodes(shape: str, nulls: float) -> None:
+def test_timestamps_equal_those_decoded_by_arrow(shape: str, nulls: float) -> None:
     rng = np.random.default_rng(len(shape))
     for n in (1, 2, 3, 511, 512, 513, 5000):
         values = pa.array(SHAPES[shape](rng, n), mask=rng.random(n) < nulls).cast(pa.timestamp("ns"))
@@ -54,7 +54,7 @@ def test_the_same_times_as_arrow_decodes(shape: str, nulls: float) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_compression_is_undone(codec: str) -> None:
+def test_every_codec_is_decompressed(codec: str) -> None:
     values = pa.array(np.arange(70_000) * 10**9).cast(pa.timestamp("ns"))
     source, tail = stored(values, codec)
     assert decoded(source, tail, pa.timestamp("ns")).equals(values)
@@ -71,13 +71,13 @@ def test_every_millisecond_of_paimons_years_survives(ticks: Sequence[int | None]
     ("year", "beyond"),
     [(1, True), (1676, True), (1700, False), (1970, False), (2262, True), (2261, False), (9999, True)],
 )
-def test_columns_are_told_by_the_bounds_in_the_footer(year: int, beyond: bool) -> None:
+def test_footer_bounds_decide_which_columns_exceed_nanoseconds(year: int, beyond: bool) -> None:
     values = pa.array([f"{year:04}-12-31T00:00:00", None]).cast(pa.timestamp("ms"))
     _, tail = stored(values)
     assert tail.columns_beyond_nanoseconds() == ((["before", "t"], []) if beyond else ([], []))
 
 
-def test_a_column_of_nulls_lies_nowhere() -> None:
+def test_a_column_of_nulls_does_not_exceed_nanoseconds() -> None:
     assert stored(pa.nulls(9, pa.timestamp("ms")))[1].columns_beyond_nanoseconds() == ([], [])
 
 

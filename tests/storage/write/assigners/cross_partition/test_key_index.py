@@ -1,4 +1,4 @@
-"""Where keys live, held against a dict: in memory, in files, forgotten after a time."""
+"""The index of key locations, compared with a dict: in memory, in files, and with expired keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words_of(keys: list[int], num_words: int) -> IndexWords:
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 400, 0], ids=["in memory", "in both", "in files"])
 @pytest.mark.parametrize("num_words", [1, 2])
 @given(batches=st.lists(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=30), max_size=10))
-def test_every_key_has_the_place_that_it_was_given_last(
+def test_every_key_has_its_last_location(
     num_words: int, memory_bytes: int, batches: list[list[tuple[int, int]]]
 ) -> None:
     index, naive = KeyIndex(num_words, memory_bytes), dict[int, int]()
@@ -45,8 +45,8 @@ def test_every_key_has_the_place_that_it_was_given_last(
 
 
 @pytest.mark.parametrize("num_words", [1, 2])
-def test_runs_are_merged_piece_by_piece(num_words: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "_PIECE_KEYS", 7)
+def test_runs_are_merged_incrementally(num_words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "PIECE_KEYS", 7)
     index = KeyIndex(num_words, 2_000)
     keys = np.random.default_rng(3).permutation(1_000)
     for part in np.array_split(keys, 30):
@@ -58,7 +58,7 @@ def test_runs_are_merged_piece_by_piece(num_words: int, monkeypatch: pytest.Monk
     assert index.find(groups.keys).places.tolist() == expected
 
 
-def test_files_go_with_the_index(tmp_path: Path) -> None:
+def test_index_files_are_deleted_with_the_index(tmp_path: Path) -> None:
     index = KeyIndex(1, 0, spill_directory=str(tmp_path))
     groups = RowsByKey.of(words_of(list(range(100)), 1))
     index.put(groups.keys, index.find(groups.keys), np.arange(100), np.zeros(100, np.int32))
@@ -68,7 +68,7 @@ def test_files_go_with_the_index(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*"))
 
 
-def test_a_key_is_forgotten_after_its_time_and_may_come_again() -> None:
+def test_a_key_expires_and_may_be_added_again() -> None:
     index, groups = KeyIndex(1, 1 << 20, ttl_s=10), RowsByKey.of(words_of([1, 2], 1))
     index.put(groups.keys, index.find(groups.keys, 0), np.arange(2), np.array([5, 6], np.int32), 0)
     index.put(groups.keys, index.find(groups.keys, 8), np.array([1]), np.array([7], np.int32), 8)
@@ -92,7 +92,7 @@ def test_a_key_is_forgotten_after_its_time_and_may_come_again() -> None:
         pytest.param([pa.array(["a", "a", "b", "b"]), pa.array([1, 2, 1, 2])], 2, id="text and number"),
     ],
 )
-def test_unlike_keys_have_unlike_words_whatever_batch_they_come_in(columns: list[pa.Array], num_words: int) -> None:
+def test_different_keys_have_different_index_words_across_batches(columns: list[pa.Array], num_words: int) -> None:
     together = index_words(columns)
     assert len(together) == num_words
     assert len(set(zip(*(word.tolist() for word in together), strict=True))) == 4
@@ -101,7 +101,7 @@ def test_unlike_keys_have_unlike_words_whatever_batch_they_come_in(columns: list
         assert [word[0] for word in alone] == [word[row] for word in together]
 
 
-def test_keys_of_two_numbers_are_found_by_a_word_that_differs() -> None:
+def test_the_index_word_of_two_number_keys_is_selective() -> None:
     """Else all keys of a tenant would be looked through for each."""
     words = index_words([pa.array(np.zeros(10_000, np.int64)), pa.array(np.arange(10_000))])
     assert len(np.unique(words[0])) == 10_000

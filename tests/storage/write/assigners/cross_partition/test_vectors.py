@@ -1,4 +1,4 @@
-"""Where Java's GlobalIndexAssigner puts rows: every vector."""
+"""The assignments of Java's GlobalIndexAssigner: every vector."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ CASES = vectors("cross_partition")
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "as one batch"])
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_rows_go_where_java_puts_them(case: Case, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_assigned_to_the_same_partitions_and_buckets_as_in_java(
+    case: Case, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_members(
         case,
         {

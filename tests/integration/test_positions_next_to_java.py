@@ -1,4 +1,6 @@
-"""A pipeline's position beside Java: its expiry spares it, its snapshots don't hide it, its rollback is noticed."""
+"""A pipeline's position next to Java: Java's expiry keeps it, its snapshots do not hide it, and its rollback is
+detected.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def change(offset: int) -> str:
     return json.dumps({"topic": "log", "partition": 0, "offset": offset, "key": None, "value": value}) + "\n"
 
 
-def test_java_expires_beside_a_pipeline_and_rolls_its_table_back(
+def test_java_may_expire_snapshots_during_a_pipeline_and_roll_its_table_back(
     call: Call, java_oracle: JavaOracle, tmp_path: Path
 ) -> None:
     lake, changes, config = tmp_path / "lake", tmp_path / "changes", tmp_path / "shop.yaml"
@@ -37,15 +39,15 @@ def test_java_expires_beside_a_pipeline_and_rolls_its_table_back(
     for id_ in range(100, 104):
         java_oracle.write(lake, NAME, [{"id": id_}])
     java_oracle.expire(lake, NAME, retain_max=1, retain_min=1)
-    assert table.snapshots()[0].id == own.id  # or nobody would know where it stood
+    assert table.snapshots()[0].id == own.id  # otherwise its position would be unknown
 
     (changes / "1.jsonl").write_text("".join(map(change, range(5, 8))))
     assert call("ingest", "run", config).code == 0
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*range(8), *range(100, 104)]
 
     java_oracle.rollback(lake, NAME, snapshot=own.id)
-    said = call("ingest", "run", config, "--log-level", "error")
-    assert said.code == 3
-    assert "the table was rolled back" in said.err
+    result = call("ingest", "run", config, "--log-level", "error")
+    assert result.code == 3
+    assert "the table was rolled back" in result.err
     assert call("ingest", "run", config, "--from-snapshot", f"{NAME}={own.id}").code == 0
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(8))
