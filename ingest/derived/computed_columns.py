@@ -98,6 +98,11 @@ def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataTyp
     return found
 
 
+def made_of(column: str, expressions: Mapping[str, str]) -> list[str]:
+    """Return the computed columns whose expression names the column. Raises BadInput for a text that is no call."""
+    return [name for name, text in expressions.items() if _parsed(name, text).column == column]
+
+
 def with_lower_case_column(name: str, text: str) -> str:
     """Return the expression with the name of its column in lower case. Raises BadInput for a text that is no call."""
     call = _parsed(name, text)

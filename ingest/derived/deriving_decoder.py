@@ -87,7 +87,7 @@ class DerivingDecoder:
             if len(added.rows):
                 tables.append(added)
         failures.sort(key=lambda failure: failure.row)
-        return DecodedBatch(tuple(tables), tuple(failures), decoded.skipped, decoded.unrouted)
+        return replace(decoded, tables=tuple(tables), failures=tuple(failures))
 
     def _plain_target_of(self, source: SourceTable) -> Target | None:
         target = self._target_of(source)

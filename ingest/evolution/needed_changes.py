@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ingest.evolution.behavior import ChangeKind
-from ingest.evolution.type_rules import is_widening
 from ingest.formats.base import NeededColumn
 from ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, DECIMAL_NO_CHANGE, TypeMapping
+from ingest.formats.types.type_rules import is_widening
 from ingest.tables.column_types import ColumnTypes
 from storage.ddl.schema_changes import AddColumn, SchemaChange, UpdateColumnType
 from storage.messages.alter_command import path_text

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ingest.derived.computed_columns import made_of
 from ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
 from ingest.formats.ddl_statements import ColumnStatement
 from ingest.formats.types.inferred_types import inferred_type
@@ -59,17 +60,17 @@ def statement_changes(
             change = AddColumn(new, nullable(types.type_of(new, source, inferred_type(source))))
         elif old not in names:
             continue
-        elif new is None:
-            kind, change = ChangeKind.DROP_COLUMN, DropColumn(old)
-        elif new in names and _is_in_rename_cycle(statement, statements):
-            action = behavior.action(ChangeKind.RENAME_COLUMN)
+        elif impossible := _why_impossible(statement, statements, names, types):
+            action = behavior.action(ChangeKind.DROP_COLUMN if new is None else ChangeKind.RENAME_COLUMN)
             if action is Action.IGNORE:
                 found.left.append(f"{statement}: `schema_evolution` leaves it out")
             elif action is Action.TRY:
-                found.left.append(f"{statement}: {_RENAME_CYCLE_ERROR}")
+                found.left.append(f"{statement}: {impossible}")
             else:
-                found.refused = f"{statement}: {_RENAME_CYCLE_ERROR}"
+                found.refused = f"{statement}: {impossible}"
             continue
+        elif new is None:
+            kind, change = ChangeKind.DROP_COLUMN, DropColumn(old)
         elif new in names:
             found.left.append(f"{statement}: the table has both, as a row came before the statement")
             continue
@@ -87,6 +88,27 @@ def statement_changes(
             names |= {new} if new is not None else set()
             dropped |= {old} if old is not None and new is None else set()
     return found
+
+
+def _why_impossible(
+    statement: ColumnStatement, statements: Sequence[ColumnStatement], names: Collection[str], types: ColumnTypes
+) -> str:
+    """Return why the column of the table can't be renamed or dropped; "" if it can."""
+    old, new = statement.old, statement.new
+    assert old is not None
+    if new is not None and new in names:
+        return _RENAME_CYCLE_ERROR if _is_in_rename_cycle(statement, statements) else ""
+    if derived := made_of(old, types.derived.computed):
+        remedy = (
+            "Take it out of `computed_columns`"
+            if new is None
+            else f"Rename {old} with `tidelake table alter`, and name {new} in `computed_columns`"
+        )
+        return (
+            f"the computed column {', '.join(derived)} is made of {old}. {remedy}; or pass over this record "
+            "(`--skip-record`)"
+        )
+    return ""
 
 
 def _not_applied(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:

@@ -305,6 +305,7 @@ class DecodedBatch:
     skipped: how many records of each kind were skipped on purpose.
     unrouted: the source tables of the records counted as Skipped.UNROUTED, with the row of the first such record. A
         pipeline that creates its tables derives them from these records.
+    unrouted_records: how many records each of these source tables has.
     nbytes: bytes of the rows.
     """
 
@@ -312,6 +313,7 @@ class DecodedBatch:
     failures: tuple[DecodeFailure, ...]
     skipped: Mapping[Skipped, int]
     unrouted: Mapping[SourceTable, int]
+    unrouted_records: Mapping[SourceTable, int] = field(default_factory=dict)
     nbytes: int = field(init=False)  # computed once, at creation: Arrow releases the GIL each time it counts
 
     @property

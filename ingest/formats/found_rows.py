@@ -32,6 +32,7 @@ class FoundRows:
         self.failures: list[DecodeFailure] = []
         self.skipped: dict[Skipped, int] = {}
         self.unrouted: dict[SourceTable, int] = {}
+        self.unrouted_records: dict[SourceTable, int] = {}
 
     def add(self, row: int, changed: Sequence[ChangedRow], target: Target) -> None:
         self._rows.setdefault(target.name, _TargetRows(target)).add(row, changed)
@@ -39,9 +40,11 @@ class FoundRows:
     def skip(self, kind: Skipped, count: int = 1) -> None:
         self.skipped[kind] = self.skipped.get(kind, 0) + count
 
-    def skip_unrouted(self, row: int, source: SourceTable) -> None:
-        self.skip(Skipped.UNROUTED)
+    def skip_unrouted(self, row: int, source: SourceTable, count: int = 1) -> None:
+        """Count records of a source table without a target. row: of the first of them."""
+        self.skip(Skipped.UNROUTED, count)
         self.unrouted.setdefault(source, row)
+        self.unrouted_records[source] = self.unrouted_records.get(source, 0) + count
 
     def fail(self, row: int, offset: int, error: BadValue, source: SourceTable | None) -> None:
         kind = FailureKind.BAD_RECORD

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from checkpoint.offsets import TopicPartition
 from ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
-from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
+from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Skipped
 from ingest.formats.source_table import SourceTable
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter, WriteResult
@@ -323,9 +324,15 @@ class WriteStage:
         return self.fail_due_in_ms() is not None
 
     def _count(self, batch: PendingBatch) -> None:
-        self._observed.batch_decoded(batch.raw, {kind.value: n for kind, n in batch.decoded.skipped.items()})
-        for source in batch.decoded.unrouted.keys() - self._unrouted:
-            if self._quarantine is not None and self._quarantine.router.table_of(source) in self._quarantine.failed:
-                continue
+        decoded = batch.decoded
+        kept = {source for source in decoded.unrouted if self._is_quarantined(source)}
+        skipped = Counter({kind.value: n for kind, n in decoded.skipped.items()})
+        skipped -= Counter({Skipped.UNROUTED.value: sum(decoded.unrouted_records.get(source, 0) for source in kept)})
+        self._observed.batch_decoded(batch.raw, skipped)
+        for source in decoded.unrouted.keys() - self._unrouted - kept:
             self._unrouted.add(source)
             _log.warning("no table takes these records; they are skipped", source=str(source), topic=source.topic)
+
+    def _is_quarantined(self, source: SourceTable) -> bool:
+        quarantine = self._quarantine
+        return bool(quarantine and quarantine.failed and quarantine.router.table_of(source) in quarantine.failed)

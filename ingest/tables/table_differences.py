@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ingest.formats.types.type_rules import is_widening
 from ingest.settings import TableSettings
 from storage.ddl.option_changes import check_option_change
 from storage.errors import BadInput
@@ -26,7 +27,7 @@ class TableDifference:
     setting: the name of the setting in the configuration.
     configured: the text of the configured value.
     found: the text of the table's value.
-    command: the command that alters the table; None if the table can't be altered, or shouldn't be altered casually.
+    command: the command that alters the table; None if the table can't be altered, or if values could be lost.
     """
 
     table: str
@@ -55,7 +56,8 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
         existing = schema.by_name.get(column)
         if existing is not None and nullable(existing.type) != nullable(wanted_type := parse_type(text)):
             is_key = column in (*schema.primary_keys, *schema.partition_keys)
-            is_convertible = not is_key and can_change(existing.type, wanted_type)
+            loses_values = is_widening(wanted_type, existing.type)  # the pipeline may have widened the column itself
+            is_convertible = not is_key and not loses_values and can_change(existing.type, wanted_type)
             command = alter_command(name, context.location, set_type(column, wanted_type)) if is_convertible else None
             shown = str(nullable(existing.type))
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))

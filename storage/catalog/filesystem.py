@@ -422,6 +422,9 @@ class FileSystemCatalog:
         main = Identifier(identifier.database, identifier.table)
         if identifier.branch != DEFAULT_BRANCH and self._has_schema(main):
             branches = branch_names(self._io, self._paths(main))
+            if identifier.branch in branches:
+                what = f"branch {identifier.branch!r} of {main} has no schema"
+                return BadInput(f"{what}: its creation was interrupted. Delete it, and create it again")
             existing = f"there are {', '.join(branches)}" if branches else "it has no branches"
             return BadInput(f"table {main} has no branch {identifier.branch!r}; {existing}")
         location = self._paths(main).location

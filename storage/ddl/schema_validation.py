@@ -213,7 +213,7 @@ def _new_table_chooses_buckets(schema: TableSchema, options: TableOptions) -> No
         raise BadInput(
             f"primary key ({', '.join(schema.primary_keys)}) lacks partition columns "
             f"({', '.join(schema.partition_keys)}): with a fixed number of buckets, one key could live in several "
-            "partitions. Add them to the key (bucket = -1 keeps keys unique, but this release can't write such tables)"
+            "partitions. Add them to the key, or set bucket = -1, with which a key has one row in the whole table"
         )
 
 

@@ -254,7 +254,7 @@ class SnapshotExpiry:
         """Delete files and snapshots. Returns False if it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
         seen, self._seen_references = self._seen_references, self._references.branches_and_tags()
-        if seen != self._seen_references:  # the creator of a new tag may not have seen the hint
+        if expiring and seen != self._seen_references:  # the creator of a new tag may not have seen the hint
             plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
         if not plan.delete(self._context.io, self._is_cancelled):
             return False

@@ -12,13 +12,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from storage.types import INTEGER_ROOTS, STRING, STRING_ROOTS, TIMESTAMP_ROOTS, DataType, Root, nullable
+from storage.types import (
+    BYTES,
+    DOUBLE,
+    INTEGER_ROOTS,
+    MAX_DECIMAL_PRECISION,
+    STRING,
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
+    AtomicType,
+    DataType,
+    Root,
+    decimal,
+    nullable,
+)
 
 _TEXTS: Final = STRING_ROOTS
 _BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
 _INTEGERS: Final = frozenset(INTEGER_ROOTS)
 _NUMBERS: Final = _INTEGERS | {Root.FLOAT, Root.DOUBLE, Root.DECIMAL}
 _CASTABLE_TO_TEXT: Final = _NUMBERS | _BYTES | {Root.BOOLEAN, Root.ARRAY, Root.MAP, Root.ROW}
+_IN_DOUBLE: Final = frozenset({Root.TINYINT, Root.SMALLINT, Root.INT, Root.FLOAT, Root.DOUBLE})  # without rounding
+_INTEGER_DIGITS: Final = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
 _ONLY_AS_STRING: Final = TIMESTAMP_ROOTS | {Root.DATE, Root.TIME}  # no cast to CHAR(n) or VARCHAR(n)
 
 # New root -> old roots. Always allowed.
@@ -72,3 +87,31 @@ def can_change(old: DataType, new: DataType, *, explicit: bool = True) -> bool:
     if not explicit:
         return False
     return old.root in EXPLICIT.get(new.root, ()) or (new == STRING and old.root in _ONLY_AS_STRING)
+
+
+def type_of_both(old: DataType, given: DataType) -> DataType | None:
+    """Returns the type that a column of type `old` can change to so that it also holds values of type `given`.
+
+    No value that the column has already is rounded, cut or lost. None if there is no such type.
+    """
+    old, given = nullable(old), nullable(given)
+    if not isinstance(old, AtomicType) or not isinstance(given, AtomicType):
+        return None
+    if {old.root, given.root} <= _NUMBERS:
+        return _number_of_both(old, given)
+    if old.root == given.root and old.root in TIMESTAMP_ROOTS:
+        return AtomicType(old.root, precision=max(old.precision, given.precision))
+    keeps_all = given == STRING or (old.root, given.root) == (Root.DATE, Root.TIMESTAMP)
+    keeps_all |= old.root is Root.BOOLEAN and given.root in _INTEGERS
+    keeps_all |= old.root in _TEXTS and given == BYTES
+    return given if keeps_all and can_change(old, given) else None
+
+
+def _number_of_both(old: AtomicType, given: AtomicType) -> DataType | None:
+    if {old.root, given.root} <= _INTEGERS:
+        return max(old, given, key=lambda one: INTEGER_ROOTS.index(one.root))
+    if {old.root, given.root} & {Root.FLOAT, Root.DOUBLE}:
+        return DOUBLE if {old.root, given.root} <= _IN_DOUBLE and old.root is not Root.DOUBLE else None
+    scale = max(old.scale, given.scale)
+    precision = max(_INTEGER_DIGITS.get(one.root, one.precision - one.scale) for one in (old, given)) + scale
+    return decimal(precision, scale) if precision <= MAX_DECIMAL_PRECISION else None

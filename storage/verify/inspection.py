@@ -76,14 +76,19 @@ def inspect(
             raise BadInput(f"{context.name} has no snapshot {snapshot_id}; `tidelake table snapshots` lists them")
         line = BranchCheck(context, listing, manifests, files, names)
         line.check_one(snapshot_id)
-        findings = [*line.findings, *(check_rows(files.files.values()) if deep else ())]
+        findings: list[Finding] = [*line.findings, *(check_rows(files.files.values()) if deep else ())]
         return _report(findings, files, snapshots=1)
 
     branches = all_branches(context.io, context.paths)
     unnamed = orphan_candidates(context, set(branches), listing)
     findings, snapshots, tags = [], 0, 0
     for branch in branches:
-        on_branch = context if branch == context.branch else context.of_branch(branch)
+        try:
+            on_branch = context if branch == context.branch else context.of_branch(branch)
+        except BadInput:  # it has no schema
+            if branch in all_branches(context.io, context.paths):  # otherwise it was deleted meanwhile
+                findings.append(_incomplete(branch))
+            continue
         line = BranchCheck(on_branch, listing, manifests, files, names)
         count = line.check_all(check_history)
         snapshots, tags = snapshots + count.snapshots, tags + count.tags
@@ -97,6 +102,16 @@ def inspect(
         named = names | manifests.names | files.names
         orphans = orphans_among(unnamed, named, now - orphans_older_than_ms)
     return _report(findings, files, snapshots=snapshots, tags=tags, branches=len(branches) - 1, orphans=orphans)
+
+
+def _incomplete(branch: str) -> Finding:
+    return Finding(
+        "branch-incomplete",
+        f"branch {branch}",
+        "it has no schema, so it can't be read: it is being created, or its creation was interrupted",
+        f"If nothing creates it, delete it (`tidelake table branch delete NAME {branch}`) and create it again",
+        Severity.NOTE,
+    )
 
 
 def _report(

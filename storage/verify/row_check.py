@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.binary_row import decode_rows
-from storage.bucketing import Bucketing, BucketMode, bucket_mode
+from storage.bucketing import Bucketing, BucketMode
 from storage.errors import TidelakeError, UnsupportedFeature
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import read_data_file
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from storage.format import KIND_COLUMN, POSTPONE_BUCKET, SEQUENCE_COLUMN, RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.merge.normalized_keys import KeyWords, align_keys, normalize_column
 from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD, TRACKING_FIELDS
@@ -72,7 +72,7 @@ def _check_file(named: ReferencedFile) -> Iterator[Finding]:
             f"sequence numbers {content.min_sequence} to {content.max_sequence} instead of "
             f"{file.min_sequence_number} to {file.max_sequence_number}"
         )
-    if has_rows and _is_sorted_by_key(context, file):
+    if has_rows and _is_sorted_by_key(context, entry):
         if not content.is_sorted:
             wrong.append("keys that do not ascend, or are there twice")
         wrong += _bound_findings(context, file, content)
@@ -86,10 +86,10 @@ def _check_file(named: ReferencedFile) -> Iterator[Finding]:
         yield Finding("delete-count", path, what, "Nothing: readers here look into the file", Severity.NOTE)
 
 
-def _is_sorted_by_key(context: TableContext, file: DataFileMeta) -> bool:
+def _is_sorted_by_key(context: TableContext, entry: ManifestEntry) -> bool:
     """Changelog files and postponed files may hold a key more than once, so they are not sorted by unique keys."""
-    is_changelog = file.file_name.startswith(context.options.changelog_file_prefix)
-    is_postponed = bucket_mode(context.schema, context.options) is BucketMode.POSTPONE
+    is_changelog = entry.file.file_name.startswith(context.options.changelog_file_prefix)
+    is_postponed = entry.bucket == POSTPONE_BUCKET
     return not (is_changelog or is_postponed or context.options.pk_clustering_override)
 
 
@@ -133,7 +133,8 @@ def _read(context: TableContext, path: str, entry: ManifestEntry) -> _FileConten
 def _bucketing(context: TableContext, entry: ManifestEntry) -> Bucketing | None:
     """Returns None if the bucket is not a function of the row."""
     bucketing = Bucketing.of(context.schema, context.options)
-    is_function = bucketing.mode is BucketMode.FIXED and bucketing.key_columns and entry.total_buckets > 0
+    chooses = bucketing.mode in (BucketMode.FIXED, BucketMode.POSTPONE) and bucketing.key_columns
+    is_function = chooses and entry.bucket != POSTPONE_BUCKET and entry.total_buckets > 0
     return bucketing if is_function and entry.file.write_columns is None else None
 
 

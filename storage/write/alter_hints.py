@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.errors import BadInput
 from storage.messages.alter_command import add_column, alter_command, set_type
 from storage.schema.table_schema import TableSchema
-from storage.schema.type_changes import can_change
+from storage.schema.type_changes import can_change, type_of_both
 from storage.types import DataType, type_from_arrow
 
 
@@ -37,18 +37,19 @@ class AlterHints:
         return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
 
     def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:
-        """Returns the command that changes the column's type to that of the values, as an alternative to a cast.
+        """Returns the command for a type that holds the given values, as an alternative to a cast.
 
-        Returns "" if the column can't have that type.
+        Returns "" if the column can't have such a type, or if older rows would lose digits by it.
         """
         try:
             wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
         except BadInput:
             return ""
         keys = (*self.schema.primary_keys, *self.schema.partition_keys)
-        if not can_change(data_type, wanted) or (len(path) == 1 and path[0] in keys):
+        wider = type_of_both(data_type, wanted)
+        if wider is None or not can_change(data_type, wider) or (len(path) == 1 and path[0] in keys):
             return ""
-        return f", or alter the column's type: `{self._command(set_type(path, wanted))}`"
+        return f", or alter the column's type: `{self._command(set_type(path, wider))}`"
 
     def _command(self, change: str) -> str:
         return alter_command(self.table_name, self.location, change)

@@ -51,6 +51,7 @@ class _Results:
     failures: list[DecodeFailure] = field(default_factory=list)
     skipped: dict[Skipped, int] = field(default_factory=dict)
     unrouted: dict[SourceTable, int] = field(default_factory=dict)
+    unrouted_records: dict[SourceTable, int] = field(default_factory=dict)
 
     def add(self, part: DecodedBatch, spelled: Mapping[str, CaseMappedTarget], begin: int) -> None:
         """Add the results of a part.
@@ -71,13 +72,15 @@ class _Results:
             self._count(kind, count)
         for source, row in part.unrouted.items():
             self.unrouted.setdefault(source, begin + row)
+        for source, count in part.unrouted_records.items():
+            self.unrouted_records[source] = self.unrouted_records.get(source, 0) + count
 
     def _count(self, kind: Skipped, count: int) -> None:
         self.skipped[kind] = self.skipped.get(kind, 0) + count
 
     def to_batch(self) -> DecodedBatch:
         tables = tuple(joined_rows(parts) for parts in self.tables.values())
-        return DecodedBatch(tables, tuple(self.failures), self.skipped, self.unrouted)
+        return DecodedBatch(tables, tuple(self.failures), self.skipped, self.unrouted, self.unrouted_records)
 
 
 class LowerCaseDecoder:

@@ -115,6 +115,7 @@ class DebeziumJsonDecoder:
             tuple(sorted(row_decoder.found.failures, key=lambda failure: failure.row)),
             row_decoder.found.skipped | ({Skipped.TOMBSTONE: tombstones} if tombstones else {}),
             row_decoder.found.unrouted,
+            row_decoder.found.unrouted_records,
         )
 
     def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:

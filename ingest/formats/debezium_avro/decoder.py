@@ -143,6 +143,7 @@ class DebeziumAvroDecoder:
             tuple(sorted(state.found.failures, key=lambda failure: failure.row)),
             state.found.skipped,
             state.found.unrouted,
+            state.found.unrouted_records,
         )
 
     def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
@@ -216,8 +217,7 @@ class DebeziumAvroDecoder:
         database, schema, table, connector = names or (None,) * len(SOURCE_NAMES)
         source = SourceTable(state.batch.topic, database, schema, table)
         if self._target(state, source) is None:
-            state.found.skip(Skipped.UNROUTED, len(changes.rows))
-            state.found.unrouted.setdefault(source, int(changes.rows[0]))
+            state.found.skip_unrouted(int(changes.rows[0]), source, len(changes.rows))
             return
         known = self._find(state, RecordSchemaKey(source, connector or "", id_, key_columns))
         assert known is not None

@@ -115,6 +115,7 @@ class EnvelopeDecoder:
             tuple(sorted(state.found.failures, key=lambda failure: failure.row)),
             state.found.skipped,
             state.found.unrouted,
+            state.found.unrouted_records,
         )
 
     def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:

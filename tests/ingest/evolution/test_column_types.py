@@ -100,6 +100,18 @@ def test_the_types_of_an_existing_table_are_kept(caplog: pytest.LogCaptureFixtur
     assert "--set-type 'v BIGINT'" in caplog.text
 
 
+def test_a_column_that_grew_is_named_at_the_next_start_without_a_command_that_would_cut_its_values(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = with_table("columns: {id: BIGINT, v: INT}")
+    world.add({"id": 1, "v": 99_999_999_999})
+    world.run()
+    world.run()
+    assert world.columns["v"] == "BIGINT"
+    assert "`columns: v` is INT in the configuration, BIGINT in the table" in caplog.text
+    assert "--set-type" not in caplog.text
+
+
 def test_decimal_no_change_keeps_the_type_and_larger_values_become_dead_letters() -> None:
     columns = "{id: INT, v: 'DECIMAL(4, 2)'}"
     world = with_table(f"columns: {columns}, type_mapping: [decimal-no-change]", "errors: {tolerance: all}")

@@ -177,6 +177,47 @@ def test_a_key_can_t_be_dropped_which_stops_the_pipeline() -> None:
         world.run()
 
 
+COMPUTED = "primary_key: [id], computed_columns: {up: upper(b)}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "remedy", "by_hand", "later"),
+    [
+        ("DROP COLUMN b", "Take it out of `computed_columns`", [], "primary_key: [id]"),
+        (
+            "RENAME COLUMN b TO c",
+            "name c in `computed_columns`",
+            [RenameColumn("b", "c")],
+            "primary_key: [id], computed_columns: {up: upper(c)}",
+        ),
+    ],
+)
+def test_a_column_that_another_is_computed_from_is_neither_dropped_nor_renamed_until_somebody_has_chosen(
+    sql: str, remedy: str, by_hand: list[RenameColumn], later: str
+) -> None:
+    world = EvolvingWorld(f"{ALL % 'evolve'}, format: maxwell-json", table_settings=COMPUTED)
+    maxwell(world, id=1, b="x")
+    maxwell(world, f"ALTER TABLE orders {sql}")
+    with pytest.raises(RecordRefused, match="the computed column up is made of b") as refused:
+        world.run()
+    assert remedy in str(refused.value)
+    assert list(world.columns) == ["id", "b", "up"]
+    if by_hand:
+        world.catalog.alter_table("shop.orders", by_hand)
+    world.table_settings = later
+    world.run()
+    assert list(world.columns) == (["id", "c", "up"] if by_hand else ["id", "up"])
+
+
+def test_a_column_that_another_is_computed_from_stays_where_changes_are_only_tried() -> None:
+    world = EvolvingWorld(f"{ALL % 'try_evolve'}, format: maxwell-json", table_settings=COMPUTED)
+    maxwell(world, id=1, b="x")
+    maxwell(world, "ALTER TABLE orders DROP COLUMN b")
+    maxwell(world, id=2)
+    world.run()
+    assert [(row["b"], row["up"]) for row in world.rows()] == [("x", "X"), (None, None)]
+
+
 @pytest.mark.parametrize("name", ["_orders_gho", "_orders_ghc", "_orders_del", "_orders_new", "_orders_old"])
 def test_shadow_tables_of_online_ddl_are_routed_only_by_their_own_name(name: str) -> None:
     source = SourceTable("topic", "shop", None, name)

@@ -53,6 +53,25 @@ async def test_other_tables_continue_and_the_quarantined_table_catches_up(world:
     assert not await asyncio.to_thread(world.breaks)
 
 
+async def test_records_that_wait_for_their_table_do_not_count_as_skipped() -> None:
+    # A retry that fails would have records read again.
+    world = await asyncio.to_thread(partial(QuarantineWorld, is_shared=True, retry_ms=600_000))
+    source = GrowingSource(world.log)
+    pipeline = await asyncio.to_thread(world.pipeline, source)
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: not world.wrong(), running)
+    world.broken = {"t1"}
+    world.add("t1", 0)
+    await until(lambda: bool(world.kept()), running)
+    for number in range(1, 20):
+        for name in ("t1", "t0", "of no entry"):
+            world.add(name, number)
+    await until(lambda: world.wrong().keys() == {"t1"} and world.rows("t0")[-1] == 19, running)
+    pipeline.stop()
+    world.broken = set()
+    assert (await running).skipped == {"table not configured": 19}
+
+
 async def test_a_table_whose_commits_fail_is_retried_with_growing_delays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -33,7 +33,7 @@ pipeline: shop
 source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
 errors: {{tolerance: {tolerance}}}
-quarantine: {{enabled: true, retry_ms_min: 20, retry_ms_max: 50, {quarantine}}}
+quarantine: {{enabled: true, retry_ms_min: {retry_ms}, retry_ms_max: {retry_ms_max}, {quarantine}}}
 tables: [{tables}]
 """
 
@@ -77,6 +77,7 @@ class QuarantineWorld:
     are_created: bool = True
     interval_ms: int = 20
     quarantine: str = ""
+    retry_ms: int = 20
     tolerance: str = "none"
     log: MemoryLog = field(default_factory=MemoryLog)
     warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
@@ -117,6 +118,8 @@ class QuarantineWorld:
             warehouse=self.warehouse,
             interval_ms=self.interval_ms,
             quarantine=self.quarantine,
+            retry_ms=self.retry_ms,
+            retry_ms_max=max(50, self.retry_ms),
             tolerance=self.tolerance,
             tables=tables,
         )

@@ -339,6 +339,10 @@ def test_a_missing_branch_is_named_with_the_existing_ones(shop: FileSystemCatalo
     with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there are test"):
         shop.load("shop.orders$branch_dev")
     assert not shop.table_exists("shop.orders$branch_dev")
+    table = shop.load("shop.orders")
+    table.io.create_if_absent(table.paths.branch_claim("dev"), b"")
+    with pytest.raises(BadInput, match=r"branch 'dev' of shop\.orders has no schema: its creation was interrupted"):
+        shop.load("shop.orders$branch_dev")
 
 
 def test_altering_a_branch_leaves_the_table_alone(shop: FileSystemCatalog) -> None:

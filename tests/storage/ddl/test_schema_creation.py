@@ -233,7 +233,7 @@ KEY_REFUSALS = [
     Refused("a key equal to the partition", "one row; add a column", primary_key=["p"], partition_by=["p"]),
     Refused(
         "a key without the partition",
-        "lacks partition columns.*Add them to the key",
+        "lacks partition columns.*Add them to the key, or set bucket = -1",
         partition_by=["p"],
         options={"bucket": "1"},
     ),

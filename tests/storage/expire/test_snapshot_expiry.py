@@ -197,3 +197,20 @@ def test_two_concurrent_expiries_give_the_result_of_one() -> None:
         expire(shared, FURTHER)
         shared.expired(going)
         check(shared)
+
+
+def test_a_tag_is_created_while_another_process_expires_all_that_this_one_was_to_expire() -> None:
+    life = new_life(MemoryFileIO(), f"memory://{uuid.uuid4()}/t", seed=1)
+    for _ in range(6):
+        life.append()
+    retention = Retention(num_min=2, num_max=2, time_ms=0, limit=1)
+    ours = SnapshotExpiry(life.table, retention=retention, now_ms=lambda: life.time.now_ms)
+    assert ours.run() is not None
+    expire(life, replace(retention, limit=100))
+    life.expired([1, 2, 3, 4])
+    life.tag()
+    found = ours.run()
+    assert found is not None
+    assert found.snapshots == 0
+    assert ours.run() is None
+    check(life)

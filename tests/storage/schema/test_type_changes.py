@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from storage.files.casting import cast
-from storage.schema.type_changes import can_change
+from storage.schema.type_changes import can_change, type_of_both
 from storage.types import arrow_type, parse_type
 
 TYPES = [
@@ -55,3 +55,34 @@ def test_the_allowed_type_changes_equal_the_table(old: str, new: str, implicit: 
 @pytest.mark.parametrize("new", ["BIGINT", "BIGINT NOT NULL"])
 def test_nullability_is_irrelevant(old: str, new: str) -> None:
     assert can_change(parse_type(old), parse_type(new), explicit=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "given", "both"),
+    [
+        pytest.param("INT", "BIGINT", "BIGINT", id="a wider integer"),
+        pytest.param("INT", "DOUBLE", "DOUBLE", id="an integer that a double holds"),
+        pytest.param("BIGINT", "DOUBLE", None, id="an integer that a double rounds"),
+        pytest.param("DOUBLE", "BIGINT", None, id="fractions that an integer cuts"),
+        pytest.param("FLOAT", "DOUBLE", "DOUBLE", id="a float"),
+        pytest.param("DECIMAL(10, 2)", "DECIMAL(4, 3)", "DECIMAL(11, 3)", id="more digits behind the point"),
+        pytest.param("DECIMAL(10, 2)", "DECIMAL(12, 0)", "DECIMAL(14, 2)", id="more digits before the point"),
+        pytest.param("DECIMAL(10, 2)", "BIGINT", "DECIMAL(21, 2)", id="an integer for a decimal"),
+        pytest.param("BIGINT", "DECIMAL(2, 1)", "DECIMAL(20, 1)", id="a decimal for an integer"),
+        pytest.param("DECIMAL(38, 2)", "DECIMAL(38, 3)", None, id="more digits than a decimal has"),
+        pytest.param("DECIMAL(10, 2)", "DOUBLE", None, id="a decimal that a double rounds"),
+        pytest.param("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(6)", id="a finer time"),
+        pytest.param("TIMESTAMP(3)", "TIME(3)", None, id="a time without its day"),
+        pytest.param("TIMESTAMP(3)", "BIGINT", None, id="a count for a time"),
+        pytest.param("DATE", "TIMESTAMP(6)", "TIMESTAMP(6)", id="a time for a day"),
+        pytest.param("BOOLEAN", "BIGINT", "BIGINT", id="a number for a truth"),
+        pytest.param("INT", "STRING", "STRING", id="a text for a number"),
+        pytest.param("STRING", "BYTES", "BYTES", id="bytes for a text"),
+        pytest.param("INT", "ARRAY<INT>", None, id="a list for a number"),
+    ],
+)
+def test_a_type_for_old_and_given_values_loses_nothing_of_either(old: str, given: str, both: str | None) -> None:
+    expected = None if both is None else parse_type(both)
+    assert type_of_both(parse_type(old), parse_type(given)) == expected
+    assert type_of_both(parse_type(f"{old} NOT NULL"), parse_type(given)) == expected
+    assert expected is None or can_change(parse_type(old), expected)

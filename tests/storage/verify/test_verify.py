@@ -399,6 +399,34 @@ def test_branches_are_verified_too(table: TableContext) -> None:
     assert finding.where == "branch dev, snapshot 2"
 
 
+def test_a_branch_without_a_schema_is_a_note_and_everything_else_is_looked_at(table: TableContext) -> None:
+    (Path(table.location) / "branch/branch-dev/snapshot").mkdir(parents=True)
+    (note,) = inspect(table).findings
+    assert (note.check, note.where, note.severity) == ("branch-incomplete", "branch dev", Severity.NOTE)
+    assert verify(table) == []
+    (Path(table.location) / "snapshot/snapshot-2").unlink()
+    assert "snapshot-gap" in {finding.check for finding in verify(table)}
+
+
+def test_staged_rows_are_in_any_order_and_the_rows_of_buckets_are_checked(tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    options = {"bucket": "-2", "postpone.default-bucket-num": "2"}
+    made = catalog.create_table("db.t", columns, primary_key=["k"], options=options)
+    with made.writer(commit_user="u") as writer:
+        writer.write(pa.table({"k": [5, 3, 8, 1], "v": ["a", "b", "c", "d"]}))
+        writer.commit(identifier=1)
+    assert verify(made.context, deep=True) == []
+    made.compact()
+    assert verify(made.context, deep=True) == []
+    with made.writer() as writer:
+        writer.write(pa.table({"k": [7], "v": ["e"]}))
+        assert writer.commit() == 3
+    change_bucket(made.context)
+    assert "rows-differ" in {finding.check for finding in verify(made.context, deep=True)}
+
+
 def test_snapshots_below_the_earliest_hint_are_half_expired_and_no_finding(table: TableContext) -> None:
     Path(table.paths.earliest_hint).write_text("3")
     assert inspect(table).findings == ()  # no file of theirs is deleted yet

@@ -171,6 +171,24 @@ def test_the_first_invalid_value_is_named_at_every_depth(fault: Fault) -> None:
         assert f"row {row} of the batch" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("data_type", "column", "command"),
+    [
+        ("DECIMAL(10, 2)", pa.array([Decimal("1.239")]), "--set-type 'v DECIMAL(11, 3)'"),
+        ("INT", pa.array([Decimal("0.5")]), "--set-type 'v DECIMAL(11, 1)'"),
+        ("DOUBLE", pa.array([2**53 + 1]), None),
+        ("TIMESTAMP(3)", pa.array([7]), None),
+    ],
+)
+def test_the_offered_type_keeps_the_rows_that_the_table_has(
+    data_type: str, column: pa.Array, command: str | None
+) -> None:
+    with pytest.raises(BadInput) as error:
+        converted(column, parse_type(data_type))
+    assert ("--set-type" in str(error.value)) is (command is not None)
+    assert command is None or command in str(error.value)
+
+
 @pytest.mark.parametrize("fault", WHOLE, ids=lambda fault: fault.id)
 def test_an_incompatible_type_is_refused_at_every_depth(fault: Fault) -> None:
     inner = parse_type(fault.type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.evolution.type_rules import is_widening
+from ingest.formats.types.type_rules import is_widening
 from storage.types import parse_type
 
 WIDER = [

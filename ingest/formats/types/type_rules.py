@@ -1,4 +1,4 @@
-"""Rules for type changes while a pipeline runs: a type may only become a wider one of its kind, so that no value loses
+"""Rules for type changes of a pipeline: a type may only become a wider one of its kind, so that no value loses
 digits.
 
 The rules are stricter than `storage.schema.type_changes`, which defines the changes that a user may make.
