@@ -83,10 +83,12 @@ class TypedColumns:
 
     order_by: columns that order the rows, the most significant first. They need not be columns of the table.
     replaces: see `BatchInput`.
+    names: the columns' names, if those of the batch were replaced.
     """
 
     order_by: tuple[str, ...] = ()
     replaces: bool = False
+    names: tuple[str, ...] = ()
     is_converted = True
 
     @property
@@ -140,10 +142,13 @@ class _TypedReader:
     def __init__(self, context: TableContext, columns: TypedColumns) -> None:
         self._context = context
         self._order_by = columns.order_by
+        self._names = columns.names
         self._carried = [f"{ORDER_PREFIX}{i}" for i in range(len(self._order_by))]
         self._converter = RowConverter(context.schema, context.options, context.name, self._carried, context.location)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if self._names:
+            batch = batch.rename_columns(self._names)
         missing = [name for name in self._order_by if name not in batch.schema.names]
         if missing:
             raise BadInput(f"order_by names {missing[0]!r}; the stream has {', '.join(batch.schema.names)}")

@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from pyspark.storagelevel import StorageLevel
 from ingest.spark.assigning.assign_plan import plan_assigners
 from ingest.spark.assigning.assign_task import AssignTask
 from ingest.spark.batch_facts import BatchFacts
-from ingest.spark.batch_rows import BatchInput, RawRecords
+from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffling.key_groups import is_indexed
 from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
@@ -189,9 +189,8 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
     shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _max_cores(batch, cores)))
     if any(isinstance(one, RawRecords) for _, one in tables):
         batch = _with_lists_of_headers(batch)
-    blobs = batch.mapInArrow(ShuffleMap(tables, shuffle_partitions), SHUFFLE_SCHEMA).persist(
-        StorageLevel.MEMORY_AND_DISK
-    )
+    batch, read = _with_plain_names(batch, tables)
+    blobs = batch.mapInArrow(ShuffleMap(read, shuffle_partitions), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with _settings(batch.sparkSession, _FIXED_PLAN):
             rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
@@ -205,6 +204,17 @@ def offsets_of(batch: DataFrame) -> BatchFacts:
     """Return the facts with only the offsets of the batch. A small separate job reads them, and decodes nothing."""
     found = _with_lists_of_headers(batch).mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
     return BatchFacts.merged(bytes(row.payload) for row in found)
+
+
+def _with_plain_names(batch: DataFrame, tables: Tables) -> tuple[DataFrame, Tables]:
+    """Rename typed columns that `mapInArrow` can't find: PySpark looks them up by name, with Spark's rules for dots,
+    backticks, and upper and lower case.
+    """
+    names, (context, one) = batch.columns, tables[0]
+    is_plain = not any(set(name) & set(".`") for name in names) and len(set(map(str.lower, names))) == len(names)
+    if is_plain or not isinstance(one, TypedColumns):
+        return batch, tables
+    return batch.toDF(*[f"_{i}" for i in range(len(names))]), [(context, replace(one, names=tuple(names)))]
 
 
 def _with_lists_of_headers(batch: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 1. The newest committed batch is skipped: after a crash Spark repeats only its last batch. An older batch comes from
    another checkpoint directory, or from one that was reset, and is refused. So is a batch with the same number and
-   other offsets. Typed rows have no offsets, so only the query's id is compared.
+   other offsets. Typed rows have no offsets, so only the query's id is compared; a run of a query repeats no batch.
 2. Executors decode and route records, rows are sent as blobs, tasks write files (`batch_write`). *Crash: orphan files.*
 3. One commit per table publishes the files, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
@@ -40,6 +40,8 @@ from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, run_in_parallel
 from ingest.spark.maintenance import maintenance
+from ingest.spark.query_runs import Target, check_not_written, note_written, query_id, run_id
+from storage.arguments import checked
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
 from storage.commit.commit_message import Committable
@@ -54,12 +56,12 @@ from storage.write.assigners.cross_partition.replaceable import check_replaceabl
 
 _log = get_logger(__name__)
 
-_QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # a local property of Spark
 _ATTEMPTS: Final = 5  # attempts to write and commit a table's rows of a batch, if others commit first
 _TABLES_AT_ONCE: Final = 8
 _METADATA_BYTES: Final = 128 << 20  # per table: enough for ten thousand buckets with several files each
 
 
+@checked
 def sink(  # noqa: PLR0913 - one parameter per setting
     table: str,
     warehouse: str,
@@ -220,12 +222,22 @@ class TableBatch:
         self._position: BatchPosition | None = None
         self.published: int | None = None
 
-    def is_committed(self, offsets: Callable[[], Ranges]) -> bool:
-        """See `BatchCommits.is_committed`."""
+    def is_committed(self, offsets: Callable[[], Ranges], run: str | None) -> bool:
+        """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
         is_committed = self._commits.is_committed(self._batch_id, lambda: self._own(offsets()))
+        if is_committed and run is not None:
+            check_not_written(self._target, run, self._batch_id)
         if is_committed:
             _log.info("batch replayed", table=self.context.name, batch_id=self._batch_id)
         return is_committed
+
+    def note_written(self, run: str) -> None:
+        if isinstance(self.sink.input, TypedColumns):
+            note_written(self._target, run, self._batch_id)
+
+    @property
+    def _target(self) -> Target:
+        return Target(self.context.name, self.context.location, self.context.branch, self._user)
 
     def check(self, ranges: Ranges, facts: TableFacts) -> None:
         """Check the batch before anything is written.
@@ -345,13 +357,28 @@ def write_batch(
     Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
     repeated batch skips them.
     """
-    query = _query_id(batch)
+    query = query_id(batch)
     offsets = cache(lambda: offsets_of(batch).ranges)
     with ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
         opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
-    due = [one for one in opened if not one.is_committed(offsets)]
-    if not due:
-        return []
+    run = run_id(batch, query)
+    due = [one for one in opened if not one.is_committed(offsets, run)]
+    made = _write_due(due, batch, batch_id, query, schemas, observer) if due else []
+    if run is not None:
+        for one in opened:
+            one.note_written(run)
+    return made
+
+
+def _write_due(
+    due: list[TableBatch],
+    batch: DataFrame,
+    batch_id: int,
+    query: str | None,
+    schemas: SchemaFollower | None,
+    observer: BatchObserver | None,
+) -> list[int]:
+    """See `write_batch`."""
     while True:
         with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
             needs = {due[number].sink.table: of.needs for number, of in rows.facts.tables.items() if of.needs}
@@ -404,15 +431,6 @@ def _commit(
     if is_done:
         observer.dead_lettered([*of_table.dead_letters, *written.dead_letters])
     return is_done
-
-
-def _query_id(batch: DataFrame) -> str | None:
-    """Return the query's id; None outside of a streaming query, and on Spark Connect."""
-    try:
-        query: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
-    except Exception:  # Spark Connect has no context, and raises various errors
-        return None
-    return query or None
 
 
 def _user_of(query: str | None, context: TableContext) -> str:

@@ -9,7 +9,7 @@ Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonT
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,25 +28,29 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.write.table_writer import TableWriter
 
-_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # also level 0, which readers don't see yet
+ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}
+"""Options of a read that also sees level 0, which readers don't see yet."""
+
 _REMOVES_ON_DELETE: Final = {
     MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete",
     MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete",
 }
 
 
-def check_keyed_rows_can_change(context: TableContext, assignments: Assignments | None) -> None:
+def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str] | None) -> None:
     """Check whether rows can be changed this way.
+
+    assigned: the columns to change; None: the rows are deleted.
 
     Raises UnsupportedFeature if the merge engine would give other rows, BadInput for columns that can't be assigned.
     """
     options, engine = context.options, context.options.merge_engine
-    what = f"{context.name}: {'DELETE' if assignments is None else 'UPDATE'} by a condition"
+    what = f"{context.name}: {'DELETE' if assigned is None else 'UPDATE'} by a condition"
     if options.row_kind_field is not None:
         raise UnsupportedFeature(
             what, f"column {options.row_kind_field} says what a row is (rowkind.field)", "Write the rows"
         )
-    if assignments is None:
+    if assigned is None:
         if engine is MergeEngine.DEDUPLICATE:
             if options.ignore_delete:
                 raise UnsupportedFeature(what, "the table ignores deletes (ignore-delete)", "Unset the option")
@@ -60,7 +64,7 @@ def check_keyed_rows_can_change(context: TableContext, assignments: Assignments 
             f"merge-engine = {engine.value} would merge the new row into the old one",
             "Write what shall be merged",
         )
-    for name in assignments.values:
+    for name in assigned:
         if name in context.schema.primary_keys:
             raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them again")
         if name in options.sequence_fields:
@@ -92,7 +96,7 @@ def _changed_rows(
     context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, with their row kinds."""
-    reading = context.with_options(_ALL_LEVELS)
+    reading = context.with_options(ALL_LEVELS)
     assign = None if assignments is None else assignments.for_table(context)
     needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
     reader = SnapshotReader(reading, tuple(context.schema.names), where)

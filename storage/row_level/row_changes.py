@@ -113,7 +113,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
     """Raise UnsupportedFeature if an option of the table prevents it, BadInput for columns that can't be assigned."""
     what = f"{change.operation} by a condition"
     if context.schema.has_primary_key:
-        check_keyed_rows_can_change(context, change.assignments)
+        check_keyed_rows_can_change(context, None if change.assignments is None else change.assignments.values)
     elif not context.options.deletion_vectors_enabled:
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table without deletion vectors",

@@ -34,6 +34,8 @@ from storage.errors import BadInput
 from storage.read import predicate as predicates
 from storage.read.predicate import Column, Predicate, col
 
+_ROUNDED_DIGITS: Final = 28  # PySpark rounds a filter's decimal to so many
+
 
 def predicate_of(pushed: Filter, schema: pa.Schema) -> Predicate | None:
     """Return the condition that selects the same rows of this schema, alone and negated; None if there is none."""
@@ -130,7 +132,7 @@ def _is_comparable(value: Any, kind: pa.DataType) -> bool:
         case float():
             return bool(pa.types.is_floating(kind))
         case Decimal():
-            return bool(pa.types.is_decimal(kind))
+            return bool(pa.types.is_decimal(kind)) and len(value.as_tuple().digits) < _ROUNDED_DIGITS
         case str():
             return bool(pa.types.is_string(kind))
         case bytes():

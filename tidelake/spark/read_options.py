@@ -118,6 +118,9 @@ class ReadOptions:
         given: dict[str, object] = {"snapshot": self.snapshot, "tag": self.tag, "as-of": self.as_of}
         given[_CHANGELOG] = self.changelog
         given[PINNED_READ] = self.pinned
+        given["push-filters"] = self.push_filters or None
+        given["min-partitions"] = None if self.min_partitions == _PARTITIONS_MIN else self.min_partitions
+        given["read.stream.…"] = None if self.stream == StreamOptions() else self.stream
         if named := [key for key, value in given.items() if value is not None]:
             raise BadInput(f"option {named[0]} is of a read. Leave it out of the write")
         if Identifier.parse(self.table).system_table is not None:

@@ -406,6 +406,24 @@ def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Str
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 2]
 
 
+def test_the_second_half_of_a_batch_of_columns_is_refused(stream: Stream) -> None:
+    """It has no offsets by which it could be told from a replay."""
+    table = stream.create(primary_key=["id"])
+    stream.put([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    feed = sink("shop.t", stream.warehouse)
+
+    def in_halves(batch: DataFrame, number: int) -> None:
+        feed(batch.where("id = 1"), number)
+        feed(batch.where("id = 2"), number)
+
+    for _ in range(2):  # the same batch again, in a new run
+        query = stream.read().writeStream.foreachBatch(in_halves)
+        query = query.option("checkpointLocation", str(stream.home / "checkpoint")).trigger(availableNow=True)
+        with pytest.raises(Exception, match="once per batch, with all its rows"):
+            query.start().awaitTermination()
+        assert rows_of(table) == [(1, "a", None)]
+
+
 def test_a_new_query_that_starts_past_the_table_writes_nothing_without_acceptance(records: Stream) -> None:
     table = records.create()
     records.put(created(0, 1))
@@ -544,6 +562,13 @@ def test_records_without_headers_are_applied_with_those_that_have_some(records: 
 def test_unknown_format_options_are_refused(arguments: Mapping[str, Any], message: str) -> None:
     with pytest.raises(tidelake.BadInput, match=message):
         sink("shop.t", "lake", format="debezium-json", **arguments)
+
+
+@pytest.mark.parametrize("name", ["topics", "order_by", "rounded_columns"])
+def test_a_text_in_place_of_a_list_is_refused(name: str) -> None:
+    """Its letters would be taken for names: a batch of topic `orders` had no records for topics `o`, `r`, …"""
+    with pytest.raises(tidelake.BadInput, match=rf"sink\({name}=….*give \['orders'\]"):
+        sink("shop.t", "lake", **{name: "orders"})  # type: ignore[arg-type]
 
 
 def test_records_of_two_tables_require_a_table_selection(records: Stream) -> None:

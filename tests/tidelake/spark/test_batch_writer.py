@@ -93,6 +93,9 @@ def test_an_abort_after_a_published_commit_deletes_nothing(lake: tidelake.Catalo
     ("options", "message"),
     [
         ({"snapshot": "1"}, "option snapshot is of a read"),
+        ({"push-filters": "true"}, "option push-filters is of a read"),
+        ({"min-partitions": "2"}, "option min-partitions is of a read"),
+        ({"read.stream.maxRowsPerTrigger": "2"}, r"option read\.stream\.… is of a read"),
         ({"partitionOverwriteMode": "all"}, "static or dynamic"),
         ({"table": "shop.log$files"}, "can't be written|no system table"),
     ],

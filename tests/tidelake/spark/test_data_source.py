@@ -337,6 +337,18 @@ def test_spark_reads_a_table_with_its_own_filters_and_with_ours(
 
 
 @pytest.mark.interop
+def test_a_data_frame_keeps_the_snapshot_of_its_first_query(
+    spark: SparkSession, orders: tidelake.Table, tmp_path: Path
+) -> None:
+    put(orders, range(3))
+    found = frame(spark, tmp_path / "lake", "shop.orders")
+    assert found.count() == 3
+    put(orders, range(5))
+    assert found.where("id >= 0").count() == 3
+    assert frame(spark, tmp_path / "lake", "shop.orders").count() == 5
+
+
+@pytest.mark.interop
 @pytest.mark.parametrize("golden", [pytest.param(table, id=table.id) for table in golden_tables()])
 def test_golden_tables_are_read_by_spark_as_by_their_writer(
     spark: SparkSession, golden: GoldenTable, tmp_path: Path

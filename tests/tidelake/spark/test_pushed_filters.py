@@ -39,6 +39,7 @@ COLUMNS: Final[dict[str, tuple[pa.DataType, list[Any]]]] = {
     "real": (pa.float64(), [-math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan]),
     "single": (pa.float32(), [-math.inf, -1.5, -0.0, 0.0, 2.5, math.nan]),
     "price": (pa.decimal128(10, 2), [Decimal("-1.00"), Decimal("0.00"), Decimal("0.10"), Decimal("99999999.99")]),
+    "wide": (pa.decimal128(38, 10), [Decimal("9999999999999999999999999999.9999999999"), Decimal("0.1000000000")]),
     "name": (pa.string(), ["", "a", "A", "ab", "\u00e9", "\U0001f600", "\uffff"]),
     "raw": (pa.binary(), [b"", b"a", b"\xff", b"\x00"]),
     "day": (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), date(9999, 12, 31)]),
@@ -154,6 +155,9 @@ def test_common_filters_are_pushed_down(pushed: Filter) -> None:
         StringContains(("name",), "a"),
         StringStartsWith(("raw",), "a"),
         Not(In(("name",), ("a", None))),
+        LessThan(
+            ("wide",), Decimal("1.000000000000000000000000000E+28")
+        ),  # was 9999999999999999999999999999.9999999999
     ],
     ids=str,
 )

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import col, expr, lit, when
+from pyspark.sql.functions import coalesce, col, count, expr, lit, when
 
 from ingest.spark.batch_commits import BatchOutdated
 from ingest.spark.batch_rows import TypedColumns
 from ingest.spark.sink import Overwrite, sink, write_batch
+from storage.arguments import checked
+from storage.catalog.identifier import Identifier
 from storage.catalog.opening import open_catalog
 from storage.commit.overwrite import matching_partitions
 from storage.commit.table_commit import new_commit_user
@@ -23,7 +25,8 @@ from storage.errors import BadInput, CommitConflict, UnsupportedFeature
 from storage.format import KIND_COLUMN, CommitKind, RowKind
 from storage.maintenance.batch_tags import tag_batch_write
 from storage.messages.suggestions import did_you_mean
-from storage.options import ChangelogProducer, MergeEngine
+from storage.options import ChangelogProducer
+from storage.row_level.keyed_row_changes import ALL_LEVELS, check_keyed_rows_can_change
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from tidelake.rescaling import rescale_partition
@@ -31,13 +34,14 @@ from tidelake.spark.data_source import TidelakeDataSource, register
 
 _ATTEMPTS: Final = 5
 _BATCH_ID: Final = 1  # its commit user has no other batch
-_STEP: Final = "_step"  # orders the old row of an update before the new one
-_MATCHED: Final = "_matched"
+_STEP: Final = "_tidelake_step"  # orders the old row of an update before the new one
+_MATCHED: Final = "_tidelake_matched"
 
 Condition = str | Column
 Assignments = Mapping[str, Condition]
 
 
+@checked
 def write(
     rows: DataFrame,
     table: str,
@@ -70,7 +74,7 @@ def delete(
     Returns the snapshot; None if no row matches. Raises CommitConflict if others repeatedly committed first.
     """
     change = _Change.of(spark, table, warehouse, options)
-    change.check_has_key("delete")
+    change.check_can("delete")
     return change.publish_change(
         lambda old: old.filter(_condition(where)).withColumn(KIND_COLUMN, lit(int(RowKind.DELETE)).cast("byte"))
     )
@@ -89,16 +93,18 @@ def update(
 
     values: by column, an expression of Spark over the old row (`{"amount": "amount * 2", "status": "'paid'"}`)
 
-    Otherwise like `delete`. The newest row of a key must win (merge-engine = deduplicate). Columns of the key can't be
-    changed.
+    Otherwise like `delete`. The newest row of a key must win (merge-engine = deduplicate). Columns of the key and of
+    `sequence.field` can't be changed.
     """
     change = _Change.of(spark, table, warehouse, options)
-    change.check_replaces("update")
     change.check_assignments(values)
+    change.check_can("update", values)
+    if not values:
+        raise BadInput(f"{change.context.name}: an update names the columns to change, and what they become")
 
     def rows(old: DataFrame) -> DataFrame:
         matching = old.filter(_condition(where))
-        new = [change.assigned(name, values, col(name)) for name in change.context.schema.names]
+        new = [change.assigned(name, values, _column(name)) for name in change.context.schema.names]
         return change.with_old_rows(matching, matching.select(*new, _kind(RowKind.UPDATE_AFTER)))
 
     return change.publish_change(rows)
@@ -122,29 +128,37 @@ def merge(
     matched_delete: the condition of matching rows that are deleted; it has precedence over the update.
     not_matched_insert: columns of new rows for source rows without match; "*" takes the source's. Others are null.
 
-    Otherwise like `update`. A row that two source rows change is refused.
+    Otherwise like `update`. A row that two source rows change is refused. With `sequence.field`, a row keeps its values
+    if its update would be older.
     """
     change = _Change.of(source.sparkSession, table, warehouse, options)
-    change.check_replaces("merge")
+    change.check_can("merge", {})
+    if matched_delete is not None:
+        change.check_can("merge")
     if matched_update is None and matched_delete is None and not_matched_insert is None:
         raise BadInput("merge needs matched_update, matched_delete or not_matched_insert: it would do nothing")
     for values, is_insert in ((matched_update, False), (not_matched_insert, True)):
         if isinstance(values, Mapping):
             change.check_assignments(values, may_set_key=is_insert)
+        elif values not in (None, "*"):
+            raise BadInput(f'merge takes "*" or expressions by column, not {values!r}')
     names, keys = change.context.schema.names, change.context.schema.primary_keys
     if on is None:
         condition = lit(True)
         for key in keys:
-            condition = condition & (col(f"source.{key}") == col(f"target.{key}"))
+            condition = condition & (_column(key, "source") == _column(key, "target"))
     else:
         condition = _condition(on)
 
     def rows(old: DataFrame) -> DataFrame:
         target = old.withColumn(_MATCHED, lit(True)).alias("target")
         joined = source.alias("source").join(target, condition, "left")
-        is_matched = col(f"target.{_MATCHED}").isNotNull()
+        is_matched = _column(_MATCHED, "target").isNotNull()
         is_deleted = is_matched & (lit(False) if matched_delete is None else _condition(matched_delete))
-        is_updated = is_matched & lit(matched_update is not None)
+        new_values = {
+            name: _merged(name, matched_update, _column(name, "target"), is_key=name in keys) for name in names
+        }
+        is_updated = is_matched & lit(matched_update is not None) & ~change.is_older(new_values, old)
         is_inserted = ~is_matched & lit(not_matched_insert is not None)
         joined = joined.withColumn(
             KIND_COLUMN,
@@ -154,12 +168,9 @@ def merge(
             .cast("byte"),
         ).filter(col(KIND_COLUMN).isNotNull())
         columns = [
-            when(
-                col(KIND_COLUMN) == int(RowKind.UPDATE_AFTER),
-                _merged(name, matched_update, col(f"target.{name}"), is_key=name in keys),
-            )
+            when(col(KIND_COLUMN) == int(RowKind.UPDATE_AFTER), new_values[name])
             .when(col(KIND_COLUMN) == int(RowKind.INSERT), _merged(name, not_matched_insert, lit(None)))
-            .otherwise(col(f"target.{name}"))
+            .otherwise(_column(name, "target"))
             .alias(name)
             for name in names
         ]
@@ -173,7 +184,10 @@ def merge(
 
 @dataclass(frozen=True)
 class _Change:
+    """table: its name, with the branch."""
+
     spark: SparkSession
+    table: str
     context: TableContext
     warehouse: str
     options: Mapping[str, str]
@@ -181,7 +195,8 @@ class _Change:
     @staticmethod
     def of(spark: SparkSession, table: str, warehouse: str, options: Mapping[str, str] | None) -> _Change:
         register(spark)
-        return _Change(spark, open_catalog(warehouse, options or {}).load(table), warehouse, options or {})
+        context = open_catalog(warehouse, options or {}).load(table)
+        return _Change(spark, str(Identifier.parse(table)), context, warehouse, options or {})
 
     def publish_change(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
         """Publish the change, with retries.
@@ -194,11 +209,10 @@ class _Change:
                 given = self.spark.read.format(TidelakeDataSource.name())
             else:
                 given = self.spark.read.format(TidelakeDataSource.name()).option("snapshot", base)
-            old = given.options(warehouse=self.warehouse, table=self.context.name, **self.options).load()
+            given = given.options(warehouse=self.warehouse, table=self.table, **self.options)
+            made = rows(given.options(**ALL_LEVELS).load())
             try:
-                return self.publish(
-                    rows(old), [_STEP] if self._needs_old_rows else [], _refuse_commits_after(base or 0)
-                )
+                return self.publish(made, [_STEP] if _STEP in made.columns else [], _refuse_commits_after(base or 0))
             except CommitConflict:
                 if attempt == _ATTEMPTS:
                     raise
@@ -230,7 +244,7 @@ class _Change:
         overwrite: Overwrite | None = None,
     ) -> int | None:
         one = sink(
-            self.context.name,
+            self.table,
             self.warehouse,
             order_by=order_by,
             commit_user=new_commit_user(self.context.options),
@@ -255,38 +269,43 @@ class _Change:
         """
         if not self._needs_old_rows:
             return new
-        before = old.select(*self.context.schema.names, _kind(RowKind.UPDATE_BEFORE))
+        before = old.select(*map(_column, self.context.schema.names), _kind(RowKind.UPDATE_BEFORE))
         return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
 
     def check_once(self, new: DataFrame) -> None:
         """Raise BadInput for duplicate keys.
 
-        Only needed if old rows are written with new ones; otherwise tasks check this.
+        Only needed if old rows are written with new ones, or if a sequence orders rows; otherwise tasks check this.
         """
-        keys = self.context.schema.primary_keys
-        duplicates = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._needs_old_rows else None
-        if duplicates is not None and (found := duplicates.limit(1).collect()):
+        if not self._needs_old_rows and not self.context.options.sequence_fields:
+            return
+        keys = [_column(key) for key in self.context.schema.primary_keys]
+        duplicates = new.groupBy(*keys).agg(count("*").alias(_STEP)).filter(col(_STEP) > 1).drop(_STEP)
+        if found := duplicates.limit(1).collect():
             raise BadInput(
                 f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
                 "key in the source"
             )
 
-    def check_has_key(self, verb: str) -> None:
+    def check_can(self, verb: str, values: Assignments | None = None) -> None:
+        """values: of an update; None: the rows are deleted."""
         if not self.context.schema.has_primary_key:
             raise UnsupportedFeature(
                 f"tidelake.spark.{verb} on {self.context.name}",
                 "it has no primary key by which tasks could find its rows again",
                 f"Use Table.{verb}, which marks rows in deletion vectors, in one process",
             )
+        check_keyed_rows_can_change(self.context, values)
 
-    def check_replaces(self, verb: str) -> None:
-        self.check_has_key(verb)
-        if (engine := self.context.options.merge_engine) is not MergeEngine.DEDUPLICATE:
-            raise UnsupportedFeature(
-                f"tidelake.spark.{verb} on {self.context.name}",
-                f"its merge-engine is {engine}: a new row would not replace the old one",
-                "Write rows that it merges, with tidelake.spark.write",
-            )
+    def is_older(self, values: Mapping[str, Column], old: DataFrame) -> Column:
+        """Whether the new row loses to the old one by `sequence.field`. Nulls are the oldest, in either order."""
+        is_older = lit(False)
+        for name in reversed(self.context.options.sequence_fields):
+            before, after = _column(name, "target"), values[name].cast(old.schema[name].dataType)
+            is_behind = after > before if self.context.options.sequence_descending else after < before
+            is_behind = coalesce(is_behind, after.isNull() & before.isNotNull())
+            is_older = is_behind | (after.eqNullSafe(before) & is_older)
+        return is_older
 
     def check_assignments(self, values: Assignments, *, may_set_key: bool = False) -> None:
         schema = self.context.schema
@@ -308,8 +327,14 @@ def _merged(name: str, values: Assignments | str | None, other: Column, *, is_ke
     if values is None or (is_key and values == "*"):
         return other
     if isinstance(values, str):
-        return col(f"source.{name}")
+        return _column(name, "source")
     return _condition(values[name]) if name in values else other
+
+
+def _column(name: str, alias: str = "") -> Column:
+    """Whatever its name contains."""
+    quoted = "`{}`".format(name.replace("`", "``"))
+    return col(f"{alias}.{quoted}" if alias else quoted)
 
 
 def _condition(text: Condition) -> Column:

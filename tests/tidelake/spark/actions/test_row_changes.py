@@ -135,10 +135,17 @@ def test_merge_updates_deletes_and_inserts(spark: SparkSession, lake: str, produ
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("producer", ["input", "none"])
-def test_a_row_matched_by_two_source_rows_is_refused(spark: SparkSession, lake: str, producer: str) -> None:
-    table = create(lake, **{"changelog-producer": producer})
-    source = spark.createDataFrame([(1, "a", 1), (1, "b", 1)], COLUMNS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"changelog-producer": "input"}, id="old rows come with new ones"),
+        pytest.param({}, id="new rows alone"),
+        pytest.param({"sequence.field": "amount"}, id="a sequence says which row is newer"),
+    ],
+)
+def test_a_row_matched_by_two_source_rows_is_refused(spark: SparkSession, lake: str, options: dict[str, str]) -> None:
+    table = create(lake, **options)
+    source = spark.createDataFrame([(1, "a", 11), (1, "b", 12)], COLUMNS)
     with pytest.raises(Exception, match=r"key \{'id': 1\}"):
         merge(source, "shop.t", lake, matched_update="*")
     assert len(table.snapshots()) == 1
@@ -168,8 +175,10 @@ def test_a_change_that_lost_a_race_is_recomputed(
         pytest.param({}, {"nam": "1"}, "no column 'nam'; did you mean 'name'", id="a column that is none"),
         pytest.param({}, {"id": "1"}, "'id' is a column of the primary key", id="a column of the key"),
         pytest.param(
-            {"merge-engine": "first-row"}, {"name": "1"}, "merge-engine is first-row", id="another merge engine"
+            {"merge-engine": "first-row"}, {"name": "1"}, "merge-engine = first-row", id="another merge engine"
         ),
+        pytest.param({"sequence.field": "amount"}, {"amount": "1"}, "ordered by it", id="a column of the sequence"),
+        pytest.param({}, {}, "names the columns to change", id="no column"),
     ],
 )
 def test_invalid_updates_are_refused(
@@ -178,3 +187,89 @@ def test_invalid_updates_are_refused(
     create(lake, **options)
     with pytest.raises(tidelake.TidelakeError, match=message):
         update(spark, "shop.t", lake, values)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param({"merge-engine": "first-row"}, "merge-engine = first-row", id="the first row wins"),
+        pytest.param({"merge-engine": "partial-update"}, "remove-record-on-delete = true", id="rows are merged"),
+        pytest.param({"merge-engine": "aggregation"}, "remove-record-on-delete = true", id="values are aggregated"),
+        pytest.param({"ignore-delete": "true"}, "ignores deletes", id="deletes are ignored"),
+        pytest.param({"rowkind.field": "name"}, "rowkind.field", id="a column is the row kind"),
+    ],
+)
+def test_a_delete_that_would_leave_the_row_is_refused(
+    spark: SparkSession, lake: str, options: dict[str, str], said: str
+) -> None:
+    catalog = tidelake.open_catalog(lake)
+    catalog.create_table("shop.t", SCHEMA, primary_key=["id"], options={"bucket": "1", **options})
+    with pytest.raises(tidelake.TidelakeError, match=said):
+        delete(spark, "shop.t", lake, "id = 1")
+
+
+def test_a_delete_is_told_in_a_changelog_of_the_input(spark: SparkSession, lake: str) -> None:
+    table = create(lake, **{"changelog-producer": "input"})
+    made = delete(spark, "shop.t", lake, "id in (1, 4)")
+    assert made is not None
+    changes = [row for part in table.changes(start=made) for row in part.rows.to_pylist()]
+    assert sorted((row["id"], RowKind(row["_VALUE_KIND"]).symbol) for row in changes) == [(1, "-D"), (4, "-D")]
+    assert [row[0] for row in rows_of(table)] == [0, 2, 3, 5]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+@pytest.mark.parametrize("producer", ["input", "none"])
+def test_an_update_of_a_merge_that_is_older_than_the_row_leaves_it(
+    spark: SparkSession, lake: str, producer: str, order: str
+) -> None:
+    """Its old row, with kind -U, would be the newest of the key, and the row would be gone."""
+    sequence = {"sequence.field": "amount,name", "sequence.field.sort-order": order}
+    table = create(lake, **sequence, **{"changelog-producer": producer})
+    source = [(1, "lower", 9), (2, "greater", 21), (3, "null", None), (4, "n3", 40), (5, "o", 50)]
+    merge(spark.createDataFrame(source, COLUMNS), "shop.t", lake, matched_update="*")
+    newer = {1: (1, "lower", 9), 4: (4, "n3", 40)} if order == "descending" else {2: source[1], 5: source[4]}
+    assert rows_of(table) == [newer.get(i, (i, f"n{i}", i * 10)) for i in range(6)]
+
+
+def test_rows_of_a_branch_are_written_and_changed_there(spark: SparkSession, lake: str) -> None:
+    table = create(lake)
+    before = rows_of(table)
+    catalog = tidelake.open_catalog(lake)
+    table.create_branch("dev")
+    branch = catalog.table("shop.t$branch_dev")
+    write(spark.createDataFrame([(8, "b", 1), (9, "b", 1)], COLUMNS), "shop.t$branch_dev", lake)
+    update(spark, "shop.t$branch_dev", lake, {"amount": "7"}, "id = 8")
+    delete(spark, "shop.t$branch_dev", lake, "id = 9")
+    assert rows_of(branch) == [(8, "b", 7)]
+    assert rows_of(table) == before
+
+
+def test_rows_that_readers_don_t_see_before_a_compaction_are_changed_too(spark: SparkSession, lake: str) -> None:
+    """With deletion vectors a read leaves out level 0. Computed from older rows, a change would take them back."""
+    table = create(lake, **{"deletion-vectors.enabled": "true", "write-only": "true"})
+    table.compact(full=True)
+    with table.writer() as writer:
+        writer.write(pa.table({"id": [3], "name": ["newer"], "amount": [31]}, SCHEMA))
+        writer.commit()
+    update(spark, "shop.t", lake, {"amount": "amount + 100"}, "id in (2, 3)")
+    table.compact(full=True)
+    assert rows_of(table)[2:4] == [(2, "n2", 120), (3, "newer", 131)]
+
+
+def test_columns_are_found_whatever_they_are_called(spark: SparkSession, lake: str) -> None:
+    names = ["a.b", "c`d", "_step", "_matched"]
+    columns = pa.schema([pa.field(names[0], pa.int64(), False), *((name, pa.int32()) for name in names[1:])])
+    options = {"bucket": "1", "changelog-producer": "input"}
+    table = tidelake.open_catalog(lake).create_table("shop.t", columns, primary_key=names[:1], options=options)
+    spelled = "`a.b` long, `c``d` int, _step int, _matched int"
+    write(spark.createDataFrame([(1, 1, 1, 1), (2, 2, 2, 2)], spelled), "shop.t", lake)
+    update(spark, "shop.t", lake, {"c`d": "`c``d` + 10"}, "`a.b` = 2")
+    merge(
+        spark.createDataFrame([(1, 5, 6, 7), (3, 3, 3, 3)], spelled),
+        "shop.t",
+        lake,
+        matched_update="*",
+        not_matched_insert="*",
+    )
+    assert rows_of(table) == [(1, 5, 6, 7), (2, 12, 2, 2), (3, 3, 3, 3)]

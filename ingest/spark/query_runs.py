@@ -1,0 +1,67 @@
+"""The run of a streaming query, and the batches of typed rows that it has written in this process.
+
+Typed rows have no offsets. If the sink is called twice for a batch, each time with a part of its rows, the second call
+looks like a replay. But a run never repeats a batch: Spark repeats one only after a start, and each start is a new run.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from storage.errors import PositionRefused
+
+_QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # local properties of Spark
+_JOB_GROUP_PROPERTY: Final = "spark.jobGroup.id"
+
+
+class Target(NamedTuple):
+    """What a batch is written to."""
+
+    table: str
+    location: str
+    branch: str
+    commit_user: str
+
+
+_written: Final[dict[Target, tuple[str, int]]] = {}  # the newest batch of each target: run and number
+
+
+def note_written(target: Target, run: str, batch_id: int) -> None:
+    _written[target] = (run, batch_id)
+
+
+def check_not_written(target: Target, run: str, batch_id: int) -> None:
+    """Raises PositionRefused if this run has written the batch."""
+    if _written.get(target) == (run, batch_id):
+        raise PositionRefused(
+            f"{target.table}: this run of the query has written batch {batch_id} already. Rows of a second call would "
+            "be taken for a replay, and be lost. Nothing was written",
+            [
+                f"call the sink once per batch, with all its rows, in a query with a new checkpoint directory: batch "
+                f"{batch_id} of this one counts as written"
+            ],
+        )
+
+
+def query_id(batch: DataFrame) -> str | None:
+    """Return the query's id; None outside of a streaming query, and on Spark Connect."""
+    try:
+        query: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)
+    except Exception:  # Spark Connect has no context, and raises various errors
+        return None
+    return query or None
+
+
+def run_id(batch: DataFrame, query: str | None) -> str | None:
+    """Return what differs between two runs of a query: Spark gives each run a session and a job group of its own. None
+    without a query.
+    """
+    if query is None:
+        return None
+    session = batch.sparkSession
+    try:
+        return f"{session._jsparkSession.sessionUUID()} {session.sparkContext.getLocalProperty(_JOB_GROUP_PROPERTY)}"
+    except Exception:  # as above
+        return None
