@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from checkpoint.epoch import Epoch, epoch_of
 from checkpoint.offsets import SourcePosition, TopicPartition
 from checkpoint.other_users import committer
-from checkpoint.position_problems import few_of
+from checkpoint.position_problems import first_few
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from checkpoint.table_state import SnapshotSummary
 from storage.errors import CommitConflict, PositionRefused, WriterFenced
@@ -111,10 +111,12 @@ class EpochFence:
         if self._start_id is not None:  # recovery compared these positions, or an operator decided
             self._start_id = None
             self._others = {p: other for p, other in self._others.items() if p not in ranges}
-        twice = {p: self._others[p] for p in ranges if p in self._others and self._others[p][0] > ranges[p].start}
-        if twice:
-            _, other = next(iter(twice.values()))
-            what = few_of(f"{p} up to {end}, we from {ranges[p].start} on" for p, (end, _) in sorted(twice.items()))
+        overlapping = {p: self._others[p] for p in ranges if p in self._others and self._others[p][0] > ranges[p].start}
+        if overlapping:
+            _, other = next(iter(overlapping.values()))
+            what = first_few(
+                f"{p} up to {end}, we from {ranges[p].start} on" for p, (end, _) in sorted(overlapping.items())
+            )
             raise PositionRefused(
                 f"{self._table}: {committer(other)} reads into the table, too: as its snapshot {other.id} says, it has "
                 f"read {what}. Nothing more was published: what both read would be there twice",

@@ -63,7 +63,7 @@ class IdleTable:
             return cls(created_ms, routing=routing)
         return cls(created_ms, newest.id, newest.manifest_list, routing)
 
-    def is_about(self, newest: SnapshotSummary) -> bool:
+    def is_current_for(self, newest: SnapshotSummary) -> bool:
         """Returns whether the entry's snapshot is still the table's newest own one."""
         return (self.snapshot_id, self.manifest_list) == (newest.id, newest.manifest_list)
 
@@ -96,7 +96,7 @@ class IdleProgress:
         entry = self.active.get(table)
         return entry if entry is not None and entry.created_ms == table_state.created_ms else None
 
-    def left_behind(self, configured: Collection[str]) -> list[str]:
+    def removed_tables(self, configured: Collection[str]) -> list[str]:
         """Returns the tables, sorted, that the pipeline committed to and that are not configured any more."""
         committed = {name for entries in (self.tables, self.active) for name, of in entries.items() if of.snapshot_id}
         return sorted(committed - set(configured))

@@ -77,16 +77,16 @@ def moved_rows_of(properties: Mapping[str, str], where: str) -> MovedRowsState:
                 f"this release reads version {MOVED_ROWS_VERSION}, and values of rows that moved would be lost",
                 "Use the release that wrote it, or a newer one.",
             )
-        again = {
+        reread = {
             TopicPartition(topic, int(partition)): int(end)
             for topic, partitions in members.get("read_again", {}).items()
             for partition, end in partitions.items()
         }
         if members.get("file") is None:
-            return MovedRowsState(read_again=again)
+            return MovedRowsState(read_again=reread)
         oldest_ms = None if members["oldest_ms"] is None else int(members["oldest_ms"])
         rows, nbytes, dropped = (int(members[name]) for name in ("rows", "bytes", "dropped"))
-        return MovedRowsState(str(members["file"]), rows, nbytes, oldest_ms, dropped, again)
+        return MovedRowsState(str(members["file"]), rows, nbytes, oldest_ms, dropped, reread)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(
             where, f"moved rows as property {MOVED_ROWS_PROPERTY}", f"{text[:200]!r} ({error})"

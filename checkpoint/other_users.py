@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from checkpoint.epoch import EPOCH_PROPERTY
 from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition, identity_changes
-from checkpoint.position_problems import PositionProblem, ProblemKind, few_of
+from checkpoint.position_problems import PositionProblem, ProblemKind, first_few
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from checkpoint.table_state import SnapshotSummary
 
@@ -56,7 +56,7 @@ def overlaps_with_other_users(
         known = {} if changes else ends
         further = {p: end for p, end in position.ends.items() if p in taken and end > known.get(p, 0)}
         if further:
-            what = few_of(
+            what = first_few(
                 f"{p} up to {end}, this pipeline up to {ends.get(p, 0)}" for p, end in sorted(further.items())
             )
             text = (

@@ -107,16 +107,16 @@ def compare_with_batch(
         query itself knows the offsets between two batches.
     """
     ends = position.ends
-    again = frozenset(p for p, range_ in batch.items() if range_.start < ends.get(p, 0))
+    reread = frozenset(p for p, range_ in batch.items() if range_.start < ends.get(p, 0))
     past = frozenset(p for p, range_ in batch.items() if p in unread and range_.start > ends[p])
     problems = []
-    if again:
-        first = min(again)
+    if reread:
+        first = min(reread)
         text = (
             f"the batch reads {first} from offset {batch[first].start}, but the table holds its records up to "
             f"{ends[first]} already: they would be there twice"
         )
-        problems.append(PositionProblem(table, ProblemKind.READ_AGAIN, text, again))
+        problems.append(PositionProblem(table, ProblemKind.READ_AGAIN, text, reread))
     if past:
         first = min(past)
         text = (
@@ -128,21 +128,23 @@ def compare_with_batch(
 
 
 def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState) -> list[PositionProblem]:
-    gone = {p: end for p, end in ends.items() if p not in source.partitions}
+    missing = {p: end for p, end in ends.items() if p not in source.partitions}
     held = {p: (end, source.bounds[p]) for p, end in ends.items() if p in source.bounds}
     deleted = {p: (end, bounds.start) for p, (end, bounds) in held.items() if end < bounds.start}
     past = {p: (end, bounds.end) for p, (end, bounds) in held.items() if end > bounds.end}
     problems = []
-    if gone:
-        what = few_of(f"{p} was read up to {end}" for p, end in sorted(gone.items()))
+    if missing:
+        what = first_few(f"{p} was read up to {end}" for p, end in sorted(missing.items()))
         text = f"the topic has lost partitions, so it was created again: {what}"
-        problems.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(gone)))
+        problems.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(missing)))
     if deleted:
-        what = few_of(f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted))
+        what = first_few(
+            f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted)
+        )
         text = f"retention has deleted records before they were read: {what}"
         problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:
-        what = few_of(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
+        what = first_few(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
         text = f"the topic has lost records that were read already: {what}"
         problems.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
     return problems
@@ -152,7 +154,7 @@ def _sorted(found: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[Topic
     return sorted(found.items())
 
 
-def few_of(texts: Iterable[str], most: int = 3) -> str:
+def first_few(texts: Iterable[str], most: int = 3) -> str:
     """Returns the first texts, and the number of the others."""
     listed = list(texts)
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""

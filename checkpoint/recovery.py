@@ -77,11 +77,11 @@ def recover_table(
         return _no_position(table, newest, epoch, f"a source position that can't be read: {error.found}")
     if position is None:
         return _no_position(table, newest, epoch, "no source position: something else committed under this name")
-    problems = _chain_break_problems(table, table_state.own) + _rerouted(
+    problems = _chain_break_problems(table, table_state.own) + _routing_problems(
         table, routing_of(newest.properties, newest.path), routing
     )
     read: dict[TopicPartition, int] = {}
-    is_current = entry is not None and entry.is_about(newest)
+    is_current = entry is not None and entry.is_current_for(newest)
     if is_current and not identity_changes(position.identity, progress.reached.identity):
         read = _of_table(progress.reached, routing).ends
     return RecoveredTable(
@@ -128,7 +128,7 @@ def _without_snapshot(
     is_expired = table_state.earliest_id is not None and table_state.earliest_id > last
     if is_expired and entry is not None and entry.snapshot_id == last:
         position = _of_table(progress.reached, routing)
-        problems = _rerouted(table, entry.routing, routing)
+        problems = _routing_problems(table, entry.routing, routing)
         return RecoveredTable(position, problems, identifier=progress.identifier, epoch=progress.epoch)
     if is_expired:
         kind = ProblemKind.EXPIRED
@@ -138,9 +138,9 @@ def _without_snapshot(
         )
     else:
         kind = ProblemKind.ROLLED_BACK
-        there = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "there is none"
+        available = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "there is none"
         text = (
-            f"snapshot {last} of this pipeline is gone, with all its others ({there}): the table was rolled back. "
+            f"snapshot {last} of this pipeline is gone, with all its others ({available}): the table was rolled back. "
             "Only you can decide whether the rows that were removed with it are wanted again"
         )
     identifier = max(progress.identifier, table_state.latest_id or 0)  # the newest is unknown; this is large enough
@@ -164,10 +164,10 @@ def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
 
 def _removed(newest: SnapshotSummary, table_state: TableState, seen: IdleTable | None) -> int | None:
     """Return the newest own snapshot that was removed although it can't have expired, as an older one still exists."""
-    gone = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
+    rolled_back = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
     if seen is not None and seen.snapshot_id == newest.id and seen.manifest_list != newest.manifest_list:
-        gone.append(newest.id)  # another snapshot has its id now
-    return max(gone, default=None)
+        rolled_back.append(newest.id)  # another snapshot has its id now
+    return max(rolled_back, default=None)
 
 
 def _history(own: Sequence[SnapshotSummary]) -> list[tuple[int, SourcePosition]]:
@@ -194,7 +194,7 @@ def _chain_break_problems(table: str, own: Sequence[SnapshotSummary]) -> list[Po
     return [PositionProblem(table, ProblemKind.CHAIN_BREAK, text)]
 
 
-def _rerouted(table: str, before: Routing | None, routing: Routing | None) -> list[PositionProblem]:
+def _routing_problems(table: str, before: Routing | None, routing: Routing | None) -> list[PositionProblem]:
     changes = routing.changes_from(before) if routing is not None and before is not None else []
     if not changes:
         return []

@@ -22,7 +22,7 @@ from checkpoint.position_problems import (
     ProblemKind,
     SourceState,
     compare_with_source,
-    few_of,
+    first_few,
 )
 from checkpoint.recovery import RecoveredTable, last_before_chain_break, position_of
 from checkpoint.table_state import TableState
@@ -42,7 +42,7 @@ def offsets_past_gap(
     reached = _reached(problems)
     if reached is None:
         return None
-    offsets = _beyond_what_is_lost(recovered, problems, source, routed)
+    offsets = _offsets_after_loss(recovered, problems, source, routed)
     if offsets is None:
         return None
     further = {p: end for p, end in reached.items() if end > offsets.get(p, 0)}
@@ -60,7 +60,7 @@ def _reached(problems: Iterable[PositionProblem]) -> dict[TopicPartition, int] |
     return reached
 
 
-def _beyond_what_is_lost(
+def _offsets_after_loss(
     recovered: RecoveredTable,
     problems: Sequence[PositionProblem],
     source: SourceState,
@@ -148,7 +148,7 @@ def position_refused(refused: Sequence[RefusedTable], source: SourceState, comma
         )
         if options
     ]
-    return PositionRefused("\n".join(found), [*commands, *_options_beside_other_users(refused)])
+    return PositionRefused("\n".join(found), [*commands, *_options_for_other_users(refused)])
 
 
 def batch_refused(problem: PositionProblem, position: SourcePosition) -> PositionRefused:
@@ -190,7 +190,7 @@ BATCH_FLAGS: Final[Mapping[ProblemKind, str]] = {
 """The argument with which an operator accepts each kind of problem of a query's batch."""
 
 
-def _options_beside_other_users(refused: Sequence[RefusedTable]) -> list[str]:
+def _options_for_other_users(refused: Sequence[RefusedTable]) -> list[str]:
     if not any(problem.kind is ProblemKind.ANOTHER_COMMIT_USER for one in refused for problem in one.problems):
         return []
     return [
@@ -239,9 +239,11 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
 
     In another source only the newest snapshot makes sense, in case the topic was copied with its offsets.
     """
-    hole = last_before_chain_break(one.table_state.own)
+    last_valid = last_before_chain_break(one.table_state.own)
     candidates = (
-        [hole] if hole is not None else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
+        [last_valid]
+        if last_valid is not None
+        else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
     )
     if any(problem.kind in _OTHER_RECORDS for problem in one.problems):
         candidates = candidates[:1]
@@ -262,4 +264,6 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
 
 
 def _places(offsets: Mapping[TopicPartition, int]) -> str:
-    return few_of((f"{partition}: {offset}" for partition, offset in sorted(offsets.items())), 4) or "its first record"
+    return (
+        first_few((f"{partition}: {offset}" for partition, offset in sorted(offsets.items())), 4) or "its first record"
+    )

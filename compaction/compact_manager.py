@@ -70,10 +70,10 @@ class BucketCompactManager:
 
     @property
     def is_busy(self) -> bool:
-        return self._task is not None or self._must_go_on
+        return self._task is not None or self._has_level_0_to_compact
 
     @property
-    def _must_go_on(self) -> bool:
+    def _has_level_0_to_compact(self) -> bool:
         """Whether rows of level 0 are still invisible, or their changes are not in the changelog yet."""
         if self._is_cancelled or self.is_stale or not self._context.options.needs_lookup:
             return False

@@ -71,7 +71,7 @@ class CompactionHistory:
 
 def _newest_first(context: TableContext, latest: Snapshot | None) -> Iterator[Snapshot]:
     if latest is not None:
-        yield from context.snapshots.back_from(latest)
+        yield from context.snapshots.backwards_from(latest)
 
 
 def _compaction(snapshot: Snapshot, delta: list[ManifestEntry]) -> PastCompaction:

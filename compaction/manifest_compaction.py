@@ -23,7 +23,7 @@ from storage.manifests.snapshot_files import table_manifests
 from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
-_AT_ONCE: Final = {"manifest.full-compaction-threshold-size": "1 b", "manifest.merge-min-count": "2"}
+_MERGE_ALL_OPTIONS: Final = {"manifest.full-compaction-threshold-size": "1 b", "manifest.merge-min-count": "2"}
 _ATTEMPTS: Final = 5  # the retry of a commit merges no manifests
 
 
@@ -45,7 +45,7 @@ def compact_manifests(context: TableContext, *, dry_run: bool = False) -> Manife
     if other commits were first too often.
     """
     context.identity.check_before_change()
-    joining = context.with_options(_AT_ONCE)
+    joining = context.with_options(_MERGE_ALL_OPTIONS)
     for _ in range(_ATTEMPTS):
         latest = context.snapshots.latest()
         before = _manifests(context, latest)

@@ -185,7 +185,7 @@ def _what_becomes_of(option: Option) -> str:
     ]
     if option.no_effect is not None:
         said.append(f"no effect: {option.no_effect}")
-    if option.for_ever:
+    if option.never_changes:
         said.append("can't change")
     elif option.immutable:
         said.append("can't change once the table has snapshots")

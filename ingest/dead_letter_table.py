@@ -65,7 +65,7 @@ timestamp_type: the type in Kafka's terms. Tables of the first releases lack thi
     timestamp type is written.
 """
 
-_LATER: Final = ("timestamp_type",)
+_ADDED_COLUMNS: Final = ("timestamp_type",)
 
 _OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it handled
 _CONFLUENT_MAGIC: Final = 0
@@ -87,7 +87,7 @@ class DeadLetterTable:
     def open(self) -> TableContext:
         """Return the table. Raises BadInput for a table with other columns."""
         context = self._catalog.load(self.name)
-        missing = [name for name in COLUMNS.names if name not in context.schema.names and name not in _LATER]
+        missing = [name for name in COLUMNS.names if name not in context.schema.names and name not in _ADDED_COLUMNS]
         if missing or context.schema.has_primary_key:
             what = f"lacks {', '.join(missing)}" if missing else "has a primary key"
             raise BadInput(
@@ -119,7 +119,7 @@ class DeadLetterTable:
         values.
         """
         context = self.open()
-        for name in _LATER:
+        for name in _ADDED_COLUMNS:
             if name not in context.schema.names and rows.column(name).null_count < len(rows):
                 try:
                     self._catalog.alter_table(self.name, [AddColumn((name,), STRING)])
@@ -138,8 +138,8 @@ class DeadLetterTable:
         rows = [_row_of_line(line, self._pipeline) for line in lines]
         least = min((row["offset"] for row in rows), default=0)
         found = self.read(col("offset") >= least, ("topic", "partition", "offset", "id"))
-        there = set(found.column("id").to_pylist())
-        new = [row for row in rows if row["id"] not in there]
+        existing = set(found.column("id").to_pylist())
+        new = [row for row in rows if row["id"] not in existing]
         if new:
             self.append(pa.Table.from_pylist(new, COLUMNS))
         return len(new)
@@ -152,15 +152,15 @@ class DeadLetterTable:
         if not self.exists:
             return COLUMNS.empty_table().select(list(columns))
         context = self.open()
-        there = tuple(name for name in COLUMNS.names if name in context.schema.names)
+        existing = tuple(name for name in COLUMNS.names if name in context.schema.names)
         own = col("pipeline") == self._pipeline
         condition = own if where is None else own & as_predicate(where, context.schema.arrow)
         condition.expression(context.schema.arrow)
-        reader = SnapshotReader(context, there, condition)
+        reader = SnapshotReader(context, existing, condition)
         splits = TableScan(context, condition).plan(context.snapshots.latest())
         found = pa.Table.from_batches(reader.read(splits), reader.schema)
-        for name in _LATER:
-            if name not in there:
+        for name in _ADDED_COLUMNS:
+            if name not in existing:
                 found = found.append_column(COLUMNS.field(name), pa.nulls(len(found), COLUMNS.field(name).type))
         order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
         return found.sort_by(order).select(list(columns))
@@ -197,7 +197,7 @@ class TableDeadLetters(DeadLetters):
             if row["offset"] >= resume_offsets.get(TopicPartition(row["topic"], row["partition"]), 0):
                 self._written.add(bytes.fromhex(row["id"]))
 
-    def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
+    def _store(self, batch: RawBatch, failure: DecodeFailure) -> int:
         row = failure.row
         key, value = batch.keys[row].as_py(), batch.values[row].as_py()
         timestamp_ms = int(batch.timestamps_ms[row])

@@ -33,9 +33,9 @@ from storage.logs import get_logger
 _log = get_logger(__name__)
 
 _SUFFIX: Final = ".jsonl"
-_QUIET_MS: Final = 10_000  # least time between two log lines
-HELD_BYTES_MAX: Final = 16 << 20
-_WRITTEN_AT_ONCE: Final = 8
+_LOG_INTERVAL_MS: Final = 10_000  # least time between two log lines
+BUFFER_BYTES_MAX: Final = 16 << 20
+_WRITE_PARALLELISM: Final = 8
 # It doesn't match the file names of earlier releases, `<topic>-<partition>-<first offset>-<…>`: such files may hold
 # dead letters of other partitions, with any offset. It doesn't match the names of the Spark sink either.
 _RANGE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-\d+_(?P<last>\d+)-[0-9a-f]{8}\.jsonl")
@@ -111,11 +111,11 @@ class DeadLetters:
             if self.contains(batch, failure):
                 continue
             self._limited_log.log_limited(partition, failure)
-            self._waiting_bytes += self._keep(batch, failure)
+            self._waiting_bytes += self._store(batch, failure)
             added.append(failure)
         return added
 
-    def _keep(self, batch: RawBatch, failure: DecodeFailure) -> int:
+    def _store(self, batch: RawBatch, failure: DecodeFailure) -> int:
         """Keep the record in memory. Returns the number of bytes that this takes."""
         line = msgspec.json.encode(dead_letter_members(batch, failure)) + b"\n"
         self._waiting.setdefault(TopicPartition(batch.topic, batch.partition), []).append((failure.offset, line))
@@ -128,7 +128,7 @@ class DeadLetters:
     @property
     def should_flush(self) -> bool:
         """Whether the dead letters in memory should be written before more are added."""
-        return self._waiting_bytes >= HELD_BYTES_MAX
+        return self._waiting_bytes >= BUFFER_BYTES_MAX
 
     def flush(self) -> None:
         """Make all dead letters durable. After this, positions may pass their records.
@@ -136,7 +136,7 @@ class DeadLetters:
         The dead letters stay valid if the checkpoint fails afterwards: records that are read again are recognized.
         """
         if self._waiting:
-            with ThreadPoolExecutor(min(len(self._waiting), _WRITTEN_AT_ONCE), "dead-letters") as threads:
+            with ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
                 list(threads.map(self._write, self._waiting))
         self._waiting, self._waiting_bytes = {}, 0
 
@@ -151,21 +151,21 @@ class DeadLetters:
 
 
 class _RateLimitedLog:
-    """Logs the first dead letter at once, and then at most one every _QUIET_MS, with the number of unlogged ones.
+    """Logs the first dead letter at once, and then at most one every _LOG_INTERVAL_MS, with the count of unlogged ones.
 
     The rate is limited because thousands of records may fail for one reason.
     """
 
     def __init__(self, location: str, clock: Clock, with_reasons: bool) -> None:
-        self._with_reasons = with_reasons
+        self._with_compact_reason = with_reasons
         self._location = location
         self._clock = clock
-        self._quiet_until_ms: int | None = None
+        self._next_log_ms: int | None = None
         self._unlogged = 0
 
     def log_limited(self, partition: TopicPartition, failure: DecodeFailure) -> None:
         now_ms = self._clock.now_ms()
-        if self._quiet_until_ms is not None and now_ms < self._quiet_until_ms:
+        if self._next_log_ms is not None and now_ms < self._next_log_ms:
             self._unlogged += 1
             return
         _log.warning(
@@ -174,11 +174,11 @@ class _RateLimitedLog:
             partition=partition.partition,
             offset=failure.offset,
             code=failure.code,
-            **({"reason": failure.reason} if self._with_reasons else {}),
+            **({"reason": failure.reason} if self._with_compact_reason else {}),
             unlogged_before=self._unlogged,
             kept_in=self._location,
         )
-        self._quiet_until_ms, self._unlogged = now_ms + _QUIET_MS, 0
+        self._next_log_ms, self._unlogged = now_ms + _LOG_INTERVAL_MS, 0
 
 
 def _is_below(file_name: str, resume_offsets: Mapping[TopicPartition, int]) -> bool:

@@ -133,7 +133,11 @@ def _concat(batches: Sequence[RawBatch]) -> RawBatch:
         pa.concat_arrays([batch.keys for batch in batches]),
         pa.concat_arrays([batch.values for batch in batches]),
         batches[-1].next_offset,
-        {start + row: had for start, one in zip(starts, batches, strict=True) for row, had in one.headers.items()},
+        {
+            start + row: headers_of_row
+            for start, one in zip(starts, batches, strict=True)
+            for row, headers_of_row in one.headers.items()
+        },
         joined_types([(batch.timestamp_types, len(batch)) for batch in batches]),
     )
 

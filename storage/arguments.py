@@ -122,17 +122,17 @@ def _hints(of: Any) -> dict[str, Any]:
 
 
 def _check(what: str, value: object, hint: Any) -> None:
-    if not _is_of(value, hint):
-        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give {_instead_of(value, hint)}")
+    if not _matches_hint(value, hint):
+        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give {_expected_item(value, hint)}")
     _check_texts(what, value)
 
 
-def _is_of(value: Any, hint: Any) -> bool:
+def _matches_hint(value: Any, hint: Any) -> bool:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or isinstance(hint, typing.TypeVar):
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(_is_of(value, one) for one in inner)
+        return any(_matches_hint(value, one) for one in inner)
     if hint is None or hint is type(None):
         return value is None
     if hint is bool:
@@ -141,13 +141,13 @@ def _is_of(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if origin is collections.abc.Mapping:
         return isinstance(value, collections.abc.Mapping) and all(
-            _is_of(key, inner[0]) and _is_of(one, inner[1]) for key, one in value.items()
+            _matches_hint(key, inner[0]) and _matches_hint(one, inner[1]) for key, one in value.items()
         )
     if origin is collections.abc.Sequence:
         is_sequence = isinstance(value, collections.abc.Sequence) and not isinstance(value, str | bytes)
-        return is_sequence and all(_is_of(one, inner[0]) for one in value)
+        return is_sequence and all(_matches_hint(one, inner[0]) for one in value)
     if origin is tuple:
-        return isinstance(value, tuple | list) and all(_is_of(one, inner[0]) for one in value)
+        return isinstance(value, tuple | list) and all(_matches_hint(one, inner[0]) for one in value)
     kind = origin or hint
     if getattr(kind, "_is_protocol", False):  # members of protocols are only checked by their use
         return True
@@ -166,7 +166,7 @@ def _check_texts(what: str, value: object) -> None:
             _check_texts(what, one)
 
 
-def _instead_of(value: object, hint: Any) -> str:
+def _expected_item(value: object, hint: Any) -> str:
     if isinstance(value, str) and typing.get_origin(hint) is collections.abc.Sequence:
         return f"[{shown(value)}]"  # the caller surely meant a list with this text
     return "one"

@@ -21,12 +21,12 @@ class ExponentialBackoff:
     longest_ms: float
     jitter: tuple[float, float] = (1.0, 1.0)
 
-    def wait_ms(self, failures: int, chance: Callable[[], float] = random.random) -> float:
+    def wait_ms(self, failures: int, random_fraction: Callable[[], float] = random.random) -> float:
         """Returns the next wait.
 
         failures: number of consecutive failures before this one; 0 for the first.
-        chance: returns a number from 0 up to, not including, 1.
+        random_fraction: returns a number from 0 up to, not including, 1.
         """
         least, greatest = self.jitter
         doubled = self.first_ms * 2.0 ** min(failures, 64)
-        return min(doubled, self.longest_ms) * (least + (greatest - least) * chance())
+        return min(doubled, self.longest_ms) * (least + (greatest - least) * random_fraction())

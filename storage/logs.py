@@ -33,5 +33,5 @@ def _to_record(_: object, __: str, event: MutableMapping[str, Any]) -> tuple[tup
     """Returns arguments for a standard logger: the event followed by its fields, and the fields as a dictionary."""
     text = str(event.pop("event"))
     exc_info = event.pop("exc_info", None)
-    said = " ".join([text, *(f"{key}={value!r}" for key, value in event.items())])
-    return (said,), {"exc_info": exc_info, "extra": {FIELDS: {"event": text, **event}}}
+    message = " ".join([text, *(f"{key}={value!r}" for key, value in event.items())])
+    return (message,), {"exc_info": exc_info, "extra": {FIELDS: {"event": text, **event}}}

@@ -35,7 +35,9 @@ class CacheBudget:
         self._max_bytes = max_bytes
         self._caches: WeakSet[MetadataCache] = WeakSet()
         self._uses = count()
-        self._at_most = 0  # upper bound of the memory in use: caches may have been deleted, or have dropped files
+        self._size_upper_bound = (
+            0  # upper bound of the memory in use: caches may have been deleted, or have dropped files
+        )
 
     def add(self, cache: MetadataCache) -> None:
         with self.lock:
@@ -44,18 +46,18 @@ class CacheBudget:
     def next_use(self) -> int:
         return next(self._uses)
 
-    def grown(self, nbytes: int) -> None:
+    def reserve(self, nbytes: int) -> None:
         """Drops files if necessary after a cache has grown. The lock must be held."""
-        self._at_most += nbytes
-        if self._at_most <= self._max_bytes:
+        self._size_upper_bound += nbytes
+        if self._size_upper_bound <= self._max_bytes:
             return
         caches = list(self._caches)  # only if the limit is exceeded: there may be hundreds
-        self._at_most = sum(cache.size_bytes for cache in caches)
-        while self._at_most > self._max_bytes:
-            self._at_most -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
+        self._size_upper_bound = sum(cache.size_bytes for cache in caches)
+        while self._size_upper_bound > self._max_bytes:
+            self._size_upper_bound -= min(caches, key=MetadataCache.oldest_use).drop_oldest()
 
 
-_OF_PROCESS: Final = CacheBudget(_BYTES_OF_PROCESS)
+_PROCESS_BUDGET: Final = CacheBudget(_BYTES_OF_PROCESS)
 
 
 class MetadataCache:
@@ -64,7 +66,7 @@ class MetadataCache:
     max_bytes: limit of this cache. Sizes are those passed to `put`.
     """
 
-    def __init__(self, max_bytes: int = _BYTES_OF_CACHE, budget: CacheBudget = _OF_PROCESS) -> None:
+    def __init__(self, max_bytes: int = _BYTES_OF_CACHE, budget: CacheBudget = _PROCESS_BUDGET) -> None:
         self._max_bytes = max_bytes
         self._budget = budget
         self._files: OrderedDict[str, _File] = OrderedDict()
@@ -96,7 +98,7 @@ class MetadataCache:
             self.size_bytes += size_bytes
             while self.size_bytes > self._max_bytes:
                 self.drop_oldest()
-            self._budget.grown(size_bytes)
+            self._budget.reserve(size_bytes)
 
     # Called by the budget, which holds the lock.
 

@@ -27,7 +27,7 @@ from storage.types import DataField, Root, walk_types
 _log = get_logger(__name__)
 
 # Operations that a new table must support. COMPACT is not included: Java Paimon may compact a write-only table.
-_OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
+_OPERATIONS_OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ def _check_partitions_are_kept(context: TableContext) -> None:
 
 def check_creatable(name: str, schema: TableSchema) -> None:
     """Raises UnsupportedFeature if reading or writing the new table would be refused."""
-    for found in _limitations_later(schema, DEFAULT_BRANCH):
+    for found in _limitations_of_later_operations(schema, DEFAULT_BRANCH):
         raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot create: {_later(found)}", found.remedy)
 
 
 def check_alterable(name: str, old: TableSchema, new: TableSchema, branch: str) -> None:
     """Raises UnsupportedFeature for problems that the change would add. Existing problems are accepted."""
-    known = set(_limitations_later(old, branch))
-    for found in _limitations_later(new, branch):
+    known = set(_limitations_of_later_operations(old, branch))
+    for found in _limitations_of_later_operations(new, branch):
         if found not in known:
             raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot alter: {_later(found)}", found.remedy)
 
@@ -90,9 +90,9 @@ def _later(found: Limitation) -> str:
 # ---------------------------------------------------------------- the limitations of a table
 
 
-def _limitations_later(schema: TableSchema, branch: str) -> Iterator[Limitation]:
+def _limitations_of_later_operations(schema: TableSchema, branch: str) -> Iterator[Limitation]:
     options = TableOptions(schema.options)
-    for operation in _OF_NEW_TABLES:
+    for operation in _OPERATIONS_OF_NEW_TABLES:
         yield from _limitations(schema, options, branch, operation)
 
 

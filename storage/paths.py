@@ -188,23 +188,23 @@ def parse_changelog_id(name: str) -> int | None:
 
 
 def parse_tag_name(name: str) -> str | None:
-    return _word_after(TAG_PREFIX, name)
+    return _text_after(TAG_PREFIX, name)
 
 
 def parse_branch_name(name: str) -> str | None:
-    return _word_after(BRANCH_PREFIX, name)
+    return _text_after(BRANCH_PREFIX, name)
 
 
 def parse_consumer_name(name: str) -> str | None:
-    return _word_after(CONSUMER_PREFIX, name)
+    return _text_after(CONSUMER_PREFIX, name)
 
 
-def _word_after(prefix: str, name: str) -> str | None:
+def _text_after(prefix: str, name: str) -> str | None:
     return name[len(prefix) :] if name.startswith(prefix) and len(name) > len(prefix) else None
 
 
 def _number_after(prefix: str, name: str) -> int | None:
-    digits = _word_after(prefix, name)
+    digits = _text_after(prefix, name)
     # Leading zeros are rejected: the file of "snapshot-007" would be opened as snapshot-7.
     return int(digits) if digits and re.fullmatch(r"0|[1-9][0-9]*", digits) else None
 

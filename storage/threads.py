@@ -49,7 +49,7 @@ class _Threads:
         self.idle = deque[ThreadPoolExecutor]()
 
     @contextmanager
-    def one_core(self) -> Iterator[ThreadPoolExecutor]:
+    def single_thread_pool(self) -> Iterator[ThreadPoolExecutor]:
         """A pool of one thread that only this caller uses. The thread is kept for the next caller."""
         try:
             pool = self.idle.pop()
@@ -95,9 +95,9 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
                 left.clear()
                 raise
 
-    taking = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
-    wait(taking)
-    for one in taking:
+    futures = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
+    wait(futures)
+    for one in futures:
         one.result()
     return [outcomes[number] for number in range(len(items))]
 
@@ -111,7 +111,7 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     An error is raised when no task is running any more; tasks that have not started by then are skipped.
     """
     if len(items) == 1:
-        with _threads.one_core() as thread:
+        with _threads.single_thread_pool() as thread:
             running = thread.submit(copy_context().run, work, items[0])
             try:
                 return [running.result()]
@@ -154,7 +154,7 @@ async def map_uncancellable(
     """
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
-    async def one_after_another() -> None:
+    async def run_sequentially() -> None:
         for number, item in left:
             try:
                 outcomes[number] = await run_uncancellable(work, item)
@@ -165,22 +165,22 @@ async def map_uncancellable(
             else:
                 on_result(item, outcomes[number])
 
-    async def all_of_them() -> None:
+    async def run_all() -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
-                tasks.create_task(one_after_another())
+                tasks.create_task(run_sequentially())
         if errors:
             raise ExceptionGroup("several failed", errors)
 
     try:
-        await (_await_to_end(asyncio.ensure_future(all_of_them())) if keep_going else all_of_them())
+        await (_await_to_end(asyncio.ensure_future(run_all())) if keep_going else run_all())
     except BaseExceptionGroup as group:
-        one = sole_error(group)
+        one = single_error(group)
         raise one from one.__cause__  # `from None` would remove the cause
     return [outcomes[number] for number in range(len(outcomes))]
 
 
-def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def single_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Returns the single error in nested groups; the group if there are several."""
     while len(group.exceptions) == 1:
         inner = group.exceptions[0]
@@ -207,7 +207,7 @@ class RunCpuBound(Protocol):
     async def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
-class ShortWork:
+class ShortTaskRunner:
     """Runs short CPU-bound work that never waits in the event loop's own thread; longer work as `run_cpu_bound` does.
 
     For pipelines whose event loop creates many Python objects itself, as for a Kafka source. Decoding a batch in

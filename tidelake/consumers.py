@@ -50,9 +50,9 @@ class TableConsumers:
         newest = snapshots.latest_id() or 0
         if next_snapshot_id != newest + 1 and self._context.history.find(next_snapshot_id) is None:
             earliest = snapshots.earliest_id()
-            there = "no snapshot" if earliest is None else f"snapshots {earliest} to {newest}"
+            available = "no snapshot" if earliest is None else f"snapshots {earliest} to {newest}"
             raise BadInput(
-                f"{self._table.name} has no snapshot {next_snapshot_id}; it has {there}. Name one of them, or "
+                f"{self._table.name} has no snapshot {next_snapshot_id}; it has {available}. Name one of them, or "
                 f"{newest + 1} for only what comes from now on"
             )
         consumer.write(next_snapshot_id)
@@ -62,8 +62,8 @@ class TableConsumers:
         """Delete a consumer. Its snapshots can then expire. Raises BadInput if it does not exist."""
         consumer = self._consumer(name)
         if consumer.read() is None:
-            there = ", ".join(one.name for one in self.list()) or "none"
-            raise BadInput(f"{self._table.name} has no consumer {name!r}; it has: {there}")
+            available = ", ".join(one.name for one in self.list()) or "none"
+            raise BadInput(f"{self._table.name} has no consumer {name!r}; it has: {available}")
         consumer.forget()
 
     def _consumer(self, name: str) -> Consumer:

@@ -27,7 +27,7 @@ def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:
     return {f"{of.topic}-{of.partition}": (start, end) for of, (start, end) in ranges.items() if start != end}
 
 
-def who_made(version: Version) -> str:
+def writer_of(version: Version) -> str:
     """Return a short description of a version's writer."""
     snapshot = version.snapshot
     if snapshot is None:
@@ -37,7 +37,7 @@ def who_made(version: Version) -> str:
     return f"{snapshot.commit_kind.value.lower()} of {snapshot.commit_user}"
 
 
-def which_merge(context: TableContext, history: RowHistory) -> str:
+def merge_description(context: TableContext, history: RowHistory) -> str:
     """Return the name of the merge that produces the row of a read."""
     live = history.live
     if not live:
@@ -45,7 +45,7 @@ def which_merge(context: TableContext, history: RowHistory) -> str:
     engine = context.options.merge_engine
     if len(live) == 1:
         (only,) = live
-        return f"no merge: one row, of level {only.level}, made by {who_made(only)}"
+        return f"no merge: one row, of level {only.level}, made by {writer_of(only)}"
     if engine is MergeEngine.DEDUPLICATE and not context.options.sequence_fields:
         newest = max(live, key=lambda version: version.sequence_number or 0)
         return f"{engine} of {len(live)} rows: the newest wins, sequence number {newest.sequence_number}"
@@ -63,7 +63,7 @@ def members_of_version(version: Version) -> dict[str, Any]:
         "snapshot": None if snapshot is None else snapshot.id,
         "commitKind": None if snapshot is None else snapshot.commit_kind.value,
         "commitUser": None if snapshot is None else snapshot.commit_user,
-        "madeBy": who_made(version),
+        "madeBy": writer_of(version),
         "madeFrom": list(version.made_from),
         "file": version.file_name,
         "bucket": version.bucket,

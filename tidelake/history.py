@@ -148,7 +148,7 @@ class TableHistory:
         readers first: snapshot ids are reused.
         """
         self._check_changeable("rolled back")
-        if sum(way is not None for way in (snapshot, tag, as_of, watermark)) != 1:
+        if sum(selector is not None for selector in (snapshot, tag, as_of, watermark)) != 1:
             raise BadInput("rollback() takes one of snapshot, tag, as_of and watermark")
         target = self._target(snapshot, tag, as_of, watermark)
         if dry_run:

@@ -65,7 +65,7 @@ def _formatter(is_text: bool) -> logging.Formatter:
         last += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
-            _fields_apart,
+            _split_fields,
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_text else "iso", utc=not is_text),
@@ -74,7 +74,7 @@ def _formatter(is_text: bool) -> logging.Formatter:
     )
 
 
-def _fields_apart(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _split_fields(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Split our own records into event and fields. Records of other libraries stay one text."""
     event.update(getattr(event["_record"], FIELDS, {}))
     return event

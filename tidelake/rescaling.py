@@ -92,11 +92,11 @@ def _overwrite_with_itself(context: TableContext, partition: bytes) -> None:
 
 
 def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
-    def is_in_it(entry: ManifestEntry) -> bool:
+    def is_in_partition(entry: ManifestEntry) -> bool:
         return entry.partition == partition and entry.bucket >= 0
 
-    scan = TableScan(context, keep_entry=is_in_it)
-    if scan.passes_over_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_it)):
+    scan = TableScan(context, keep_entry=is_in_partition)
+    if scan.skips_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_partition)):
         raise BadInput(
             f"{context.name}: rows of {partition_directory(context, partition) or 'the table'} wait for a compaction, "
             "and a rescale would lose them. Call compact of the table first"

@@ -18,7 +18,7 @@ from storage.read.explain import ExplainedFile, explain_scan
 from storage.read.fallback_branch import BranchRead, FallbackBranch, branch_reads
 from storage.read.incremental_read import Increment, read_increment
 from storage.read.predicate import And, Predicate, as_predicate
-from storage.read.scan import TableScan, made_since
+from storage.read.scan import TableScan, created_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.snapshots.snapshot import Snapshot
@@ -104,7 +104,7 @@ class Scan:
         return branch_reads(self._planned, self._context, self._snapshot, self._other)
 
     def _planned(self, context: TableContext) -> TableScan:
-        is_new = None if self._files_since_ms is None else made_since(self._files_since_ms)
+        is_new = None if self._files_since_ms is None else created_since(self._files_since_ms)
         keep = Subtask.of(self._context.options).keep_entry(context, is_new)
         return TableScan(context, self._predicate, keep)
 
@@ -135,9 +135,9 @@ class Scan:
         found = self.splits() if splits is None else splits
         if self._other is None:
             return self._reader.read(found)
-        return self._of_both(self._other, found)
+        return self._read_with_fallback(self._other, found)
 
-    def _of_both(self, other: FallbackBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+    def _read_with_fallback(self, other: FallbackBranch, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         theirs = SnapshotReader(other.context, self._columns, self._predicate)
         for split in splits:
             for rows in (theirs if split.of_fallback_branch else self._reader).read([split]):

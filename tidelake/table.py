@@ -141,14 +141,14 @@ class Table(RowChanges):
         columns: names, in the order of the result (also `_ROW_ID`)
         filter: made with `tidelake.col` or `pyarrow.compute`
         """
-        if sum(way is not None for way in (snapshot, tag, as_of, between, auto_tag)) > 1:
+        if sum(selector is not None for selector in (snapshot, tag, as_of, between, auto_tag)) > 1:
             raise BadInput("scan() takes at most one of snapshot, tag, as_of, between and auto_tag")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
             refuse_fallback_branch(self._context, "a read of rows that came")
             return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, filter)
-        return self._scan_at(self._travel(snapshot, tag, as_of), columns, filter)
+        return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, filter)
 
     def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         if not isinstance(at.increment, NoIncrement):
@@ -272,7 +272,7 @@ class Table(RowChanges):
         progress = ConsumerProgress(context, name, one_of) if name is not None else None
         return Follower(
             context,
-            self._start_of_follow(progress) if start is None else start,
+            self._follow_start(progress) if start is None else start,
             progress,
             ignores_progress=options.ignores_consumer_progress,
             bound=Bound(end, options.scan_bounded_watermark_ms),
@@ -281,7 +281,7 @@ class Table(RowChanges):
             shown=self._shown,
         )
 
-    def _start_of_follow(self, progress: ConsumerProgress | None) -> StartAt:
+    def _follow_start(self, progress: ConsumerProgress | None) -> StartAt:
         """Return the start. As in Java, a consumer with a position continues there; options have no effect."""
         options = self._context.options
         if progress is not None and not options.ignores_consumer_progress and progress.read() is not None:
@@ -350,7 +350,7 @@ class Table(RowChanges):
             self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
         )
 
-    def _travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
+    def _time_travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
         """Return the snapshot, and the table with the schema to read it with."""
         files_since_ms = None
         if snapshot_id is None and tag is None and as_of is None:

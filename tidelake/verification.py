@@ -20,7 +20,7 @@ from storage.verify.inspection import ORPHAN_AGE_MS
 from tidelake.table import Table
 
 _REMEDY: Final = "Compare the table with its source there; rows are missing or double unless the source says why"
-_STRANGER: Final = (
+_OTHER_WRITER_REMEDY: Final = (
     "Give whatever else commits under the pipeline's name a commit user of its own, and compare the table with its "
     "source there"
 )
@@ -51,14 +51,14 @@ def chain_findings(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
     snapshots: oldest first
     """
     numbered = sorted((s for s in snapshots if s.is_numbered), key=lambda s: (s.commit_user, s.id))
-    table_ends = _ends_before_each(snapshots)
+    table_ends = _positions_before_snapshots(snapshots)
     for user, own in groupby(numbered, key=lambda s: s.commit_user):
         of_user = list(own)
         yield from _position_findings(user, of_user, table_ends)
         yield from _epoch_findings(user, of_user)
 
 
-def _ends_before_each(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
+def _positions_before_snapshots(snapshots: Sequence[Snapshot]) -> dict[int, Mapping[TopicPartition, int]]:
     """Return how far the table had read each partition before each snapshot of a Spark query, by snapshot id.
 
     All commit users count. A query records the position of the whole table, so several queries may alternate without a
@@ -97,11 +97,11 @@ def _position_findings(
         if position is None:
             if is_pipeline:  # other users need not record positions
                 what = "it carries no source position, as each snapshot of a pipeline does"
-                unproven.append(Finding("position", _where(user, snapshot), what, _STRANGER))
+                unproven.append(Finding("position", _where(user, snapshot), what, _OTHER_WRITER_REMEDY))
             continue
         accepted = position.accepted
         if accepted is not None and ProblemKind.NO_POSITION.value in accepted.found:
-            unproven = [_decided(finding, accepted) for finding in unproven]
+            unproven = [_with_decision(finding, accepted) for finding in unproven]
         yield from unproven
         unproven = []
         history.append((snapshot.commit_identifier, position))
@@ -110,7 +110,7 @@ def _position_findings(
     for found in chain_breaks(history, ends_of):
         where = f"pipeline {user}, checkpoints {found.before} to {found.after}"
         finding = Finding("position-chain", where, found.reason, _REMEDY)
-        yield finding if found.accepted is None else _decided(finding, found.accepted)
+        yield finding if found.accepted is None else _with_decision(finding, found.accepted)
 
 
 def _position(snapshot: Snapshot) -> SourcePosition | None:
@@ -118,7 +118,7 @@ def _position(snapshot: Snapshot) -> SourcePosition | None:
     return None if text is None else position_from_text(text, f"snapshot {snapshot.id}")
 
 
-def _decided(finding: Finding, accepted: RecoveryDecision) -> Finding:
+def _with_decision(finding: Finding, accepted: RecoveryDecision) -> Finding:
     what = f"{finding.what}; accepted with {accepted.way}"
     return replace(finding, what=what, remedy="Nothing: a person decided so", severity=Severity.NOTE)
 

@@ -22,7 +22,7 @@ from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from storage.format import BATCH_COMMIT_IDENTIFIER
 from storage.maintenance.batch_tags import tag_batch_write
 from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.maintenance.partition_done import mark_done_at_the_end
+from storage.maintenance.partition_done import mark_done_at_end_of_input
 from storage.manifests.manifest_store import ManifestStore
 from storage.table import TableContext
 from storage.write.assigners.cross_partition.replaceable import check_replaceable
@@ -52,7 +52,7 @@ class Writer:
         environment: CommitEnvironment | None = None,
     ) -> None:
         self._commit_user = commit_user
-        self._overwrite = _what_to_overwrite(overwrite, context)
+        self._overwrite = _overwrite_spec(overwrite, context)
         self._context = context
         self._manifests = context.shared(ManifestStore)
         self._writer = TableWriter(
@@ -84,7 +84,7 @@ class Writer:
 
         Raises BadInput if rows don't fit the table; then none of them are written.
         """
-        self._refuse_while_unknown()
+        self._check_outcome_known()
         self._writer.write(rows)
 
     @checked
@@ -109,14 +109,14 @@ class Writer:
         call it again with the same identifier, before anything else). After any other error nothing was published.
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        self._refuse_while_unknown(number)
+        self._check_outcome_known(number)
         self._unpublished += self._writer.prepare_commit(number)
         if self._batch is not None and number == BATCH_COMMIT_IDENTIFIER:
             self._unpublished, staged = self._batch.into_buckets(self._unpublished)
             self._commit.abort(staged)
         committable = Committable(number, tuple(self._unpublished), watermark, dict(properties or {}))
         try:
-            published, committable = self._publish_in_order(committable)
+            published, committable = self._publish_renumbered(committable)
         except BaseException as error:
             # After any other error nothing was published now; an earlier attempt may have been.
             if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
@@ -128,10 +128,10 @@ class Writer:
         published = settle_writer(self._commit, committable, published, self._writer, self._expire)
         if published is not None and number == BATCH_COMMIT_IDENTIFIER:
             tag_batch_write(self._context, published)
-            mark_done_at_the_end(self._context, {message.partition for message in committable.messages})
+            mark_done_at_end_of_input(self._context, {message.partition for message in committable.messages})
         return published
 
-    def _publish_in_order(self, committable: Committable) -> tuple[int | None, Committable]:
+    def _publish_renumbered(self, committable: Committable) -> tuple[int | None, Committable]:
         """Publish after concurrent commits of other writers to the same buckets, whose rows are then older.
 
         Also returns the committable that was published.
@@ -157,7 +157,7 @@ class Writer:
             return self._commit.commit(committable)
         return self._commit.overwrite(committable, None if self._overwrite is True else self._overwrite)
 
-    def _refuse_while_unknown(self, identifier: int | None = None) -> None:
+    def _check_outcome_known(self, identifier: int | None = None) -> None:
         """Refuse more rows in a commit of unknown outcome: they would be lost if it was a replay."""
         if self._unknown is None or self._unknown == identifier != BATCH_COMMIT_IDENTIFIER:
             return
@@ -169,7 +169,7 @@ class Writer:
 
     def close(self) -> None:
         """Drop uncommitted rows. Calling it again, or in a forked process, has no effect."""
-        if not self._writer.is_in_its_process:
+        if not self._writer.is_in_owner_process:
             return
         with ExitStack() as steps:  # each step runs, even if another one fails
             steps.callback(self._maintenance.close, finish=True)
@@ -189,7 +189,7 @@ class Writer:
         self.close()
 
 
-def _what_to_overwrite(given: object, context: TableContext) -> bool | Mapping[str, Any]:
+def _overwrite_spec(given: object, context: TableContext) -> bool | Mapping[str, Any]:
     """Return what to overwrite.
 
     False: nothing. True: everything. Otherwise the matching partitions. Raises BadInput.

@@ -69,12 +69,12 @@ class ExternalSort:
             pending.append(batch)
             pending_bytes += batch.nbytes
             if pending_bytes >= self.piece_bytes:
-                yield self._sorted_at_once(pending)
+                yield self._sort_pending(pending)
                 pending_bytes = 0
         if pending:
-            yield self._sorted_at_once(pending)
+            yield self._sort_pending(pending)
 
-    def _sorted_at_once(self, pending: list[pa.RecordBatch]) -> pa.RecordBatch:
+    def _sort_pending(self, pending: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Sort all pending rows.
 
         It empties `pending`, so that its batches are freed before the rows are copied again.

@@ -83,8 +83,8 @@ def pick_unordered(
     """
     files = list(files)
     if full and settings.rewrites_all:
-        everything = in_arrival_order(files)
-        return [everything] if everything else []
+        sorted_files = in_arrival_order(files)
+        return [sorted_files] if sorted_files else []
     marked = [file for file in files if file.file_name in deleted]
     packs, rest = _pack([file for file in marked if full or settings.is_due(file, deleted)], settings)
     picks = [*packs, *([tuple(rest)] if rest else [])]

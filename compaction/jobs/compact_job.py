@@ -46,11 +46,11 @@ from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, w
 _log = get_logger(__name__)
 
 COMMIT_BYTES_MAX: Final = 8 << 30  # of input: this much work is committed before more is started
-_LOST_IN_A_ROW_MAX: Final = 5
+_MAX_CONSECUTIVE_CONFLICTS: Final = 5
 # Writers continue while a job waits, so doubling waits would only delay its commit: by 13 s with 20 commits
 # per second.
 _RETRY_WAIT_MAX_MS: Final = 200
-_EXPIRED_IN_A_ROW_MAX: Final = 10  # a damaged manifest always fails, even in later snapshots
+_MAX_CONSECUTIVE_EXPIRATIONS: Final = 10  # a damaged manifest always fails, even in later snapshots
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def compact_table(
     cancellation: CancellationToken | None = None,
     threads: int | None = None,
     environment: CommitEnvironment | None = None,
-    elsewhere: TaskRunner | None = None,
+    task_runner: TaskRunner | None = None,
 ) -> CompactionReport:
     """Compact a table, with its newest schema.
 
@@ -70,7 +70,7 @@ def compact_table(
     snapshots expire.
 
     threads: buckets to compact at a time; None: the number of cores
-    elsewhere: runs tasks on other machines; None: in threads
+    task_runner: runs tasks on other machines; None: in threads
 
     Raises
     - CorruptFile for files that can't be read, after the other buckets are done;
@@ -81,7 +81,7 @@ def compact_table(
     cancellation = cancellation or CancellationToken()
     with JobExpiry(cancellation) as expiry:
         report = _Job(
-            context, request or CompactionRequest(), cancellation, expiry, threads, environment, elsewhere
+            context, request or CompactionRequest(), cancellation, expiry, threads, environment, task_runner
         ).run()
     if report.error is not None:
         raise report.error
@@ -102,7 +102,7 @@ def compact_round(
     Unless has_more is set, nothing is left to do in the snapshot planned_snapshot_id of the report. That id is another
     writer's snapshot if others committed meanwhile.
     """
-    return _Job(context, request, cancellation, expiry, threads).one_round()
+    return _Job(context, request, cancellation, expiry, threads).run_round()
 
 
 class _Job:
@@ -114,9 +114,9 @@ class _Job:
         expiry: JobExpiry,
         threads: int | None,
         environment: CommitEnvironment | None = None,
-        elsewhere: TaskRunner | None = None,
+        task_runner: TaskRunner | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
+        self._task_runner = task_runner
         self._is_write_only = context.options.write_only
         self._request = request
         self._context = request.prepare(context)
@@ -150,10 +150,10 @@ class _Job:
                 return self._report(planned_snapshot_id, is_cancelled=bool(tasks))
             conflict = self._round(tasks)
             lost_in_a_row = 0 if conflict is None else lost_in_a_row + 1
-            if conflict is not None and lost_in_a_row >= _LOST_IN_A_ROW_MAX:
+            if conflict is not None and lost_in_a_row >= _MAX_CONSECUTIVE_CONFLICTS:
                 raise self._conflict_error(conflict, "some", f" {lost_in_a_row} times in a row") from conflict
 
-    def one_round(self) -> CompactionReport:
+    def run_round(self) -> CompactionReport:
         planned_snapshot_id, tasks = self._plan()
         if not tasks or self._cancellation.is_cancelled:
             return self._report(planned_snapshot_id, is_cancelled=bool(tasks))
@@ -216,7 +216,7 @@ class _Job:
         Under an older schema, newer columns would be lost.
         """
 
-        def look() -> TableFiles:
+        def read_table_files() -> TableFiles:
             latest = self._store.latest()
             schema = self._schemas.latest()
             if schema is None:
@@ -229,14 +229,14 @@ class _Job:
             index = index_files_by_bucket(manifests.read_index(latest.index_manifest))
             return TableFiles(self._context, latest.id, live_entries(self._context, latest), index)
 
-        self._table = self._retry_when_expired(look)
+        self._table = self._retry_when_expired(read_table_files)
         self._seen_id = self._table.snapshot_id
         return self._table
 
     def _retry_when_expired(self, action: Callable[[], T]) -> T:
         """Run an action that reads metadata of the newest snapshot. If that expires, a newer one exists; try again."""
         seen_id = self._seen_id
-        for _ in range(_EXPIRED_IN_A_ROW_MAX):
+        for _ in range(_MAX_CONSECUTIVE_EXPIRATIONS):
             try:
                 return action()
             except (CorruptFile, FileNotFoundError):
@@ -298,8 +298,8 @@ class _Job:
 
         After another error, such as a full disk, no file is left.
         """
-        if self._elsewhere is not None:
-            return self._taken(tasks, self._elsewhere(tasks))
+        if self._task_runner is not None:
+            return self._collect_results(tasks, self._task_runner(tasks))
         self._has_failed.clear()
         with ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
             futures = [pool.submit(self._run, task) for task in tasks]
@@ -326,7 +326,9 @@ class _Job:
             self._unreadable.append((task, e))
             return None
 
-    def _taken(self, tasks: Sequence[CompactTask], found: Sequence[CompactResult | CorruptFile]) -> list[TaskResult]:
+    def _collect_results(
+        self, tasks: Sequence[CompactTask], found: Sequence[CompactResult | CorruptFile]
+    ) -> list[TaskResult]:
         """Return the results of tasks that ran elsewhere."""
         done = []
         for task, result in zip(tasks, found, strict=True):
@@ -356,13 +358,13 @@ class _Job:
             except CommitConflict as e:
                 conflict = e
                 conflicts += 1
-                done, lost_now = self._split_by_conflict(done)
-                if not lost_now and conflicts < _LOST_IN_A_ROW_MAX:
+                done, conflicting = self._split_by_conflict(done)
+                if not conflicting and conflicts < _MAX_CONSECUTIVE_CONFLICTS:
                     continue  # no file was lost: another commit was only faster
-                done, lost_now = (done, lost_now) if lost_now else ([], done)
-                self._discard(lost_now)
-                lost += lost_now
-                _log.warning("compaction discarded", table=self._context.name, buckets=len(lost_now), reason=str(e))
+                done, conflicting = (done, conflicting) if conflicting else ([], done)
+                self._discard(conflicting)
+                lost += conflicting
+                _log.warning("compaction discarded", table=self._context.name, buckets=len(conflicting), reason=str(e))
             except CommitOutcomeUnknown:
                 raise
             except Exception:  # certainly not published

@@ -28,7 +28,7 @@ class JobScope:
             names = self._names.get(_key(entry))
             if names is not None and entry.file.level > 0 and entry.file.file_name not in names:
                 del self._names[_key(entry)]
-        return [entry for entry in live if self._takes(entry)]
+        return [entry for entry in live if self._is_in_scope(entry)]
 
     def narrow(self, entries: Iterable[ManifestEntry], due: Collection[BucketKey]) -> None:
         names: dict[BucketKey, set[str] | None] = {key: set() for key in due}
@@ -48,7 +48,7 @@ class JobScope:
         if self._names is not None:
             self._names[key] = None
 
-    def _takes(self, entry: ManifestEntry) -> bool:
+    def _is_in_scope(self, entry: ManifestEntry) -> bool:
         assert self._names is not None
         key = _key(entry)
         if key not in self._names:

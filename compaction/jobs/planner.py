@@ -83,7 +83,7 @@ def plan_tasks(
             if context.schema.has_primary_key:
                 work = _compact_tree(context, request, key, files, table.index_files(key))
             elif request.order_by:
-                work = [(files, _Sort(context, key, files, deletions, request.clustering(context), piece_bytes))]
+                work = [(files, _SortTask(context, key, files, deletions, request.clustering(context), piece_bytes))]
             else:
                 work = _append_tasks(context, request, key, files, deletions)
             total_buckets = entries[-1].total_buckets
@@ -173,7 +173,7 @@ class _AppendRewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sort:
+class _SortTask:
     context: TableContext
     key: BucketKey
     files: Files

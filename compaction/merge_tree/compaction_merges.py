@@ -65,7 +65,9 @@ class CompactionMerges:
         strategy = lookup_upgrade_strategy(
             options, file, output_level, levels.max_level, has_deletion_vectors=options.deletion_vectors_enabled
         )
-        is_read = strategy.rewrites or self._lookup_produces_changelog or self._marks_rows(levels, output_level)
+        is_read = (
+            strategy.rewrites or self._lookup_produces_changelog or self._needs_deletion_vectors(levels, output_level)
+        )
         return strategy if is_read else UpgradeStrategy.NO_CHANGELOG_NO_REWRITE
 
     def _is_full_compaction(self, levels: Levels, output_level: int) -> bool:
@@ -85,7 +87,7 @@ class CompactionMerges:
         options = self.context.options
         if not options.needs_lookup or output_level == 0 or all(file.level > 0 for file in files):
             return False
-        if self._lookup_produces_changelog or self._marks_rows(levels, output_level):
+        if self._lookup_produces_changelog or self._needs_deletion_vectors(levels, output_level):
             return True
         match options.merge_engine:
             case MergeEngine.PARTIAL_UPDATE | MergeEngine.AGGREGATION:
@@ -95,7 +97,7 @@ class CompactionMerges:
             case _:
                 return output_level < levels.highest_level
 
-    def _marks_rows(self, levels: Levels, output_level: int) -> bool:
+    def _needs_deletion_vectors(self, levels: Levels, output_level: int) -> bool:
         """Return whether older rows may exist above the output, which deletion vectors must mark."""
         return self.context.options.deletion_vectors_enabled and output_level < levels.highest_level
 

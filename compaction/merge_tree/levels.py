@@ -82,8 +82,8 @@ class Levels:
 
         Raises ValueError if files above level 0 would overlap.
         """
-        gone = {file.place for file in before}
-        kept = [file for file in self.files if file.place not in gone]
+        removed = {file.place for file in before}
+        kept = [file for file in self.files if file.place not in removed]
         return Levels.of([*kept, *after], self.key_types, self.num_levels)
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
 from storage.format import LEVEL_COLUMN
-from storage.lookup.previous_rows import as_new_as_the_newest, with_previous
+from storage.lookup.previous_rows import not_older_than_newest, with_previous
 from storage.merge.equal_keys import Groups
 from storage.merge.merge_functions import MergeFunction
 from storage.merge.merge_reader import MergeOrder
@@ -67,7 +67,7 @@ class LookupMerge:
         counted = _counted(groups, levels, lowest)
         if self.engine.newest_wins:
             old = np.where(from_level_0 & (lowest >= 0), groups.rows[lowest], -1)
-            return self._with_newest(rows, counted, previous, old, from_level_0)
+            return self._merge_newest_wins(rows, counted, previous, old, from_level_0)
         is_alone = groups.lengths == 1
         is_alone[previous.keys] = False
         merged = self._merged(rows, counted, previous, is_alone, from_level_0)
@@ -78,7 +78,7 @@ class LookupMerge:
         after = merged.of(from_level_0)
         return Merged(merged.rows, row_changes(before.adds(), after.adds(), len(groups), self.compared))
 
-    def _with_newest(
+    def _merge_newest_wins(
         self,
         rows: pa.RecordBatch,
         groups: Groups,
@@ -96,7 +96,7 @@ class LookupMerge:
         if len(previous.keys):
             added = rows.num_rows + np.arange(len(previous.keys))
             old[previous.keys] = added
-            stay = as_new_as_the_newest(rows, groups, previous, self.order)
+            stay = not_older_than_newest(rows, groups, previous, self.order)
             newest[previous.keys[stay]] = added[stay]
             rows = pa.concat_batches([rows, previous.rows.select(rows.schema.names).cast(rows.schema)])
         merged = rows.take(pa.array(newest)) if self.writes_rows else rows.slice(0, 0)
@@ -183,7 +183,7 @@ def _lowest_above_0(groups: Groups, levels: NDArray[np.int32]) -> NDArray[np.int
     if np.count_nonzero(found >= 0) == np.count_nonzero(is_above):  # no key has two such rows
         return found
     above = np.where(is_above, levels, np.iinfo(levels.dtype).max)
-    return groups.first(is_above & (above == groups.spread(groups.reduce(np.minimum, above))))
+    return groups.first(is_above & (above == groups.broadcast(groups.reduce(np.minimum, above))))
 
 
 def _counted(groups: Groups, levels: NDArray[np.int32], lowest: NDArray[np.intp]) -> Groups:

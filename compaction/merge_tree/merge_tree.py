@@ -35,7 +35,7 @@ from storage.files.data_file import DataFileMeta
 from storage.files.index_file import IndexFileMeta
 from storage.lookup.deletion_marks import DeletionMarks
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import FoundInFile
+from storage.lookup.lookup_file import FileLookupResult
 from storage.lookup.lookup_levels import IsVisible, LookupLevels
 from storage.merge.row_order import sequence_numbers_decide
 from storage.schema.table_schema import KIND_FIELD
@@ -125,7 +125,7 @@ class MergeTree:
         written: list[DataFileMeta] = []
         try:
             for step in steps:
-                rewritten = self._carry_out(step, task)
+                rewritten = self._execute(step, task)
                 written += rewritten.all_files
                 changelog += rewritten.changelog
                 tombstones += rewritten.tombstones
@@ -194,7 +194,7 @@ class MergeTree:
             return False
         return any(is_retract(row_kinds(batch)).any() for batch in self._files.read(file, [KIND_FIELD]))
 
-    def _carry_out(self, step: Step, task: _Task) -> RewriteResult:
+    def _execute(self, step: Step, task: _Task) -> RewriteResult:
         if isinstance(step, Upgrade) and not step.produces_changelog:
             return RewriteResult()
         rewriter = MergeTreeRewriter(
@@ -204,7 +204,7 @@ class MergeTree:
                 self.levels,
                 step.files,
                 task.output_level,
-                partial(self._look_up, task),
+                partial(self._lookup_upper_levels, task),
                 writes_rows=not isinstance(step, Upgrade),
             ),
             self._expiry,
@@ -218,7 +218,7 @@ class MergeTree:
             return rewriter.read_changes(step.sections, task.output_level)
         return rewriter.rewrite(step.sections, task.output_level, drop_deletes=task.drop_deletes)
 
-    def _look_up(self, task: _Task, levels: Levels, output_level: int) -> Find:
+    def _lookup_upper_levels(self, task: _Task, levels: Levels, output_level: int) -> Find:
         runs = [run.files for run in levels.runs if run.level > output_level]
         key_fields = self._context.schema.select(self._context.schema.trimmed_primary_keys)
         return LookupLevels(self._files, runs, key_fields, self._lookup_cache, self._is_visible(task)).find
@@ -234,7 +234,7 @@ class MergeTree:
         if marks is None:
             return None if expiry is None else lambda _, found: expiry.keeps(found.rows.rows, task.now_s)
 
-        def is_visible(file: DataFileMeta, found: FoundInFile) -> NDArray[np.bool_]:
+        def is_visible(file: DataFileMeta, found: FileLookupResult) -> NDArray[np.bool_]:
             is_live = marks.mark(file.file_name, found.positions)
             return is_live if expiry is None else is_live & expiry.keeps(found.rows.rows, task.now_s)
 
@@ -273,5 +273,5 @@ class _Task:
         if self.marks is None:
             return IndexChange()
         kept = {file.file_name for file in after}
-        gone = [file.file_name for file in before if file.file_name not in kept]
-        return self.marks.write(gone) or IndexChange()
+        removed = [file.file_name for file in before if file.file_name not in kept]
+        return self.marks.write(removed) or IndexChange()

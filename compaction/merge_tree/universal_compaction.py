@@ -108,7 +108,7 @@ class UniversalCompaction:
     def _pick(self, runs: Runs, max_level: int, now_ms: int, local_hour: int) -> CompactUnit | None:
         settings = self._settings
         extra_percent = settings.size_ratio_percent + settings.off_peak.ratio_at(local_hour)
-        if (reason := self._early_full(runs, max_level, now_ms)) is not None:
+        if (reason := self._full_compaction_reason(runs, max_level, now_ms)) is not None:
             return pick_all_runs(runs, max_level, reason)
         if len(runs) >= settings.trigger:
             if _exceeds_size_amplification(runs, settings.max_size_amplification_percent):
@@ -120,7 +120,7 @@ class UniversalCompaction:
             return pick_by_size_ratio(runs, max_level, extra_percent, too_many, PickReason.RUN_COUNT)
         return self._force_level_0(runs, max_level, extra_percent)
 
-    def _early_full(self, runs: Runs, max_level: int, now_ms: int) -> PickReason | None:
+    def _full_compaction_reason(self, runs: Runs, max_level: int, now_ms: int) -> PickReason | None:
         settings, last_ms = self._settings, self._last_full_ms
         if len(runs) <= 1:
             return None
@@ -143,10 +143,10 @@ class UniversalCompaction:
         if self._calls_without_pick < every:
             return None
         self._calls_without_pick = 0
-        young = sum(run.level == 0 for run in runs)
-        if not young:
+        level_0_runs = sum(run.level == 0 for run in runs)
+        if not level_0_runs:
             return None
-        return pick_by_size_ratio(runs, max_level, extra_percent, young, PickReason.FORCED_LEVEL_0)
+        return pick_by_size_ratio(runs, max_level, extra_percent, level_0_runs, PickReason.FORCED_LEVEL_0)
 
 
 def pick_all_runs(runs: Runs, max_level: int, reason: PickReason) -> CompactUnit:

@@ -60,8 +60,8 @@ def _dotted(path: Path) -> str:
 
 
 def _remedy(given: str, choices: list[str]) -> str:
-    near = difflib.get_close_matches(given, choices, n=1)
-    return f"Did you mean `{near[0]}`?" if near else f"Possible: {', '.join(dict.fromkeys(choices))}."
+    similar = difflib.get_close_matches(given, choices, n=1)
+    return f"Did you mean `{similar[0]}`?" if similar else f"Possible: {', '.join(dict.fromkeys(choices))}."
 
 
 def _types_at(path: Path, values: Any) -> list[inspect.Type]:
@@ -71,15 +71,15 @@ def _types_at(path: Path, values: Any) -> list[inspect.Type]:
     """
     types = [inspect.type_info(Config)]
     for step in path:
-        meant = [type_ for type_ in types if not _is_another(type_, values)] or types
-        types = [inner for type_ in meant for option in _within(type_, step) for inner in _options(option)]
+        candidates = [type_ for type_ in types if not _is_other_variant(type_, values)] or types
+        types = [inner for type_ in candidates for option in _member_types(type_, step) for inner in _options(option)]
         values = (
             values.get(step) if isinstance(values, dict) else values[int(step)] if isinstance(values, list) else None
         )
-    return [type_ for type_ in types if not _is_another(type_, values)]
+    return [type_ for type_ in types if not _is_other_variant(type_, values)]
 
 
-def _within(type_: inspect.Type, step: str | int) -> Iterable[inspect.Type]:
+def _member_types(type_: inspect.Type, step: str | int) -> Iterable[inspect.Type]:
     match type_:
         case inspect.StructType(fields=fields, tag_field=tag_field, tag=tag):
             return [f.type for f in fields if f.encode_name == step] or [inspect.LiteralType((tag,))] * (
@@ -94,7 +94,7 @@ def _options(type_: inspect.Type) -> Iterable[inspect.Type]:
     return type_.types if isinstance(type_, inspect.UnionType) else [type_]
 
 
-def _is_another(type_: inspect.Type, values: Any) -> bool:
+def _is_other_variant(type_: inspect.Type, values: Any) -> bool:
     if not isinstance(type_, inspect.StructType) or type_.tag_field is None or not isinstance(values, dict):
         return False
     return values.get(type_.tag_field) != type_.tag

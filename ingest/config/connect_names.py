@@ -14,17 +14,17 @@ from ingest.config.config_layers import ConfigLayers
 from ingest.config.yaml_settings import Path, SettingPlace
 
 _GROUP: Final = "errors"
-_TO_TABLE: Final = (
+_TABLE_REMEDY: Final = (
     "Set `errors.dead_letters: {table: database.table}`, which `tidelake dead-letters list` shows, or leave "
     "both out: then they are files in the warehouse."
 )
 
-_SAME: Final[Mapping[str, Path]] = {
+_EQUIVALENT_SETTINGS: Final[Mapping[str, Path]] = {
     "errors.tolerance": (_GROUP, "tolerance"),
     "errors.log.include.messages": (_GROUP, "log_include_messages"),
 }
 
-_AS_HERE: Final[Mapping[str, tuple[str, str, str]]] = {
+_FIXED_BEHAVIOR: Final[Mapping[str, tuple[str, str, str]]] = {
     "errors.log.enable": (
         "true",
         "the log always tells of dead letters: topic, partition, offset and code, at most one line every 10 s",
@@ -44,11 +44,11 @@ _AS_HERE: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """Name to the only accepted value, the reason why no other is accepted, and the remedy."""
 
-_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "errors.deadletterqueue.topic.name": ("dead letters go into a table, not into a topic", _TO_TABLE),
+_UNSUPPORTED_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "errors.deadletterqueue.topic.name": ("dead letters go into a table, not into a topic", _TABLE_REMEDY),
     "errors.deadletterqueue.topic.replication.factor": (
         "dead letters go into a table, which has no replication factor",
-        _TO_TABLE,
+        _TABLE_REMEDY,
     ),
     "errors.retry.delay.max.ms": (
         "a record that can't be decoded is not tried again: it would give the same",
@@ -57,7 +57,7 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 
-CONNECT_NAMES: Final = frozenset({*_SAME, *_AS_HERE, *_REFUSED})
+CONNECT_NAMES: Final = frozenset({*_EQUIVALENT_SETTINGS, *_FIXED_BEHAVIOR, *_UNSUPPORTED_SETTINGS})
 
 
 def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace]) -> None:
@@ -67,25 +67,25 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
 
     Raises ConfigError for a name that is refused, and for a setting that the layer has under both names.
     """
-    for path, name in list(_found(given.values, ())):
-        ours = _SAME.get(name)
-        if path == ours:
+    for path, name in list(_find_names(given.values, ())):
+        setting = _EQUIVALENT_SETTINGS.get(name)
+        if path == setting:
             continue
-        value, place = _taken(given.values, path), given.place(path)
-        if ours is None:
+        value, place = _pop_path(given.values, path), given.place(path)
+        if setting is None:
             _check(name, value, place)
             continue
-        there = given.places.get(ours)
-        if there is not None and there is not before.get(ours):
-            raise place.error(f"`{name}` is `{'.'.join(map(str, ours))}`, which is given, too", "Keep one of them.")
+        our_place = given.places.get(setting)
+        if our_place is not None and our_place is not before.get(setting):
+            raise place.error(f"`{name}` is `{'.'.join(map(str, setting))}`, which is given, too", "Keep one of them.")
         group = given.values.setdefault(_GROUP, {})
         if not isinstance(group, dict):
             raise given.place((_GROUP,)).error(f"`{_GROUP}` is not a group of settings", f"Write `{_GROUP}: {{…}}`.")
-        group[ours[-1]] = value
-        given.places[ours] = place
+        group[setting[-1]] = value
+        given.places[setting] = place
 
 
-def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:
+def _find_names(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]:
     """Yield the path and the name of each. A name may be split at any dot, as YAML mappings and flags do."""
     for member, value in values.items():
         path = (*above, member)
@@ -93,15 +93,15 @@ def _found(values: Mapping[Any, Any], above: Path) -> Iterator[tuple[Path, str]]
         if name in CONNECT_NAMES:
             yield path, name
         elif isinstance(value, dict) and any(one.startswith(f"{name}.") for one in CONNECT_NAMES):
-            yield from _found(value, path)
+            yield from _find_names(value, path)
 
 
-def _taken(values: dict[Any, Any], path: Path) -> Any:
+def _pop_path(values: dict[Any, Any], path: Path) -> Any:
     """Remove the value and return it. Groups that become empty are removed, too."""
     member, *below = path
     if not below:
         return values.pop(member)
-    found = _taken(values[member], tuple(below))
+    found = _pop_path(values[member], tuple(below))
     if not values[member]:
         del values[member]
     return found
@@ -109,10 +109,10 @@ def _taken(values: dict[Any, Any], path: Path) -> Any:
 
 def _check(name: str, value: Any, place: SettingPlace) -> None:
     """Raise ConfigError unless the value asks for Tidelake's fixed behaviour."""
-    if name in _REFUSED:
-        reason, remedy = _REFUSED[name]
+    if name in _UNSUPPORTED_SETTINGS:
+        reason, remedy = _UNSUPPORTED_SETTINGS[name]
         raise place.error(f"`{name}`: {reason}", remedy)
-    only, reason, remedy = _AS_HERE[name]
+    only, reason, remedy = _FIXED_BEHAVIOR[name]
     given = str(value).strip().lower()
     if given != only:
         raise place.error(f"`{name}: {given}`: {reason}", remedy)

@@ -14,7 +14,7 @@ from storage.errors import BadInput
 
 _PROPERTIES: Final = "properties."
 _REGISTRY: Final = "schema.registry."
-_SET_ELSEWHERE: Final = frozenset(
+_CONFIGURED_ELSEWHERE: Final = frozenset(
     {"bootstrap_servers", "topics", "topic_pattern", "start", "until", "until_timestamp_ms", "group_id"}
 )
 _OFFSETS_EXAMPLE: Final = "partition:0,offset:42;partition:1,offset:300"
@@ -45,7 +45,7 @@ def _source(kafka: dict[str, str]) -> dict[str, Any]:
     source |= _end(kafka)
     for key in [key for key in kafka if key.startswith(_PROPERTIES)]:
         setting = key.removeprefix(_PROPERTIES).replace(".", "_").replace("-", "_")
-        if setting in KafkaSettings.__struct_fields__ and setting not in _SET_ELSEWHERE:
+        if setting in KafkaSettings.__struct_fields__ and setting not in _CONFIGURED_ELSEWHERE:
             source[setting] = kafka.pop(key)
     if kafka:
         raise BadInput(

@@ -108,7 +108,7 @@ class _SettingsReader:
         self._loader = loader
         self._name = name
         secrets = _Secrets(root)
-        self._lines = _LINE_BREAK.split(secrets.hidden_in(text))
+        self._lines = _LINE_BREAK.split(secrets.hide_in(text))
         self._left = secrets.nodes + _EXPANDED_MAX
         self._open: set[int] = set()  # nodes that are being read
         self._members_of: dict[int, _Members] = {}
@@ -203,7 +203,7 @@ class _Secrets:
         self._find(root, False)
         self.nodes = len({node for node, _ in self._seen})
 
-    def hidden_in(self, text: str) -> str:
+    def hide_in(self, text: str) -> str:
         """Return the text with these values replaced. Lines keep their numbers."""
         for start, end in sorted(self._spans, reverse=True):
             breaks = "".join(_LINE_BREAK.findall(text, start, end))

@@ -89,7 +89,7 @@ def computed_columns(expressions: Mapping[str, str], types: Mapping[str, DataTyp
     while left:
         ready = [call for call in left if call.column is None or call.column in known]
         if not ready:
-            raise _unresolved(left, calls)
+            raise _cycle_error(left, calls)
         for call in ready:
             column = _computed(call, known)
             known[call.name] = column.type
@@ -111,7 +111,7 @@ def with_lower_case_column(name: str, text: str) -> str:
     return f"{call.function}({', '.join([call.column.lower(), *call.arguments[1:]])})"
 
 
-def _unresolved(left: Sequence[_Call], calls: Mapping[str, _Call]) -> BadInput:
+def _cycle_error(left: Sequence[_Call], calls: Mapping[str, _Call]) -> BadInput:
     missing = [call for call in left if call.column not in calls]
     if missing:
         return BadInput(f"{missing[0].where}: there is no column {missing[0].column!r}")

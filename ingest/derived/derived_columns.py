@@ -34,14 +34,14 @@ class DerivedColumns:
         """
         metadata = {table.metadata_column_prefix + name: name for name in table.metadata_columns}
         check_metadata(metadata, format_name)
-        if twice := sorted(metadata.keys() & table.computed_columns.keys()):
-            raise BadInput(f"column {twice[0]} is computed, and a metadata column: give one another name")
+        if duplicates := sorted(metadata.keys() & table.computed_columns.keys()):
+            raise BadInput(f"column {duplicates[0]} is computed, and a metadata column: give one another name")
         return cls(table.computed_columns, metadata)
 
     def __bool__(self) -> bool:
         return bool(self.computed or self.metadata)
 
-    def without(self, schema: TableSchema) -> TableSchema:
+    def without_derived_columns(self, schema: TableSchema) -> TableSchema:
         """Return the schema without the derived columns: the columns that come from records."""
         names = self.computed.keys() | self.metadata.keys()
         return replace(
@@ -67,7 +67,7 @@ class DerivedColumns:
 
         Raises BadInput, with the command that helps, for a table that lacks a column, or has it with another type.
         """
-        plain = {f.name: f.type for f in self.without(schema).fields}
+        plain = {f.name: f.type for f in self.without_derived_columns(schema).fields}
         wanted = self.types(plain)
         lacking = {name: kind for name, kind in wanted.items() if name not in schema.by_name}
         if lacking:

@@ -97,7 +97,7 @@ class DerivingDecoder:
         bound = self._bound.get(target.name)
         if bound is None or bound.whole is not target:
             computed = columns.bind(target.schema, target.name, target.location)
-            bound = _Bound(target, replace(target, schema=columns.without(target.schema)), computed)
+            bound = _Bound(target, replace(target, schema=columns.without_derived_columns(target.schema)), computed)
             self._bound[target.name] = bound
         return bound.plain
 
@@ -124,7 +124,7 @@ class DerivingDecoder:
             [columns[field.name] for field in fields],
             schema=pa.schema(fields) if reasons else whole.append(part.rows.schema.field(KIND_COLUMN)),
         )
-        unavailable = None if part.unavailable is None else _flagged_too(part.unavailable, bound, rows)
+        unavailable = None if part.unavailable is None else _with_derived_flags(part.unavailable, bound, rows)
         added = TableRows(bound.whole, rows, part.offsets, unavailable, part.key_changes)
         if not reasons:
             return added, []
@@ -147,25 +147,25 @@ def _evaluated(
     """
     given = rows[KIND_COLUMN] if computed.depends_on is None else columns[computed.depends_on]
     try:
-        return _one(computed.evaluate(given))
+        return _combined(computed.evaluate(given))
     except _ERRORS:
         pass
     values = []
     for row in range(len(given)):  # row by row, to find those that fail
         try:
-            values.append(_one(computed.evaluate(given.slice(row, 1)))[0].as_py())
+            values.append(_combined(computed.evaluate(given.slice(row, 1)))[0].as_py())
         except _ERRORS as error:
             reasons.setdefault(row, f"column {computed.name}: {error}")
             values.append(None)
-    like = _one(computed.evaluate(given.slice(0, 0)))
+    like = _combined(computed.evaluate(given.slice(0, 0)))
     return pa.array(values, like.type)
 
 
-def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combined(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _flagged_too(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordBatch) -> UnavailableValues:
+def _with_derived_flags(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordBatch) -> UnavailableValues:
     """Mark computed columns as unavailable if their column is, and add computed columns to the keys of lookups."""
     flags = dict(unavailable.columns)
     for computed in bound.columns:
@@ -176,7 +176,7 @@ def _flagged_too(unavailable: UnavailableValues, bound: _Bound, rows: pa.RecordB
     for computed in bound.columns:
         # For a moved row, the old key needs the value that is computed from the old values.
         if computed.depends_on in keys:
-            keys[computed.name] = _one(computed.evaluate(keys[computed.depends_on]))
+            keys[computed.name] = _combined(computed.evaluate(keys[computed.depends_on]))
     names = bound.whole.schema.primary_keys
     whole = [keys[name] if name in keys else own[name] for name in names]
     return UnavailableValues(unavailable.rows, flags, pa.RecordBatch.from_arrays(whole, names=list(names)))

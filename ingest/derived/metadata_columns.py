@@ -22,20 +22,20 @@ from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from storage.types import BIGINT, INT, STRING, DataType, timestamp_ltz
 
-_OF_LOG: Final[Mapping[str, DataType]] = {
+_LOG_METADATA: Final[Mapping[str, DataType]] = {
     "topic": STRING,
     "partition": INT,
     "offset": BIGINT,
     "timestamp": timestamp_ltz(3),
     "timestamp_type": STRING,
 }
-_OF_SOURCE: Final[Mapping[str, DataType]] = {
+_SOURCE_METADATA: Final[Mapping[str, DataType]] = {
     "database_name": STRING,
     "schema_name": STRING,
     "table_name": STRING,
     "op_ts": timestamp_ltz(3),
 }
-METADATA_TYPES: Final = {**_OF_LOG, **_OF_SOURCE}
+METADATA_TYPES: Final = {**_LOG_METADATA, **_SOURCE_METADATA}
 
 
 def check_metadata(names: Mapping[str, str], format_name: str) -> None:
@@ -49,7 +49,7 @@ def check_metadata(names: Mapping[str, str], format_name: str) -> None:
         if name not in METADATA_TYPES:
             hint = did_you_mean(name, list(METADATA_TYPES)) or "."
             raise BadInput(f"there is no metadata column {name!r}{hint} There are {', '.join(METADATA_TYPES)}")
-        if name in _OF_SOURCE and facts_of(format_name).origin_of is None:
+        if name in _SOURCE_METADATA and facts_of(format_name).origin_of is None:
             raise BadInput(f"metadata column {name}: records of {format_name} are not asked for it; leave it out")
 
 

@@ -111,7 +111,7 @@ def _part(letters: str) -> Callable[[pa.Array], pa.Array] | None:
         case "H":
             return _number(pc.hour, n)
         case "h":
-            return _number(_twelve_hours, n)
+            return _number(_hour_of_12, n)
         case "m":
             return _number(pc.minute, n)
         case "s":
@@ -132,7 +132,7 @@ def _year(n: int) -> Callable[[pa.Array], pa.Array]:
     return _number(pc.year, n)
 
 
-def _twelve_hours(moments: pa.Array) -> pa.Array:
+def _hour_of_12(moments: pa.Array) -> pa.Array:
     hours = pc.hour(moments)
     of_half = pc.subtract(hours, pc.multiply(pc.divide(hours, 12), 12))
     return pc.if_else(pc.equal(of_half, 0), 12, of_half)

@@ -50,7 +50,7 @@ def needed_changes(needed: Sequence[NeededColumn], schema: TableSchema, types: C
     return [_addition(c, types) if c.found is None else _widening(c, schema, types.mapping) for c in needed]
 
 
-def columns_left(left: Sequence[NeededChange]) -> tuple[list[str], list[str]]:
+def unchanged_columns(left: Sequence[NeededChange]) -> tuple[list[str], list[str]]:
     """Return two lists for changes that are not made: the record columns to ignore, and the table columns that keep
     their types.
     """
@@ -81,13 +81,13 @@ def _widening(column: NeededColumn, schema: TableSchema, mapping: TypeMapping) -
     elif column.type is None or not is_widening(column.found, column.type):
         wanted = "it" if column.type is None else str(nullable(column.type))
         reason = f"{nullable(column.found)} can't become {wanted} without touching values or their kind"
-    if not reason and (use := _fixed_by(column, schema)) is not None:
+    if not reason and (use := _type_constraint(column, schema)) is not None:
         reason = f"the type of a column of the {use} can't change"
     change = None if reason or column.type is None else UpdateColumnType(column.path, nullable(column.type))
     return NeededChange(ChangeKind.ALTER_COLUMN_TYPE, column, change, reason)
 
 
-def _fixed_by(column: NeededColumn, schema: TableSchema) -> str | None:
+def _type_constraint(column: NeededColumn, schema: TableSchema) -> str | None:
     if "key" in column.path[1:]:
         return "keys of a MAP"
     return use_that_fixes_type(schema, column.path[0]) if len(column.path) == 1 else None

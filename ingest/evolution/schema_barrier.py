@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from ingest.evolution.behavior import Action, SchemaBehavior
-from ingest.evolution.needed_changes import NeededChange, columns_left, needed_changes
+from ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
 from ingest.evolution.statement_changes import dropped_columns, statement_changes
 from ingest.formats.base import DecodedBatch, DecodeFailure, Target
 from ingest.formats.ddl_statements import ColumnStatement
@@ -45,7 +45,7 @@ class NoBarrier:
     async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
         return ""
 
-    async def follow_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
+    async def alter_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
         return None
 
 
@@ -60,7 +60,7 @@ class Schemas(Protocol):
 
     def adopt(self, table: TableContext) -> None: ...
 
-    def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None: ...
+    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None: ...
 
 
 class SchemaBarrier:
@@ -141,23 +141,23 @@ class SchemaBarrier:
         for change, action in wanted:
             if action is Action.APPLY:
                 return change.reason
-        self._leave(target, [change for change, _ in wanted], failure)
+        self._leave_unchanged(target, [change for change, _ in wanted], failure)
         return None
 
-    async def follow_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
+    async def alter_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
         """Alter tables for the last of several later records each, before any row is written after a commit.
 
         failures: records that need new or wider columns. A change that fails is tried again when its record is written.
         """
         last_of = {failure.target.name: failure for failure in failures if failure.target is not None}
-        turn = self._last, self._rounds
+        saved = self._last, self._rounds
         for table, failure in last_of.items():
             try:
                 await self.follow(failure, commit)
             except Exception as error:  # a failure of this table; it is raised again when its record is written
                 _log.warning("schema change put off", table=table, error=str(error), offset=failure.offset)
             finally:
-                self._last, self._rounds = turn
+                self._last, self._rounds = saved
 
     async def _follow_shadow(
         self, failure: DecodeFailure, target: Target, shadow: ShadowChange, commit: Commit
@@ -167,7 +167,7 @@ class SchemaBarrier:
         *Until then the table's snapshots record them, because their positions pass the records with these changes.*
         """
         match shadow.step:
-            case ShadowStep.MADE:
+            case ShadowStep.RECREATED:
                 self.lineage.forget_copy(target.name, shadow.shadow)
             case ShadowStep.ALTERED:
                 altered = AlteredCopy(shadow.table.topic, failure.offset, shadow.statements)
@@ -230,9 +230,9 @@ class SchemaBarrier:
         )
         return None
 
-    def _leave(self, target: Target, left: Sequence[NeededChange], failure: DecodeFailure) -> None:
-        ignored, fixed = columns_left(left)
-        self._tables.leave(target.name, ignored=ignored, fixed=fixed)
+    def _leave_unchanged(self, target: Target, left: Sequence[NeededChange], failure: DecodeFailure) -> None:
+        ignored, fixed = unchanged_columns(left)
+        self._tables.leave_unchanged(target.name, ignored=ignored, fixed=fixed)
         effects = {
             "columns are passed over": ignored,
             "columns stay as they are; records with values that don't fit are bad records": fixed,

@@ -16,7 +16,7 @@ from storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, Sche
 from storage.table import TableContext
 from storage.types import nullable
 
-_IN_A_CIRCLE: Final = (
+_RENAME_CYCLE_ERROR: Final = (
     "columns take one another's names, and who reads the record again after a crash can't tell whether they have. "
     "Rename them with `tidelake table alter`, by way of a third name, and pass over this record (`--skip-record`)"
 )
@@ -47,7 +47,7 @@ def statement_changes(
     found = StatementChanges()
     names = set(table.schema.names)
     dropped = dropped_columns(table) if behavior.drops_columns else frozenset[str]()
-    statements = _not_done(statements, names)
+    statements = _not_applied(statements, names)
     for statement in _in_order(statements, names):
         old, new = statement.old, statement.new
         change: SchemaChange
@@ -97,7 +97,7 @@ def _why_impossible(
     old, new = statement.old, statement.new
     assert old is not None
     if new is not None and new in names:
-        return _IN_A_CIRCLE if _leads_back(statement, statements) else ""
+        return _RENAME_CYCLE_ERROR if _is_in_rename_cycle(statement, statements) else ""
     if derived := made_of(old, types.derived.computed):
         remedy = (
             "Take it out of `computed_columns`"
@@ -111,7 +111,7 @@ def _why_impossible(
     return ""
 
 
-def _not_done(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
+def _not_applied(statements: Sequence[ColumnStatement], names: Collection[str]) -> list[ColumnStatement]:
     """Return the statements without those that were applied before a crash.
 
     `DROP b, RENAME a TO b` results in a column `b` that must not be dropped again. If the first column of such a chain
@@ -146,7 +146,7 @@ def _in_order(statements: Sequence[ColumnStatement], names: Collection[str]) -> 
     return ordered
 
 
-def _leads_back(statement: ColumnStatement, statements: Sequence[ColumnStatement]) -> bool:
+def _is_in_rename_cycle(statement: ColumnStatement, statements: Sequence[ColumnStatement]) -> bool:
     """Return whether the statement is part of a circle of renamed columns."""
     renames = {s.old: s.new for s in statements if s.new is not None}
     at = statement.new

@@ -52,18 +52,18 @@ class TableSchemas:
 
     def adopt(self, table: TableContext) -> None:
         """Read and write under this version of the schema from now on. All rows written before must be committed."""
-        old = self._require(table.name).schema
+        old = self._target_of(table.name).schema
         self._sinks[table.name].adopt_schema(table)
         self._moved.of(table.name).adopt_schema(old, table.schema)
         self._router.add_target(self._targets.of(table))
 
-    def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
+    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
         """Leave the table unchanged, and read records as far as they fit (see `TableTargets`)."""
         self._targets.ignore(table, ignored)
-        self._targets.fix(table, fixed)
-        self._router.add_target(self._targets.as_decided(self._require(table)))
+        self._targets.keep_type(table, fixed)
+        self._router.add_target(self._targets.with_decisions(self._target_of(table)))
 
-    def _require(self, table: str) -> Target:
+    def _target_of(self, table: str) -> Target:
         target = self._router.target(table)
         assert target is not None, table
         return target

@@ -379,7 +379,7 @@ class TableNotInferred(BadInput):
         self.reason = reason
 
     @classmethod
-    def because(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
+    def for_record(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
         """Return the error for a record. reason: what is wrong with the record."""
         return cls(batch, row, f"no table can be derived from this record: {reason}")
 
@@ -397,7 +397,7 @@ class Format(Protocol):
     KEPT_HEADERS: ClassVar[frozenset[str]]
     """Names of the record headers that the decoder reads. Sources drop all others."""
 
-    DECODING_WAITS: ClassVar[bool]
+    DECODING_BLOCKS: ClassVar[bool]
     """Whether `decode` may wait for an external service, such as a schema registry."""
 
     FACTS: ClassVar[RecordFacts]
@@ -428,7 +428,7 @@ class OpenedFormat(Protocol):
     def KEPT_HEADERS(self) -> frozenset[str]: ...  # noqa: N802 - the name in `Format`
 
     @property
-    def DECODING_WAITS(self) -> bool: ...  # noqa: N802 - the name in `Format`
+    def DECODING_BLOCKS(self) -> bool: ...  # noqa: N802 - the name in `Format`
 
     @property
     def FACTS(self) -> RecordFacts: ...  # noqa: N802 - the name in `Format`

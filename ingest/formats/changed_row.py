@@ -46,17 +46,17 @@ def changed_row(
     for column in record_schema.columns:
         raw = members.get(column.name, b"null")
         cell: object = None
-        if column.name in left_out or record_schema.placeholders.stands_for(raw):
+        if column.name in left_out or record_schema.placeholders.is_placeholder(raw):
             flagged.append(column.name)
         elif raw != b"null":
             cell = record_schema.read_value(column, raw)
         if cell is None and not column.type.nullable and (column.in_primary_key or column.name not in flagged):
-            cell = _instead_of_null(column, kind, record_schema.target)
+            cell = _default_for_null(column, kind, record_schema.target)
         cells.append(cell)
     return ChangedRow(kind, cells, tuple(flagged))
 
 
-def _instead_of_null(column: RecordColumn, kind: RowKind, target: Target) -> object:
+def _default_for_null(column: RecordColumn, kind: RowKind, target: Target) -> object:
     """Return the value of a NOT NULL column that has none in the record.
 
     A delete may lack all columns but its key. A NOT NULL column then gets an empty value, as Debezium itself sends it.

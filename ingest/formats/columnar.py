@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingest.formats.values.column_decoders import ColumnDecoder, float_hook
 
-NOT_COLUMNAR: Final = (
+COLUMNAR_FAILURES: Final = (
     ValueError,
     TypeError,
     OverflowError,
@@ -55,6 +55,6 @@ def refused_columns(
         list_type: Any = list[decoder.json_type]  # type: ignore[name-defined]
         try:
             decoder.to_arrow(msgspec.json.Decoder(list_type, float_hook=float_hook).decode(values))
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             refused.add(name)
     return frozenset(refused)

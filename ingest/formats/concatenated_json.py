@@ -67,12 +67,12 @@ def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes
         together = b"".join(found)
         starts = np.cumsum([0, *map(len, found[:-1])])
     octets = np.frombuffer(together, np.uint8)
-    if not _all_begin_with_a_name(octets, starts) and np.any(_ends_within_a_text(octets, starts)):
+    if not _all_begin_with_member_name(octets, starts) and np.any(_ends_inside_string(octets, starts)):
         raise ValueError("a text that its value does not close")
     return together
 
 
-def _all_begin_with_a_name(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> bool:
+def _all_begin_with_member_name(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> bool:
     """Return whether each value begins with {, a quote and a character of a name.
 
     starts (n,): where the values begin. Each has at least two octets, so the last one may end before its third octet.
@@ -90,7 +90,7 @@ def _without_prefix(value: bytes, prefix: bytes) -> bytes:
     return value[len(prefix) : -1]
 
 
-def _ends_within_a_text(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _ends_inside_string(octets: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for each value whether it has an odd number of quotes, without escaped ones.
 
     The last octet of each value is a brace, so a backslash never escapes an octet of the next value.

@@ -83,7 +83,7 @@ class FoundRows:
 
     def take_pieces(self) -> list[DecodedRows]:
         """Return the rows added since the last call, as one piece for each target."""
-        pieces = [rows.piece() for rows in self._rows.values()]
+        pieces = [rows.to_decoded_rows() for rows in self._rows.values()]
         self._rows.clear()
         return pieces
 
@@ -111,7 +111,7 @@ class _TargetRows:
         self.numbers += [number] * len(rows)
         self.rows += rows
 
-    def piece(self) -> DecodedRows:
+    def to_decoded_rows(self) -> DecodedRows:
         flags: dict[str, Any] = {}
         for place, row in enumerate(self.rows):
             for name in row.flagged:

@@ -39,7 +39,7 @@ from storage.types import (
 
 _INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
-_ALWAYS_FINE: Final = frozenset({"microseconds", "nanoseconds"})  # their unit is not the source's precision
+_PRECISE_UNITS: Final = frozenset({"microseconds", "nanoseconds"})  # their unit is not the source's precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def narrow_by_schema(
     fits = _wider(source, target, settings)
     can_round = fits is not None
     if fits is None and follows_types:
-        fits = _as_wide(source, target)
+        fits = _wider_declared_type(source, target)
         if fits is None and follows_texts and target.root not in STRING_ROOTS and _is_text(source):
             fits = STRING
     if fits is not None:
@@ -125,7 +125,7 @@ def _is_text(source: SourceType) -> bool:
     return source.connect == "string" and source.semantic_type is SemanticType.PLAIN and not source.name
 
 
-def _as_wide(source: SourceType, target: DataType) -> DataType | None:
+def _wider_declared_type(source: SourceType, target: DataType) -> DataType | None:
     """Return the declared type if it is a longer type of the same family as the column's, else None.
 
     Debezium's connectors send a TINYINT as an int16, so an int16 does not widen a TINYINT. A declared text without a
@@ -157,7 +157,7 @@ def _wider(source: SourceType, target: DataType, settings: ConnectorSettings) ->
             if source.scale > target.scale or whole_digits > target.precision - target.scale:
                 return wide_decimal(target, whole_digits, source.scale)
         case SemanticType.TIMESTAMP if (
-            target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _ALWAYS_FINE
+            target.root in TIMESTAMP_ROOTS and settings.time_precision_mode not in _PRECISE_UNITS
         ):
             # Debezium counts whole seconds in milliseconds, too.
             if source.per_second > max(PER_SECOND["ms"], PER_SECOND[timestamp_unit(target.precision)]):

@@ -25,13 +25,13 @@ _COPY: Final = re.compile(r"_+(.+)_(?:gho|new)")
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NAME: Final = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _TABLE: Final = rf"(?:{_NAME}\s*\.\s*)?{_NAME}"
-_MADE: Final = re.compile(r"\s*(?:create|drop)\s+table\b", re.IGNORECASE)
-_MOVES: Final = re.compile(r"\s*rename\s+tables?\s+(.+)", re.IGNORECASE | re.DOTALL)
+_CREATE_OR_DROP: Final = re.compile(r"\s*(?:create|drop)\s+table\b", re.IGNORECASE)
+_RENAME_TABLES: Final = re.compile(r"\s*rename\s+tables?\s+(.+)", re.IGNORECASE | re.DOTALL)
 _MOVE: Final = re.compile(rf"\s*({_TABLE})\s+to\s+({_TABLE})\s*(?:,|;?\s*\Z)", re.IGNORECASE)
 
 
 class ShadowStep(StrEnum):
-    MADE = "is made, or dropped"  # changes of an earlier copy with this name are void
+    RECREATED = "is made, or dropped"  # changes of an earlier copy with this name are void
     ALTERED = "is altered"
     MOVED = "takes its place"
 
@@ -66,12 +66,12 @@ def shadow_changes(sql: str | None, source: SourceTable) -> Sequence[ShadowChang
     if not sql:
         return ()
     text = _COMMENT.sub(" ", sql)
-    if (moves := _MOVES.match(text)) is not None:
+    if (moves := _RENAME_TABLES.match(text)) is not None:
         return tuple(_moved(moves[1], source))
     if source.table is None or (copy := _COPY.fullmatch(source.table)) is None:
         return ()
-    step, statements = ShadowStep.MADE, column_statements(text)
-    if not _MADE.match(text):
+    step, statements = ShadowStep.RECREATED, column_statements(text)
+    if not _CREATE_OR_DROP.match(text):
         if not statements:
             return ()
         step = ShadowStep.ALTERED

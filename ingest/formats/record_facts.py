@@ -48,13 +48,13 @@ class RecordFacts:
     members: tuple[frozenset[str], ...] = ()
 
 
-class TellsOrigin(Protocol):
+class HasOrigin(Protocol):
     """A struct of a record that contains the record's origin."""
 
     def origin(self) -> RecordOrigin: ...
 
 
-def origin_from(record: type[TellsOrigin]) -> OriginOf:
+def origin_from(record: type[HasOrigin]) -> OriginOf:
     """Return a function that decodes a record into this struct and returns its origin."""
     decode = msgspec.json.Decoder(record).decode
 

@@ -167,7 +167,8 @@ class RecordSchema:
             )
         )
         self.columns = tuple(
-            self._column(f.name, f.type, self.said_of(f.name, undeclared), settings) for f in target.schema.fields
+            self._column(f.name, f.type, self.source_type_of(f.name, undeclared), settings)
+            for f in target.schema.fields
         )
         self.by_name: Mapping[str, RecordColumn] = {column.name: column for column in self.columns}
         self.primary_key = tuple(self.by_name[name] for name in target.schema.primary_keys)
@@ -183,16 +184,16 @@ class RecordSchema:
         by_value = any_value_decoder(whole, decode, type_, self.placeholders)
         return RecordColumn(name, type_, decode, decode_column, by_value, name in self.target.schema.primary_keys)
 
-    def said_of(self, column: str, undeclared: SourceType) -> SourceType:
+    def source_type_of(self, column: str, undeclared: SourceType) -> SourceType:
         """Return the column's type from the configuration, else from the records, else `undeclared`."""
         return self._spelled.get(column) or self.declared.get(column) or undeclared
 
-    def rounds(self, column: str) -> bool:
+    def rounds_inexact_values(self, column: str) -> bool:
         """Return whether digits that the column's type lacks are rounded off or cut."""
         return column in self._rounded
 
     @cached_property
-    def key_names_the_row(self) -> bool:
+    def key_has_primary_key(self) -> bool:
         """Whether a record's key contains the table's whole primary key."""
         return self.key_columns.issuperset(self.target.schema.primary_keys)
 
@@ -203,7 +204,7 @@ class RecordSchema:
         They are if the table retracts old values, or if the records' keys lack columns of the table's primary key, so
         that only the old image identifies the row. For records without a key only the first condition is checked.
         """
-        return self.target.needs_retractions or (bool(self.key_columns) and not self.key_names_the_row)
+        return self.target.needs_retractions or (bool(self.key_columns) and not self.key_has_primary_key)
 
     @property
     def needs_old_images_of_deletes(self) -> bool:

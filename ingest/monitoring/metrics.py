@@ -163,14 +163,14 @@ class PipelineCollector(Collector):
             if owner in kept:
                 bounded[labels] = value
                 continue
-            beyond = _beyond(metric)
+            beyond = _combiner_of_remaining(metric)
             rest = (OTHER, *labels[1:]) if "level" in metric.labels else (OTHER,) * len(labels)
             if beyond is not None:
                 bounded[rest] = beyond((bounded[rest], value)) if rest in bounded else value
         return list(bounded.items())
 
 
-def _beyond(metric: Metric) -> Callable[[Iterable[float]], float] | None:
+def _combiner_of_remaining(metric: Metric) -> Callable[[Iterable[float]], float] | None:
     """Return the function that combines the values beyond the limit; None if they are left out."""
     if metric.kind == "counter" or metric.beyond == "sum":
         return sum

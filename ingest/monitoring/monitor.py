@@ -25,7 +25,9 @@ from storage.table import TableContext
 from storage.threads import run_uncancellable
 
 _REFRESH_MS_MAX: Final = 5_000
-_OTHERS_MS: Final = 60_000  # interval for tables that only others commit to; each look sends requests to the store
+_FOREIGN_TABLE_INTERVAL_MS: Final = (
+    60_000  # interval for tables that only others commit to; each look sends requests to the store
+)
 _SOURCE_LIMIT_S: Final = 5.0  # after this time, the missing answer of a broker is reported, and the request is repeated
 
 _log = get_logger(__name__)
@@ -92,38 +94,40 @@ class PipelineMonitor:
         refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)
         while True:
             await self._observed.clock.sleep_ms(refresh_ms)
-            await self.look(source)
+            await self.poll_once(source)
 
-    async def look(self, source: OffsetBoundsProvider) -> None:
+    async def poll_once(self, source: OffsetBoundsProvider) -> None:
         """Look once at the source, and at tables with commits since the last look."""
         if self._observed.state == "RUNNING":
-            await self._try("source", self._look_at_source, source)
+            await self._run_logged("source", self._poll_source, source)
             for name, reader in list(self._levels.items()):
-                await self._try(name, self._look_at_table, name, reader)
+                await self._run_logged(name, self._poll_table, name, reader)
 
-    async def _look_at_source(self, source: OffsetBoundsProvider) -> None:
+    async def _poll_source(self, source: OffsetBoundsProvider) -> None:
         try:
             async with asyncio.timeout(_SOURCE_LIMIT_S):
                 bounds = await source.bounds(list(self._observed.partitions))
         except TimeoutError:
-            gone = await source.deleted_topics()  # no broker reports the ends of these
-            problem = f"no answer within {_SOURCE_LIMIT_S:g} s" + (f": {', '.join(gone)} was deleted" if gone else "")
+            deleted = await source.deleted_topics()  # no broker reports the ends of these
+            problem = f"no answer within {_SOURCE_LIMIT_S:g} s" + (
+                f": {', '.join(deleted)} was deleted" if deleted else ""
+            )
             self._observed.source_failed(problem)
             raise TimeoutError(f"the source gave {problem}") from None
         except SourceUnavailable as error:
             self._observed.source_failed(str(error))
             raise
         self._observed.source_answered()
-        self._observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
+        self._observed.set_end_offsets({partition: bound.end for partition, bound in bounds.items()})
 
-    async def _look_at_table(self, name: str, reader: TableLevelsReader) -> None:
+    async def _poll_table(self, name: str, reader: TableLevelsReader) -> None:
         table, now_ms = self._observed.table(name), self._observed.clock.now_ms()
         seen_id, seen_ms = self._seen.get(name, (None, 0))
-        if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _OTHERS_MS:
+        if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _FOREIGN_TABLE_INTERVAL_MS:
             self._seen[name] = table.snapshot_id, now_ms
             table.levels = await run_uncancellable(reader.read)
 
-    async def _try(self, what: str, work: Callable[..., object], *arguments: object) -> None:
+    async def _run_logged(self, what: str, work: Callable[..., object], *arguments: object) -> None:
         try:
             await work(*arguments)  # type: ignore[misc]
         except Exception as error:

@@ -96,7 +96,8 @@ class RunObservations:
 
     interval_ms: the configured interval of checkpoints.
     state: the state of the run, as named by `run_states.RunState`.
-    patience_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some intervals.
+    stall_tolerance_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some
+        intervals.
     records: number of records that were passed on to be written, skipped or set aside. `topics` counts the read ones.
     record_bytes: bytes of these records.
     transactions: counts of the source's transactions, if checkpoints don't split them.
@@ -107,7 +108,7 @@ class RunObservations:
     interval_ms: int
     clock: Clock
     state: str = "CREATED"
-    patience_ms: int = 0
+    stall_tolerance_ms: int = 0
     started_at_ms: int = field(default_factory=epoch_ms)
     records: int = 0
     record_bytes: int = 0
@@ -133,7 +134,7 @@ class RunObservations:
 
     # ------------------------------------------------------------ records
 
-    def reading_began(self, starts: Mapping[TopicPartition, int]) -> None:
+    def reading_started(self, starts: Mapping[TopicPartition, int]) -> None:
         now_ms = self.clock.now_ms()
         for partition, offset in starts.items():
             self.partitions.setdefault(partition, PartitionProgress(offset, offset, now_ms))
@@ -150,16 +151,16 @@ class RunObservations:
         if len(batch) and self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 
-    def offsets_were_read(self, partition: TopicPartition, start: int, end: int) -> None:
+    def offsets_read(self, partition: TopicPartition, start: int, end: int) -> None:
         """Count records like `was_read`, if other processes read them. Each offset counts as one record."""
         now_ms = self.clock.now_ms()
         progress = self.partitions.setdefault(partition, PartitionProgress(start, start, now_ms))
         self.topics.setdefault(partition.topic, TopicCounts()).records += end - max(start, min(end, progress.read))
-        progress.offsets_were_read(end)
+        progress.offsets_read(end)
         if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 
-    def came_through(self, batch: RawBatch, skipped: Mapping[str, int]) -> None:
+    def batch_decoded(self, batch: RawBatch, skipped: Mapping[str, int]) -> None:
         """Count a batch that is about to be written.
 
         skipped: number of records of each kind that belong to no table.
@@ -179,12 +180,12 @@ class RunObservations:
         if newest_ms is not None:
             found.newest_written_ms = max(newest_ms, found.newest_written_ms or 0)
 
-    def ends_are(self, ends: Mapping[TopicPartition, int]) -> None:
+    def set_end_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Set the current ends of the logs."""
         now_ms = self.clock.now_ms()
         for partition, end in ends.items():
             if partition in self.partitions:
-                self.partitions[partition].end_is(end, now_ms)
+                self.partitions[partition].set_end_offset(end, now_ms)
         if self.waiting_since_ms is None and self.lag > 0:
             self.waiting_since_ms = now_ms
         elif self.lag == 0:

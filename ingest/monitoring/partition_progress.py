@@ -58,7 +58,7 @@ class PartitionProgress:
         elif not self._uncommitted:  # these offsets hold no record, so nothing is to be committed
             self._passed(self.read, now_ms)
 
-    def offsets_were_read(self, next_offset: int) -> None:
+    def offsets_read(self, next_offset: int) -> None:
         """Add records that other processes read. Their sizes and times are unknown."""
         if next_offset > self.read:
             self._uncommitted.append(_ReadBatch(next_offset, next_offset - self.read, 0, None, None))
@@ -88,7 +88,7 @@ class PartitionProgress:
         if self.lag == 0:
             self.caught_up_ms = now_ms
 
-    def end_is(self, end: int, now_ms: int) -> None:
+    def set_end_offset(self, end: int, now_ms: int) -> None:
         self.end = max(end, self.read)
         if self.lag == 0:
             self.caught_up_ms = now_ms

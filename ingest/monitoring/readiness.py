@@ -8,8 +8,8 @@ from typing import Final
 from ingest.monitoring.observations import RunObservations
 
 STALL_INTERVALS: Final = 2  # checkpoint intervals without a commit while records wait for one
-_ACTIVITIES_TOLD: Final = 3
-_TABLES_TOLD: Final = 5
+_ACTIVITIES_SHOWN: Final = 3
+_TABLES_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,21 @@ def not_ready(observed: RunObservations) -> list[NotReady]:
     reasons = []
     if observed.state not in ("RUNNING", "STOPPING"):
         reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))
-    if (stall := _stall(observed)) is not None:
+    if (stall := _stall_reason(observed)) is not None:
         reasons.append(stall)
     if (timeout := _source_timeout(observed)) is not None and not reasons:
         reasons.append(timeout)
     problems = observed.problems()
-    for table, reason in sorted(problems.items())[:_TABLES_TOLD]:
+    for table, reason in sorted(problems.items())[:_TABLES_SHOWN]:
         reasons.append(NotReady("table_held_back", f"{table}: {reason}", (table,)))
-    if len(problems) > _TABLES_TOLD:
-        left = sorted(problems)[_TABLES_TOLD:]
+    if len(problems) > _TABLES_SHOWN:
+        left = sorted(problems)[_TABLES_SHOWN:]
         reasons.append(NotReady("table_held_back", f"{len(left)} more tables are held back", tuple(left)))
     return reasons
 
 
 def _limit_ms(observed: RunObservations) -> int:
-    return max(STALL_INTERVALS * observed.interval_ms, observed.patience_ms)
+    return max(STALL_INTERVALS * observed.interval_ms, observed.stall_tolerance_ms)
 
 
 def _source_timeout(observed: RunObservations) -> NotReady | None:
@@ -59,7 +59,7 @@ def _source_timeout(observed: RunObservations) -> NotReady | None:
     return NotReady("source_unreachable", f"the source: {observed.source_problem}, for {unanswered_ms / 1000:,.1f} s")
 
 
-def _stall(observed: RunObservations) -> NotReady | None:
+def _stall_reason(observed: RunObservations) -> NotReady | None:
     """Return a reason if records have waited for a commit for longer than STALL_INTERVALS."""
     since_ms = observed.waiting_since_ms
     if since_ms is None:
@@ -69,10 +69,10 @@ def _stall(observed: RunObservations) -> NotReady | None:
     if waited_ms <= limit_ms:
         return None
     committing = tuple(sorted(name for name, t in list(observed.tables.items()) if t.committing_since_ms is not None))
-    doing = [f"{name} for {ms / 1000:,.1f} s" for name, ms in observed.activities()[:_ACTIVITIES_TOLD]]
+    doing = [f"{name} for {ms / 1000:,.1f} s" for name, ms in observed.activities()[:_ACTIVITIES_SHOWN]]
     parts = [f"nothing was committed for {waited_ms / 1000:,.1f} s, and the limit is {limit_ms / 1000:g} s"]
     if committing:
-        parts.append(f"commits under way: {', '.join(committing[:_TABLES_TOLD])}")
+        parts.append(f"commits under way: {', '.join(committing[:_TABLES_SHOWN])}")
     if doing:
         parts.append(f"now: {', '.join(doing)}")
     if observed.source_problem is not None:

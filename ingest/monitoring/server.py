@@ -23,8 +23,8 @@ from ingest.monitoring.readiness import NotReady
 from storage.errors import BadInput
 from storage.logs import get_logger
 
-_TRY_AGAIN_S: Final = 0.5
-_ASK_LIMIT_S: Final = 2.0
+_RETRY_INTERVAL_S: Final = 0.5
+_PROBE_TIMEOUT_S: Final = 2.0
 
 _log = get_logger(__name__)
 
@@ -71,7 +71,7 @@ class MonitoringServer:
             try:
                 await self._listen(runner, host, port)
             except OSError as error:
-                if error.errno != errno.EADDRINUSE or not await self._is_ours(host, port):
+                if error.errno != errno.EADDRINUSE or not await self._belongs_to_pipeline(host, port):
                     raise BadInput(
                         f"metrics: can't listen on {host}:{port}: {error.strerror or error}. Set `metrics.port` to a "
                         "free port and `metrics.host` to an address of this machine"
@@ -102,14 +102,14 @@ class MonitoringServer:
 
     async def _listen_later(self, runner: web.AppRunner, host: str, port: int) -> None:
         while not self.port:
-            await asyncio.sleep(_TRY_AGAIN_S)
+            await asyncio.sleep(_RETRY_INTERVAL_S)
             with suppress(OSError):
                 await self._listen(runner, host, port)
 
-    async def _is_ours(self, host: str, port: int) -> bool:
+    async def _belongs_to_pipeline(self, host: str, port: int) -> bool:
         """Return whether another process of this pipeline uses the port."""
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/status"
-        limit = aiohttp.ClientTimeout(total=_ASK_LIMIT_S)
+        limit = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
         try:
             async with aiohttp.ClientSession(timeout=limit) as client, client.get(url) as answer:
                 document = msgspec.json.decode(await answer.read())
@@ -118,7 +118,7 @@ class MonitoringServer:
         return isinstance(document, dict) and document.get("identity") == self._status()["identity"]
 
     async def _get_page(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers=_NOT_KEPT)
+        return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers=_NO_CACHE_HEADERS)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -139,9 +139,9 @@ class MonitoringServer:
         return _json(self._status())
 
 
-_NOT_KEPT = {"Cache-Control": "no-store"}
+_NO_CACHE_HEADERS = {"Cache-Control": "no-store"}
 
 
 def _json(document: dict[str, Any], status: int = 200) -> web.Response:
     body = msgspec.json.encode(document)
-    return web.Response(body=body, status=status, content_type="application/json", headers=_NOT_KEPT)
+    return web.Response(body=body, status=status, content_type="application/json", headers=_NO_CACHE_HEADERS)

@@ -148,7 +148,7 @@ class BatchWriter:
         Raises TableFailed if a table refuses decoded rows, or can't be read. Then nothing was staged.
         """
         start = max(start, self._read_again.get(TopicPartition(raw.topic, raw.partition), 0))
-        new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.takes(rows.target.name)]
+        new = [self._new_rows(raw, rows, start) for rows in batch.tables if self._scope.includes(rows.target.name)]
         undecided: list[DecodeFailure] = []
         if self._truncate_filter is not None:
             for place, rows in enumerate(new):
@@ -158,7 +158,9 @@ class BatchWriter:
         parts = [self._filled(raw, rows, fail_up_to) for rows in new]
         awaited = min((p.awaited for p in parts if p.awaited is not None), key=lambda w: w.offset, default=None)
         waits_at = None if awaited is None else awaited.offset
-        failures = [f for f in batch.failures if self._scope.takes_failure(f, raw) and not self._was_emptied(f, raw)]
+        failures = [
+            f for f in batch.failures if self._scope.takes_failure(f, raw) and not self._is_repeated_truncate(f, raw)
+        ]
         failures += [failure for part in parts for failure in part.failures]
         failures += undecided
         due = sorted(
@@ -241,7 +243,7 @@ class BatchWriter:
             if sink.writer.is_memory_short:
                 sink.writer.make_room()
 
-    def _table_of(self, fatal: DecodeFailure, raw: RawBatch, parts: Sequence[_FilledBatch]) -> str | None:
+    def _table_of(self, fatal: DecodeFailure, raw: RawBatch, parts: Sequence[_ResolvedRows]) -> str | None:
         lacking = (part.rows.target.name for part in parts if fatal in part.failures)
         return next(lacking, None) or self._scope.owner(fatal, raw)
 
@@ -253,14 +255,14 @@ class BatchWriter:
         floor = self._floors.get(rows.target.name, {}).get(TopicPartition(raw.topic, raw.partition), 0)
         return slice_by_offset(rows, max(floor, start), None)
 
-    def _was_emptied(self, failure: DecodeFailure, raw: RawBatch) -> bool:
+    def _is_repeated_truncate(self, failure: DecodeFailure, raw: RawBatch) -> bool:
         """Return whether the failure is a truncate that is read again, while the table has records after it."""
         if failure.kind is not FailureKind.TRUNCATE or failure.target is None:
             return False
         floors = self._floors.get(failure.target.name, {})
         return failure.offset < floors.get(TopicPartition(raw.topic, raw.partition), 0)
 
-    def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _FilledBatch:
+    def _filled(self, raw: RawBatch, rows: TableRows, fail_up_to: int | None) -> _ResolvedRows:
         """Fill in unavailable values. Records whose values were not found are left out.
 
         fail_up_to: up to this offset, records without their values fail instead of waiting.
@@ -269,12 +271,12 @@ class BatchWriter:
         read_again = rows.offsets < moved.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
         unavailable = rows.unavailable
         if unavailable is None:
-            return _FilledBatch(rows, rows, FilledRows.of(rows), read_again)
+            return _ResolvedRows(rows, rows, FilledRows.of(rows), read_again)
         with failures_of(rows.target.name):
             filled = fill_unavailable(rows, unavailable, self._sink_of(rows), moved, read_again)
         whole = replace(rows, rows=filled.rows, unavailable=None)
         if not filled.lost.any():
-            return _FilledBatch(rows, whole, filled, read_again)
+            return _ResolvedRows(rows, whole, filled, read_again)
         waiting = {int(rows.offsets[row]): change for row, change in filled.waiting.items()}
         waits_at = min((offset for offset in waiting if fail_up_to is None or offset > fail_up_to), default=None)
         awaited = None if waits_at is None else AwaitedRow(waits_at, rows.target.name, waiting[waits_at])
@@ -283,9 +285,9 @@ class BatchWriter:
             DecodeFailure(int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.UNKNOWN_VALUE, reason)
             for offset, reason in reasons.items()
         ]
-        return _FilledBatch(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)
+        return _ResolvedRows(rows, drop_records(whole, filled.lost), filled, read_again, failures, awaited)
 
-    def _key_changes(self, part: _FilledBatch, stop: int | None) -> list[KeyChange | MovedRow]:
+    def _key_changes(self, part: _ResolvedRows, stop: int | None) -> list[KeyChange | MovedRow]:
         """Return the halves of key changes below the offset `stop`.
 
         A row whose new key is not in this part of the batch is looked up.
@@ -300,7 +302,7 @@ class BatchWriter:
             if is_departure:
                 pairs.add_departure(change, row)
             else:
-                pairs.match_arrival(change)
+                pairs.match_new_half(change)
         staying = sorted(kept for kept in pairs if isinstance(kept, int))  # the others have both halves here
         left: dict[int, MovedRow] = {}
         if staying:
@@ -350,7 +352,7 @@ def _first_awaited_offset(batch: Sequence[TableRows], waiting: Collection[Awaite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _FilledBatch:
+class _ResolvedRows:
     """A table's decoded rows, and the rows that can be written.
 
     came: the decoded rows.

@@ -31,7 +31,7 @@ from ingest.pipeline.building.quarantine_parts import (
 from ingest.pipeline.building.sources import build_source_parts
 from ingest.pipeline.building.tables_at_once import tables_at_once
 from ingest.pipeline.building.writes import Writes
-from ingest.pipeline.checkpointer import Checkpointer, SnapshotFacts
+from ingest.pipeline.checkpointer import Checkpointer, SnapshotProperties
 from ingest.pipeline.flow import Flow, FlowTables
 from ingest.pipeline.pipeline import Pipeline
 from ingest.pipeline.pipeline_recovery import PipelineRecovery
@@ -188,7 +188,7 @@ def connect_parts(
     failed = {} if kept is None else kept.failed
     observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
     tracker = ProgressTracker(sinks, router.tables, tables.routings, checkpoint.progress, observed.clock, failed)
-    facts = SnapshotFacts(tables.routings, tables.lineage)
+    facts = SnapshotProperties(tables.routings, tables.lineage)
     checkpoints = Checkpointer(
         read, sinks, dead_letters, tracker, tables.moved_files, facts, checkpoint.policy, observed, kept
     )

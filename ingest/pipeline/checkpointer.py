@@ -45,7 +45,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class SnapshotProperties:
     """Snapshot properties of each table, in addition to position, epoch and moved rows.
 
     routings: the configured routing of each table.
@@ -56,9 +56,9 @@ class SnapshotFacts:
     lineage: TableLineage
 
     def properties(self, table: str) -> dict[str, str]:
-        said = {LINEAGE_PROPERTY: self.lineage.of(table).to_text()}
+        properties = {LINEAGE_PROPERTY: self.lineage.of(table).to_text()}
         routing = self.routings.get(table)
-        return said if routing is None else {**said, ROUTING_PROPERTY: routing.to_text()}
+        return properties if routing is None else {**properties, ROUTING_PROPERTY: routing.to_text()}
 
 
 class Checkpointer:
@@ -75,7 +75,7 @@ class Checkpointer:
         dead_letters: DeadLetters,
         tracker: ProgressTracker,
         moved: MovedRowsStore,
-        facts: SnapshotFacts,
+        facts: SnapshotProperties,
         policy: CheckpointPolicy,
         observed: RunObservations,
         quarantine: Quarantine | None = None,
@@ -129,24 +129,24 @@ class Checkpointer:
             try:
                 await self._publish(commits, fenced)
             except (TableFailed, ExceptionGroup) as error:
-                self._failed_to_begin(error)
+                self._raise_start_errors(error)
         # These are the positions of the tables, not the read positions: a table in quarantine lacks its kept records.
         held = resume_offsets(recovered.positions.values())
         await self._tracker.begin(self._source.identity, held, identifier, epoch, recovered.progress)
         await self._tracker.register()
         return coordinator
 
-    def _failed_to_begin(self, error: TableFailed | ExceptionGroup[Exception]) -> None:
+    def _raise_start_errors(self, error: TableFailed | ExceptionGroup[Exception]) -> None:
         """Raise the errors of tables if the pipeline can't start without these tables."""
         errors = [error] if isinstance(error, TableFailed) else list(error.exceptions)
-        raised = [e.error if isinstance(e, TableFailed) else e for e in errors]
+        causes = [e.error if isinstance(e, TableFailed) else e for e in errors]
         failed = {e.table: e.error for e in errors if isinstance(e, TableFailed)}
-        is_outdated = any(isinstance(e, RecoveryOutdated) for e in raised) or len(failed) < len(errors)
+        is_outdated = any(isinstance(e, RecoveryOutdated) for e in causes) or len(failed) < len(errors)
         all_failed = {**self.failed_at_start, **failed}
-        if is_outdated or self._quarantine is None or not self._quarantine.can_take(all_failed.keys()):
-            if len(raised) == 1:
-                raise raised[0] from raised[0].__cause__
-            raise ExceptionGroup("several failed", raised) from None
+        if is_outdated or self._quarantine is None or not self._quarantine.can_quarantine(all_failed.keys()):
+            if len(causes) == 1:
+                raise causes[0] from causes[0].__cause__
+            raise ExceptionGroup("several failed", causes) from None
         self.failed_at_start = all_failed
 
     async def begin_tables(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
@@ -164,12 +164,12 @@ class Checkpointer:
         except ExceptionGroup as group:
             await self._fail(_of_tables(group))
         await self._tracker.register()
-        await self.keep_place_of(coordinator, [table for table in tables if table not in self._sinks])
+        await self.store_first_positions(coordinator, [table for table in tables if table not in self._sinks])
 
-    async def keep_place_of(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
+    async def store_first_positions(self, coordinator: CheckpointCoordinator, tables: Collection[str]) -> None:
         """Record the first position of failed tables without a snapshot, in the logs of their kept records."""
         if self._quarantine is not None and tables:
-            await run_uncancellable(self._quarantine.keep_place_of, tables, self._source.identity)
+            await run_uncancellable(self._quarantine.store_first_positions, tables, self._source.identity)
 
     async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
         """Take a checkpoint. Nothing may be written meanwhile.
@@ -198,8 +198,10 @@ class Checkpointer:
         ends = resume_offsets(coordinator.positions.values())
         if self._quarantine is None or not self._quarantine.failed:
             return ends
-        well = (position for table, position in coordinator.positions.items() if table not in self._quarantine.failed)
-        ends = {**ends, **resume_offsets(well)}
+        running = (
+            position for table, position in coordinator.positions.items() if table not in self._quarantine.failed
+        )
+        ends = {**ends, **resume_offsets(running)}
         for table in self._quarantine.failed:
             for partition, end in (self._quarantine.read_up_to(table) or {}).items():
                 ends[partition] = min(end, ends.get(partition, end))
@@ -211,13 +213,13 @@ class Checkpointer:
         """Publish the checkpoint. Returns its identifier, and the number of tables with a snapshot."""
         identifier = coordinator.begin(self._clock.now_ms())
         try:
-            with_moved, messages = await self._made_durable(identifier, coordinator)
+            with_moved, messages = await self._prepare_commits(identifier, coordinator)
             tables = await self._publish_prepared(coordinator, messages, {*always_publish, *with_moved}, with_moved)
             return identifier, tables
         finally:
             self.priority.end()
 
-    async def _made_durable(
+    async def _prepare_commits(
         self, identifier: int, coordinator: CheckpointCoordinator
     ) -> tuple[set[str], Mapping[str, Sequence[CommitMessage]]]:
         """Do all steps before the commits. Returns the tables whose moved rows changed, and the commit messages.

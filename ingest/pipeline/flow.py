@@ -45,7 +45,7 @@ TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadAgain:
+class _DrainMarker:
     """A marker in the channels. When it arrives at the end, all records read before it are written.
 
     starts: gets the next offsets to read
@@ -139,10 +139,10 @@ class Flow:
         Raises the errors of tasks, as a group. Raises an error of the source after all records before it are committed.
         """
         self._coordinator = coordinator
-        self._observed.reading_began(starts)
+        self._observed.reading_started(starts)
         self._without_first_position = set(chosen) - set(self._existing)
-        raw = Channel[RawBatch | _ReadAgain](self._queue_bytes)
-        decoded = Channel[_Decoded | _ReadAgain](self._queue_bytes)
+        raw = Channel[RawBatch | _DrainMarker](self._queue_bytes)
+        decoded = Channel[_Decoded | _DrainMarker](self._queue_bytes)
         async with asyncio.TaskGroup() as tasks:
             self._read_task = tasks.create_task(self._read(starts, raw), name="read")
             tasks.create_task(self._decode(raw, decoded), name="decode")
@@ -172,19 +172,19 @@ class Flow:
 
     # ------------------------------------------------------------ records
 
-    async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> None:
+    async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _DrainMarker]) -> None:
         with raw:
             try:
                 while await self._read_from(starts, raw):
-                    again = _ReadAgain(asyncio.get_running_loop().create_future())
-                    await raw.send(again, 0)
-                    starts = await again.starts
+                    marker = _DrainMarker(asyncio.get_running_loop().create_future())
+                    await raw.send(marker, 0)
+                    starts = await marker.starts
             except Exception as error:
                 # It is raised after all records before it are committed. Otherwise the records before a broken line
                 # near the start of a source would never be written.
                 self._source_error = error
 
-    async def _read_from(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> bool:
+    async def _read_from(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _DrainMarker]) -> bool:
         """Read from these offsets. Returns whether reading was interrupted to read again from other offsets; otherwise
         the source ended.
         """
@@ -203,21 +203,21 @@ class Flow:
             raise ended
         return ended is not None
 
-    async def _read_batches(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _ReadAgain]) -> None:
+    async def _read_batches(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _DrainMarker]) -> None:
         async with aclosing(self._source.read(starts)) as batches:
             async for batch in batches:
                 self._observed.was_read(batch)
                 with self._observed.activity("waiting for the decoder"):
                     await raw.send(batch, batch.nbytes)
 
-    async def _decode(self, raw: Channel[RawBatch | _ReadAgain], decoded: Channel[_Decoded | _ReadAgain]) -> None:
+    async def _decode(self, raw: Channel[RawBatch | _DrainMarker], decoded: Channel[_Decoded | _DrainMarker]) -> None:
         with decoded:
             async for batch in raw:
-                if isinstance(batch, _ReadAgain):
+                if isinstance(batch, _DrainMarker):
                     await decoded.send(batch, 0)
                     continue
                 if not raw:  # a decoder that lags behind doesn't pause
-                    await self._checkpoints.priority.give_way()
+                    await self._checkpoints.priority.wait_for_flush()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
                 async for part, result in decoded_parts(batch, self._decoded, self._created, self._tolerates):
                     await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
@@ -240,15 +240,15 @@ class Flow:
             async with self._writing_exclusively():
                 added = self._add_tables([failed.table], batch)
                 await self._quarantine.fail({failed.table: failed.error})
-                await self._checkpoints.keep_place_of(self._coordinator, added)
+                await self._checkpoints.store_first_positions(self._coordinator, added)
             await self._created(batch, result)
             return True  # other tables may have been created before the failure
 
-    async def _write(self, decoded: Channel[_Decoded | _ReadAgain]) -> None:
+    async def _write(self, decoded: Channel[_Decoded | _DrainMarker]) -> None:
         async for item in decoded:
             async with self._writing_exclusively():
-                if isinstance(item, _ReadAgain):
-                    starts = self._begin_reading_again()
+                if isinstance(item, _DrainMarker):
+                    starts = self._restart_reading()
                     if not item.starts.done():  # after a stop, no reader waits for it
                         item.starts.set_result(starts)
                     continue
@@ -267,7 +267,7 @@ class Flow:
         self._drained.set()
         self._checkpoint_wakeup.set()
 
-    def _begin_reading_again(self) -> dict[TopicPartition, int]:
+    def _restart_reading(self) -> dict[TopicPartition, int]:
         assert self._quarantine is not None
         reached = self._coordinator.reached
         self._writes.read_again(reached)
@@ -343,7 +343,7 @@ class Flow:
             self._without_first_position -= existing
 
     @asynccontextmanager
-    async def exclusively(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         async with self._writing_exclusively():
             yield
         self._checkpoint_wakeup.set()

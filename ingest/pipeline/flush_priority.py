@@ -45,7 +45,7 @@ class FlushPriority:
         self._published.set()
         self._compactions.resume()
 
-    async def give_way(self) -> None:
+    async def wait_for_flush(self) -> None:
         """Wait for a running flush before a batch is decoded."""
         if not self._published.is_set():
             at_most_ms = min(_DECODING_MS_MAX, self._interval_ms // 5)

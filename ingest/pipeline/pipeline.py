@@ -18,7 +18,7 @@ from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
 from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.threads import run_uncancellable, sole_error
+from storage.threads import run_uncancellable, single_error
 
 if TYPE_CHECKING:
     from ingest.monitoring.monitor import PipelineMonitor
@@ -93,7 +93,7 @@ class Pipeline:
             # Before reading begins, no records can be left uncommitted.
             self.metrics.ended = "stopped at once" if self._reading_began else "stopped"
         except BaseExceptionGroup as group:
-            one = sole_error(group)
+            one = single_error(group)
             raise one from one.__cause__  # `from None` would remove the cause
         finally:
             self._enter(RunEvent.WORK_ENDED)
@@ -110,9 +110,9 @@ class Pipeline:
         """
         try:
             recovered = await self._startup.plan()
-            self.observed.reading_began(recovered.starts)
+            self.observed.reading_started(recovered.starts)
             bounds = await self.source.bounds(list(recovered.starts))
-            self.observed.ends_are({partition: bound.end for partition, bound in bounds.items()})
+            self.observed.set_end_offsets({partition: bound.end for partition, bound in bounds.items()})
             return recovered
         finally:
             await self.source.close()
@@ -140,10 +140,10 @@ class Pipeline:
         try:
             await self._flow.run(coordinator, recovered.starts, recovered.chosen)
         except* PositionRefused:
-            await self._raise_refusal_of_next_start()
+            await self._check_next_start()
             raise
 
-    async def _raise_refusal_of_next_start(self) -> None:
+    async def _check_next_start(self) -> None:
         """Raise the refusal of the next start, if it would be refused: it has the options of each table."""
         with suppress(BadInput, SourceUnavailable):
             await self._startup.plan_next()

@@ -132,9 +132,9 @@ class PipelineRecovery:
         if self._unreadable and not recovered_tables:
             raise next(iter(self._unreadable.values()))
         if self._source_partitions is None:
-            known = resume_offsets(s.position for s in recovered_tables.values()).keys() | self._read_by_others(
-                table_states
-            )
+            known = resume_offsets(
+                s.position for s in recovered_tables.values()
+            ).keys() | self._partitions_of_other_users(table_states)
             self._source_partitions = await self._source.open(known)
         source = SourceState(
             self._source.identity, self._source_partitions, await self._source.bounds(self._source_partitions)
@@ -204,7 +204,7 @@ class PipelineRecovery:
             raise error
         self._unreadable[table] = self._found_unreadable[table] = error
 
-    def _read_by_others(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
+    def _partitions_of_other_users(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
         """Return the partitions that other commit users have read into our tables."""
         return {
             partition
@@ -242,11 +242,11 @@ class PipelineRecovery:
             table, position.ends, table_state.newest_of_others, taken, source.identity
         )
         if table in self._flags.tables:
-            position = await self._decided(table, recovered, problems, table_state, source)
+            position = await self._position_by_flags(table, recovered, problems, table_state, source)
             return position, compare_with_source(table, position, source)
         return position.with_identity(source.identity), problems
 
-    async def _decided(
+    async def _position_by_flags(
         self,
         table: str,
         recovered: RecoveredTable,
@@ -269,7 +269,7 @@ class PipelineRecovery:
             return decided_position(recovered, ends, source, accepted)
         if table in flags.rewinds:
             starts = await self._starts(table, flags.rewinds[table], flag)
-            _check_goes_back(flag, starts, rewound_offsets(recovered, problems, {}))
+            _check_is_rewind(flag, starts, rewound_offsets(recovered, problems, {}))
             return decided_position(recovered, rewound_offsets(recovered, problems, starts), source, accepted)
         if not problems:
             raise BadInput(
@@ -316,13 +316,17 @@ class PipelineRecovery:
         if table not in self._flags.tables or not (table in flags.rewinds or table in flags.snapshots):
             return state
         before, ends = recovered.position, position.ends
-        had = before.ends
-        if {problem.kind for problem in recovered.problems} & POSITION_LOST and not had:
-            had = recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
+        previous_ends = before.ends
+        if {problem.kind for problem in recovered.problems} & POSITION_LOST and not previous_ends:
+            previous_ends = (
+                recovered.lost.ends if recovered.lost is not None else {p: at.end for p, at in source.bounds.items()}
+            )
         elif identity_changes(before.identity, source.identity):
             return state  # the new source has other records, so none is read again
-        again = {p: max(end, state.read_again.get(p, 0)) for p, end in had.items() if p in ends and ends[p] < end}
-        return replace(state, read_again={**state.read_again, **again})
+        read_again = {
+            p: max(end, state.read_again.get(p, 0)) for p, end in previous_ends.items() if p in ends and ends[p] < end
+        }
+        return replace(state, read_again={**state.read_again, **read_again})
 
     # ------------------------------------------------------------ new partitions
 
@@ -365,7 +369,7 @@ def _moved_row_files(table_state: TableState) -> frozenset[str]:
     return frozenset(file for file in files if file is not None)
 
 
-def _check_goes_back(flag: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:
+def _check_is_rewind(flag: str, starts: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]) -> None:
     """Raise BadInput for a rewind to a later offset: the records in between would be lost without a trace."""
     for partition, at in sorted(starts.items()):
         if partition in proven and at > proven[partition]:

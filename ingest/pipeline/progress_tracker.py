@@ -25,7 +25,7 @@ from storage.threads import map_uncancellable, run_uncancellable
 
 INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
 REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones
-_AT_ONCE: Final = 32
+_READ_PARALLELISM: Final = 32
 
 _log = get_logger(__name__)
 
@@ -59,7 +59,7 @@ class ProgressTracker:
         self._clock = clock
         self._written = IdleProgress()
         self._others: dict[str, IdleTable] = {}  # tables that are not configured now, or unreadable
-        self._busy: set[str] = set()  # tables with a snapshot since the progress was written
+        self._tables_with_snapshot: set[str] = set()  # tables with a snapshot since the progress was written
         self._identifier, self._epoch = 0, 0
         self._written_ms = clock.now_ms()
         self._registered: dict[str, tuple[int, int]] = {}  # table to snapshot and time
@@ -79,7 +79,7 @@ class ProgressTracker:
         before: the contents of the file so far
         """
         self._identifier, self._epoch = identifier, epoch.number
-        if left := before.left_behind(self._tables):
+        if left := before.removed_tables(self._tables):
             _log.warning(
                 "tables of the pipeline that no entry names any more",
                 tables=left,
@@ -98,7 +98,7 @@ class ProgressTracker:
 
         Raises the store's errors. After an error, the snapshots must not be published.
         """
-        self._busy |= set(tables)
+        self._tables_with_snapshot |= set(tables)
         self._others = {name: entry for name, entry in self._others.items() if name not in tables}
         self._identifier = identifier
         if self._file is not None and any(name in self._written.tables for name in tables):
@@ -115,11 +115,11 @@ class ProgressTracker:
     async def committed(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
         """Record a complete checkpoint. Tables without rows for a while are written as idle, at intervals."""
         if self._clock.now_ms() - self._written_ms >= INTERVAL_MS:
-            idle = [table for table in self._tables if table not in self._busy]
+            idle = [table for table in self._tables if table not in self._tables_with_snapshot]
             if idle or self._written.tables:
                 await self._write(idle, identity, reached)
             self._written_ms = self._clock.now_ms()
-            self._busy = set()
+            self._tables_with_snapshot = set()
 
     async def end(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
         """Record the end of the run. All records are committed and none is read any more, so every table is idle."""
@@ -180,7 +180,7 @@ class ProgressTracker:
             name: found.id for name, sink in list(self._sinks.items()) if (found := sink.latest_of_user()) is not None
         }
         outdated = [(name, id_) for name, id_ in newest.items() if self._is_outdated(name, id_, now_ms)]
-        await map_uncancellable(register, outdated, _AT_ONCE)
+        await map_uncancellable(register, outdated, _READ_PARALLELISM)
 
     async def keep_registered(self, end: asyncio.Event) -> None:
         """Call `register` at intervals until the end, also while nothing is committed."""

@@ -55,8 +55,8 @@ def parse_recovery_flags(
     tables: all tables of the pipeline.
     skip_record: `TOPIC:PARTITION:OFFSET`.
     """
-    rewinds = [_parted("--rewind-to", text, "earliest") for text in rewind_to]
-    snapshots = [_parted("--from-snapshot", text, "17") for text in from_snapshot]
+    rewinds = [_split_flag("--rewind-to", text, "earliest") for text in rewind_to]
+    snapshots = [_split_flag("--from-snapshot", text, "17") for text in from_snapshot]
     texts: dict[str, str] = {}
     for table, text in chain(
         ((table, f"--accept-gap {table}") for table in accept_gap),
@@ -83,7 +83,7 @@ def _record(text: str) -> tuple[TopicPartition, int]:
     return TopicPartition(found[1], int(found[2])), int(found[3])
 
 
-def _parted(option: str, text: str, example: str) -> tuple[str, str]:
+def _split_flag(option: str, text: str, example: str) -> tuple[str, str]:
     table, equals, rest = text.partition("=")
     if not equals or not table or not rest:
         raise BadInput(f"{option} {text}: write {option} {table if equals and table else 'TABLE'}={example}")

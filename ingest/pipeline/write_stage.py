@@ -18,7 +18,7 @@ from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
 from ingest.quarantine.failures import TableFailed
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
-from ingest.tables.truncate_handler import TruncateHandler, TruncateNotExact
+from ingest.tables.truncate_handler import InexactTruncate, TruncateHandler
 from storage.logs import get_logger
 from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
@@ -48,7 +48,7 @@ class _CommitFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Barriers:
+class CommitBarriers:
     """Handlers of records that need a commit of all earlier records.
 
     schemas: handles records that don't fit their table.
@@ -78,7 +78,7 @@ class WriteStage:
         pending: PendingBatches,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
-        barriers: Barriers,
+        barriers: CommitBarriers,
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
         run_cpu_bound: RunCpuBound = run_cpu_bound,
@@ -99,11 +99,11 @@ class WriteStage:
 
         Raises RecordRefused for a record that stops the pipeline. All records before it are written.
         """
-        batch = await self._up_to_date(batch)
+        batch = await self._decode_if_outdated(batch)
         self._count(batch)
         await self._add(batch, coordinator)
 
-    async def _up_to_date(self, batch: PendingBatch) -> PendingBatch:
+    async def _decode_if_outdated(self, batch: PendingBatch) -> PendingBatch:
         if not self._is_outdated(batch):
             return batch
         return replace(batch, decoded=await run_cpu_bound(self._decode, batch.raw), routing=self._routing)
@@ -151,9 +151,9 @@ class WriteStage:
         found = set[TopicPartition]()
         while (head := self._pending.head(partition)) is not None:
             if self._is_outdated(head):
-                head = await self._decode_head_again(partition, head.start)
+                head = await self._redecode_head(partition, head.start)
             written = await self._write_head(head, fail_waiting=fail_waiting)
-            await self._keep(head, written.next_offset)
+            await self._keep_records(head, written.next_offset)
             now_ms = self._clock.now_ms()
             # The bytes of a batch are counted only at its first try.
             nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
@@ -165,7 +165,7 @@ class WriteStage:
                 await self._refused(written, head, coordinator)
                 failure = written.refused.failure
                 is_done = failure is not None and failure.kind in _WITHOUT_ROWS
-                await self._decode_head_again(partition, written.next_offset + is_done)
+                await self._redecode_head(partition, written.next_offset + is_done)
                 continue
             found.update(written.unblocked)
             if written.awaited is not None:
@@ -188,7 +188,7 @@ class WriteStage:
             raise failed.error from failed.error.__cause__
         except Exception as error:
             table, quarantine = written.refused_by, self._quarantine
-            if table is None or quarantine is None or not quarantine.can_take([table]):
+            if table is None or quarantine is None or not quarantine.can_quarantine([table]):
                 raise
             await quarantine.fail({table: error})
 
@@ -203,13 +203,13 @@ class WriteStage:
             raise refused
         try:
             truncation = await self._truncates.plan(failure, head.raw, coordinator)
-        except TruncateNotExact as error:
+        except InexactTruncate as error:
             if not str(error):
                 raise refused from None
             raise RecordRefused(f"{refused}. It can't be carried out: {error}", failure) from error
         if truncation.is_outdated:
             return
-        await run_uncancellable(self._truncates.carry_out, truncation)
+        await run_uncancellable(self._truncates.execute, truncation)
         coordinator.record_write(head.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
         try:
             await self._commit(coordinator)
@@ -237,7 +237,7 @@ class WriteStage:
         if failure is not None and failure.kind in _NEEDS_COLUMNS:
             takes = self._writer.takes_failure
             ahead = [f for f in head.decoded.failures if f.offset > failure.offset and f.kind in _NEEDS_COLUMNS]
-            await self._schemas.follow_ahead([f for f in ahead if takes(f, head.raw)], commit)
+            await self._schemas.alter_ahead([f for f in ahead if takes(f, head.raw)], commit)
 
     @property
     def _routing(self) -> int:
@@ -247,7 +247,7 @@ class WriteStage:
         """Return whether tables have changed, or have left the quarantine, since the batch was decoded."""
         return batch.routing != self._routing or self._schemas.is_outdated(batch.decoded)
 
-    async def _decode_head_again(self, partition: TopicPartition, start: int) -> PendingBatch:
+    async def _redecode_head(self, partition: TopicPartition, start: int) -> PendingBatch:
         """Decode the first pending batch again, because its tables have changed."""
         head = self._pending.head(partition)
         assert head is not None
@@ -288,7 +288,7 @@ class WriteStage:
             raise next(iter(failed.values()))
         await self._quarantine.fail(failed)
 
-    async def _keep(self, head: PendingBatch, stop: int) -> None:
+    async def _keep_records(self, head: PendingBatch, stop: int) -> None:
         if self._quarantine is not None and self._quarantine.failed:
             await run_cpu_bound(self._quarantine.keep, head.raw, head.decoded, head.start, stop)
 
@@ -302,7 +302,7 @@ class WriteStage:
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
         """Write a batch that was kept for a quarantined table. Returns the error of a record that stops the table."""
         try:
-            batch = await self._up_to_date(PendingBatch(raw, decoded, self._clock.now_ms()))
+            batch = await self._decode_if_outdated(PendingBatch(raw, decoded, self._clock.now_ms()))
             await self._add(batch, progress)  # its records were counted when they were kept
         except RecordRefused as refused:
             return refused
@@ -328,7 +328,7 @@ class WriteStage:
         kept = {source for source in decoded.unrouted if self._is_quarantined(source)}
         skipped = Counter({kind.value: n for kind, n in decoded.skipped.items()})
         skipped -= Counter({Skipped.UNROUTED.value: sum(decoded.unrouted_records.get(source, 0) for source in kept)})
-        self._observed.came_through(batch.raw, skipped)
+        self._observed.batch_decoded(batch.raw, skipped)
         for source in decoded.unrouted.keys() - self._unrouted - kept:
             self._unrouted.add(source)
             _log.warning("no table takes these records; they are skipped", source=str(source), topic=source.topic)

@@ -37,7 +37,7 @@ from ingest.tables.table_sink import TableSink
 from storage.errors import BadInput
 from storage.threads import run_cpu_bound, run_uncancellable
 
-_HELD_AT_ONCE: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
+_FINAL_WRITE_BYTES: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
 _JOINED_BYTES: Final = 8 << 20  # bytes of records that are written as one batch
 _WAIT_MS: Final = 100
 
@@ -118,10 +118,10 @@ class CatchUp:
                         await self._find_position(entry, flow)
                     else:
                         await _Attempt(self, entry, flow, end).run()
-                except _FailedElsewhere:
+                except _FailedInCheckpoint:
                     pass
                 except TableFailed as failed:
-                    async with flow.exclusively():
+                    async with flow.exclusive():
                         await self.quarantine.fail({failed.table: failed.error})
             if end.is_set():
                 return
@@ -146,9 +146,9 @@ class CatchUp:
             log = (await run_uncancellable(self.quarantine.open_logs_of, [table])).get(table)
             if log is not None and join_log(log, recovered.position, newest) is None:
                 log = None
-        async with flow.exclusively():
+        async with flow.exclusive():
             self.lineage.restore_one(table, newest.properties)
-            await self.quarantine.readable(table, ends, (newest.id, newest.manifest_list), log)
+            await self.quarantine.continue_at(table, ends, (newest.id, newest.manifest_list), log)
 
     async def _wait(self, end: asyncio.Event) -> None:
         self.quarantine.changed.clear()
@@ -171,16 +171,16 @@ class FlowControl(Protocol):
     @property
     def is_stopping(self) -> bool: ...
 
-    def exclusively(self) -> AbstractAsyncContextManager[None]:
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
         """Return a context in which nothing else is written or committed."""
         ...
 
     async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
-        """Take a checkpoint. Call it in the context of `exclusively`."""
+        """Take a checkpoint. Call it in the context of `exclusive`."""
         ...
 
 
-class _FailedElsewhere(TableFailed):
+class _FailedInCheckpoint(TableFailed):
     """A checkpoint found that the table fails again."""
 
 
@@ -210,16 +210,16 @@ class _Attempt:
         await self._begin()
         while not self._flow.is_stopping:
             async for batch in self._kept():
-                async with self._flow.exclusively():
+                async with self._flow.exclusive():
                     await self._write(batch)
                 if self._flow.is_stopping:
                     return
-            async with self._flow.exclusively():
+            async with self._flow.exclusive():
                 if await self._join():
                     return
             if self._batch_sink.is_waiting:
                 await self._wait_for_records()
-            elif self._is_read_again() or self._is_ahead() or self._has_yet_to_be_made():
+            elif self._must_reread_source() or self._is_ahead() or self._is_table_missing():
                 if self._end.is_set():
                     return  # the next process reads the missing records
                 await self._parts.clock.sleep_ms(_WAIT_MS)
@@ -232,7 +232,7 @@ class _Attempt:
                 state = await run_uncancellable(opened[0].read_state)
                 position, newest = self._own_position(state, position)
                 moved = None if newest is None else moved_rows_of(newest.properties, newest.path)
-        async with self._flow.exclusively():
+        async with self._flow.exclusive():
             with failures_of(self._table):
                 joined = join_log(self._log, position, newest)
                 if joined is None:
@@ -264,10 +264,10 @@ class _Attempt:
         return recovered.position, newest
 
     def _check_epoch(self, found: Epoch) -> None:
-        ours = self._flow.coordinator.epoch
-        if found.supersedes(ours):
+        epoch = self._flow.coordinator.epoch
+        if found.supersedes(epoch):
             raise BadInput(
-                f"{self._table} belongs to another process of this pipeline ({found}); this one is {ours}. Stop the "
+                f"{self._table} belongs to another process of this pipeline ({found}); this one is {epoch}. Stop the "
                 "one that should not run"
             )
 
@@ -283,7 +283,7 @@ class _Attempt:
 
     async def _write(self, batch: RawBatch) -> None:
         """Write the records of the batch that the table was not given yet. Call it with writing excluded."""
-        self._check_takes_part()
+        self._check_catching_up()
         partition = TopicPartition(batch.topic, batch.partition)
         batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
         if not len(batch):
@@ -304,12 +304,12 @@ class _Attempt:
     async def _check(self, refused: Exception | None) -> None:
         if refused is not None:
             await self._flow.checkpoint()  # makes the rows before the record visible
-            self._check_takes_part()
+            self._check_catching_up()
             raise TableFailed(self._table, refused) from refused
 
-    def _check_takes_part(self) -> None:
+    def _check_catching_up(self) -> None:
         if not self._entry.is_catching_up:
-            raise _FailedElsewhere(self._table, self._entry.error)
+            raise _FailedInCheckpoint(self._table, self._entry.error)
 
     async def _decoded(self, batch: RawBatch) -> DecodedBatch:
         with failures_of(self._table):
@@ -317,18 +317,20 @@ class _Attempt:
 
     async def _created(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
         router = self._parts.quarantine.router
-        mine = {source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table}
-        if not mine or self._table in self._parts.sinks:
+        own_unrouted = {
+            source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table
+        }
+        if not own_unrouted or self._table in self._parts.sinks:
             return False
         try:
             with failures_of(self._table):
-                return await run_uncancellable(self._parts.opener.create, batch, mine)
+                return await run_uncancellable(self._parts.opener.create, batch, own_unrouted)
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 raise failed.error from None
             raise
 
-    def _is_read_again(self) -> bool:
+    def _must_reread_source(self) -> bool:
         """Return whether the source must still be read again: the log lacks records that the other tables have."""
         coordinator, ends = self._flow.coordinator, self._log.ends
         known = coordinator.positions[self._table].ranges
@@ -342,7 +344,7 @@ class _Attempt:
         reached = self._flow.coordinator.reached
         return any(end > reached.get(p, end) for p, end in self._log.ends.items())
 
-    def _has_yet_to_be_made(self) -> bool:
+    def _is_table_missing(self) -> bool:
         """Return whether the table must still be created, which only its kept records do.
 
         Batches in the channels were decoded without the table.
@@ -353,8 +355,8 @@ class _Attempt:
         """Wait for rows from other partitions that records need."""
         if not self._end.is_set():
             await self._parts.clock.sleep_ms(_WAIT_MS)
-        async with self._flow.exclusively():
-            self._check_takes_part()
+        async with self._flow.exclusive():
+            self._check_catching_up()
             with failures_of(self._table):
                 refused = await self._batch_sink.give_up_waiting(self._progress, all_of_it=self._end.is_set())
             await self._check(refused)
@@ -366,15 +368,15 @@ class _Attempt:
         """
         if self._log.segments_written != self._segments_read:
             return False  # a checkpoint wrote the records in memory to a new segment
-        if self._is_read_again() or self._is_ahead():
+        if self._must_reread_source() or self._is_ahead():
             return False
-        if self._log.held_bytes > _HELD_AT_ONCE:
+        if self._log.held_bytes > _FINAL_WRITE_BYTES:
             await run_uncancellable(self._log.flush, self._log.identity)
             return False
         for batch in list(self._log.held):
             await self._write(batch)
-        self._check_takes_part()
-        if self._batch_sink.is_waiting or self._has_yet_to_be_made():
+        self._check_catching_up()
+        if self._batch_sink.is_waiting or self._is_table_missing():
             return False
         for partition, end in self._log.ends.items():
             self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])

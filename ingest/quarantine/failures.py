@@ -65,14 +65,14 @@ class TableScope:
         self._excluded = excluded
         self._only = only
 
-    def takes(self, table: str) -> bool:
+    def includes(self, table: str) -> bool:
         return table == self._only if self._only is not None else table not in self._excluded
 
     def takes_failure(self, failure: DecodeFailure, raw: RawBatch) -> bool:
         if self._only is None and not self._excluded:
             return True
         owner = self.owner(failure, raw)
-        return self._only is None if owner is None else self.takes(owner)
+        return self._only is None if owner is None else self.includes(owner)
 
 
 ANY_TABLE = TableScope(lambda failure, raw: None)

@@ -21,7 +21,7 @@ def kept_records(
     table: str, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int, router: TableRouter, owner: OwnerOf
 ) -> RawBatch | None:
     """Return the records to keep, with offsets in [start, stop); None if no record is to be kept."""
-    if not _holds_any(table, raw, decoded, router, owner):
+    if not _has_rows_of(table, raw, decoded, router, owner):
         return None
     keep = (raw.offsets >= start) & (raw.offsets < stop)
     others = [part.offsets for part in decoded.tables if part.target.name != table]
@@ -30,10 +30,10 @@ def kept_records(
     for failure in decoded.failures:
         if owner(failure, raw) not in (None, table):
             keep[failure.row] = False
-    return _taken(raw, keep) if keep.any() else None
+    return _select_records(raw, keep) if keep.any() else None
 
 
-def _holds_any(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRouter, owner: OwnerOf) -> bool:
+def _has_rows_of(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRouter, owner: OwnerOf) -> bool:
     if any(part.target.name == table for part in decoded.tables):
         return True
     if any(router.table_of(source) == table for source in decoded.unrouted):
@@ -45,7 +45,7 @@ def _holds_any(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRo
     return other > 0 and table in router.tables_of(raw.topic)
 
 
-def _taken(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
+def _select_records(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
     if keep.all():
         return raw
     mask = pa.array(keep)

@@ -15,7 +15,7 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class QuarantineNotice:
     """The notice of a quarantined table.
 
     state: `failed`, or `catching up`.
@@ -35,26 +35,26 @@ class Notice:
     nbytes: int = 0
 
 
-def write_notice(io: FileIO, location: str, notice: Notice) -> None:
+def write_notice(io: FileIO, location: str, notice: QuarantineNotice) -> None:
     """Write the notice. Blocks."""
     members = {"version": _VERSION, **asdict(notice)}
     path = f"{directory_of(location, notice.table)}/{_NAME}"
     io.write(path, json.dumps(members, ensure_ascii=False, indent=2).encode())
 
 
-def read_notice(io: FileIO, location: str, table: str) -> Notice | None:
+def read_notice(io: FileIO, location: str, table: str) -> QuarantineNotice | None:
     """Return the notice of a table; None if it has none. Blocks. Raises CorruptFile for an invalid notice."""
     path = f"{directory_of(location, table)}/{_NAME}"
     try:
         members = json.loads(io.read(path))
-        return Notice(**{name: members[name] for name in Notice.__dataclass_fields__})
+        return QuarantineNotice(**{name: members[name] for name in QuarantineNotice.__dataclass_fields__})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(path, "why a table is in quarantine", str(error)) from error
 
 
-def read_notices(io: FileIO, location: str) -> list[Notice]:
+def read_notices(io: FileIO, location: str) -> list[QuarantineNotice]:
     """Return the notices of all quarantined tables, in the order of their names. Blocks."""
     found = [read_notice(io, location, table) for table in tables_with_directory(io, location)]
     return [notice for notice in found if notice is not None]

@@ -33,11 +33,11 @@ def join_log(log: RecordLog, position: SourcePosition, newest: SnapshotSummary |
     and stays true while the table gets no snapshot.
     """
     base = (None, None) if newest is None else (newest.id, newest.manifest_list)
-    is_as_it_was = base == (log.base_id, log.base_manifest_list)
+    is_unchanged = base == (log.base_id, log.base_manifest_list)
     ends = position.ends
-    if not is_as_it_was and any(ends.get(p, start) < start for p, start in log.starts.items()):
+    if not is_unchanged and any(ends.get(p, start) < start for p, start in log.starts.items()):
         return None
-    if newest is None and not is_as_it_was:
+    if newest is None and not is_unchanged:
         return None  # another table with the same name
     joined = position.with_partitions(log.starts).extended_to(log.starts)
     read = {p: max(end, log.durable_ends.get(p, end)) for p, end in joined.ends.items()}

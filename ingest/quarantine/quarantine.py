@@ -23,7 +23,7 @@ from ingest.clock import Clock
 from ingest.formats.base import DecodedBatch
 from ingest.quarantine.failures import OwnerOf
 from ingest.quarantine.kept_records import kept_records
-from ingest.quarantine.notices import Notice, read_notice, write_notice
+from ingest.quarantine.notices import QuarantineNotice, read_notice, write_notice
 from ingest.quarantine.record_log import RecordLog, directory_of, tables_with_directory
 from ingest.raw_batch import RawBatch
 from ingest.settings import QuarantineSettings
@@ -81,10 +81,10 @@ class QuarantinedTable:
     marked_ms: int = 0
 
     @property
-    def notice(self) -> Notice:
+    def notice(self) -> QuarantineNotice:
         records, nbytes = (self.log.records, self.log.nbytes) if self.log is not None else (0, 0)
         state = "catching up" if self.is_catching_up else "failed"
-        return Notice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes)
+        return QuarantineNotice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes)
 
 
 @dataclass(slots=True)
@@ -118,13 +118,13 @@ class Quarantine:
 
     # ------------------------------------------------------------ into quarantine
 
-    def can_take(self, tables: Collection[str]) -> bool:
+    def can_quarantine(self, tables: Collection[str]) -> bool:
         """Return whether these tables can be quarantined: at least one other table must continue."""
         return self.settings.enabled and bool(set(self.tables) - self.failed.keys() - set(tables))
 
     async def fail(self, failed: Mapping[str, Exception]) -> None:
         """Quarantine these tables. Raises their errors if no other table is left."""
-        if failed and not self.can_take(failed.keys()):
+        if failed and not self.can_quarantine(failed.keys()):
             errors = list(failed.values())
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
         for table, error in failed.items():
@@ -133,7 +133,7 @@ class Quarantine:
             entry = self.failed.get(table)
             if entry is None:
                 entry = self._quarantined(table, error, None if newest is None else (newest.id, newest.manifest_list))
-            is_news = entry.attempts == 0 or str(entry.error) != str(error)
+            is_new_error = entry.attempts == 0 or str(entry.error) != str(error)
             entry.error, entry.is_catching_up = error, False
             entry.attempts += 1
             entry.retry_at_ms = self.clock.now_ms() + self._backoff_ms(entry.attempts)
@@ -143,7 +143,7 @@ class Quarantine:
                 self.positions.leave_out(table)
             if sink is not None:
                 await run_uncancellable(_drop, table, sink)
-            await run_uncancellable(self._report, entry, is_news)
+            await run_uncancellable(self._report, entry, is_new_error)
         self.changed.set()
 
     def _quarantined(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
@@ -167,7 +167,7 @@ class Quarantine:
         if not any(entry.waits_for_log for entry in self.failed.values()):
             self.read_again.clear()
 
-    async def readable(
+    async def continue_at(
         self, table: str, ends: Mapping[TopicPartition, int], base: tuple[int, str], log: RecordLog | None
     ) -> None:
         """Continue with a table whose position can be read now. The source is read again from the position, or from
@@ -209,8 +209,8 @@ class Quarantine:
         backoff = ExponentialBackoff(self.settings.retry_ms_min, self.settings.retry_ms_max)
         return int(backoff.wait_ms(attempts - 1))
 
-    def _report(self, entry: QuarantinedTable, is_news: bool) -> None:
-        log = _log.error if is_news else _log.debug  # a repeated reason is only written to the notice
+    def _report(self, entry: QuarantinedTable, is_new_error: bool) -> None:
+        log = _log.error if is_new_error else _log.debug  # a repeated reason is only written to the notice
         log(
             "table in quarantine",
             table=entry.name,
@@ -262,14 +262,14 @@ class Quarantine:
         known = None if self.positions is None else self.positions.positions.get(entry.name)
         return {**(known.ends if known else {}), **entry.complete_up_to}
 
-    def keep_place_of(self, tables: Collection[str], identity: SourceIdentity) -> None:
+    def store_first_positions(self, tables: Collection[str], identity: SourceIdentity) -> None:
         """Store the first position of tables without a snapshot in their logs, before the others continue. Blocks."""
         for table in tables:
             entry = self.failed.get(table)
             if entry is not None and entry.log is None:
                 directory = directory_of(self.location, table)
                 entry.log = RecordLog(self.io, directory, table, entry.complete_up_to)
-                entry.log.note_starts(identity)
+                entry.log.store_start(identity)
 
     def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
         """Keep records that may belong to quarantined tables, with offsets in [start, stop). This is fast.
@@ -292,7 +292,7 @@ class Quarantine:
     def _check_room(self, entry: QuarantinedTable, nbytes: int) -> None:
         limits = (
             ("quarantine.table_bytes_max", nbytes, self.settings.table_bytes_max),
-            ("quarantine.bytes_max", nbytes + self._bytes_without(entry), self.settings.bytes_max),
+            ("quarantine.bytes_max", nbytes + self._bytes_of_others(entry), self.settings.bytes_max),
         )
         for setting, held, limit in limits:
             if held > limit:
@@ -302,7 +302,7 @@ class Quarantine:
                     "there with the next start. Repair the table, raise the setting, or take the table out of `tables`"
                 )
 
-    def _bytes_without(self, entry: QuarantinedTable) -> int:
+    def _bytes_of_others(self, entry: QuarantinedTable) -> int:
         return sum(e.log.nbytes for e in self.failed.values() if e is not entry and e.log is not None)
 
     @property
@@ -316,7 +316,7 @@ class Quarantine:
             if entry.log is None or entry.waits_for_log:
                 continue
             is_due = at_end or now_ms - entry.marked_ms >= MARK_INTERVAL_MS
-            entry.log.flush(identity, even_without_records=is_due)
+            entry.log.flush(identity, force=is_due)
             if is_due:
                 entry.marked_ms = now_ms
                 self._write_notice(entry)
@@ -345,13 +345,15 @@ class Quarantine:
         """
         now_ms = self.clock.now_ms()
         return [
-            entry for entry in self.failed.values() if _may_be_tried(entry) and (at_end or entry.retry_at_ms <= now_ms)
+            entry
+            for entry in self.failed.values()
+            if _is_catch_up_allowed(entry) and (at_end or entry.retry_at_ms <= now_ms)
         ]
 
     def due_in_ms(self) -> int | None:
         """Return the time until the next retry; None if no table is to be retried."""
         now_ms = self.clock.now_ms()
-        waiting = [entry.retry_at_ms for entry in self.failed.values() if _may_be_tried(entry)]
+        waiting = [entry.retry_at_ms for entry in self.failed.values() if _is_catch_up_allowed(entry)]
         return max(0, min(waiting) - now_ms) if waiting else None
 
     def rejoin(self, table: str) -> None:
@@ -373,7 +375,7 @@ class Quarantine:
                 entry.log.trim(ends)
 
 
-def _may_be_tried(entry: QuarantinedTable) -> bool:
+def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
 
 

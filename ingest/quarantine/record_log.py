@@ -139,12 +139,12 @@ class RecordLog:
             self._held.append(records)
             self._held_bytes += records.nbytes
 
-    def flush(self, identity: SourceIdentity, *, even_without_records: bool = False) -> None:
+    def flush(self, identity: SourceIdentity, *, force: bool = False) -> None:
         """Make the log durable up to `ends`.
 
-        even_without_records: write a segment even if the log has no new records.
+        force: write a segment even if the log has no new records.
         """
-        if not self._held and not (even_without_records and self.ends != self.durable_ends):
+        if not self._held and not (force and self.ends != self.durable_ends):
             return
         ranges = {p: OffsetRange(self.durable_ends.get(p, self.starts[p]), end) for p, end in self.ends.items()}
         position = SourcePosition(ranges=ranges).with_identity(identity)
@@ -158,10 +158,10 @@ class RecordLog:
         self.durable_ends = dict(self.ends)
         self._held, self._held_bytes = [], 0
 
-    def note_starts(self, identity: SourceIdentity) -> None:
+    def store_start(self, identity: SourceIdentity) -> None:
         """Store the start of a new log, although it has no records."""
         self.durable_ends = {}
-        self.flush(identity, even_without_records=True)
+        self.flush(identity, force=True)
 
     def read_after(self, reached: Mapping[TopicPartition, int]) -> Iterator[RawBatch]:
         """Yield the durable records from these offsets on, batch by batch, in order."""
@@ -180,10 +180,10 @@ class RecordLog:
             if any(ends.get(p, 0) < end for p, end in segment.head.position.ends.items()):
                 break
             done += 1
-        gone, self._segments = self._segments[:done], self._segments[done:]
-        for segment in gone:
+        removed, self._segments = self._segments[:done], self._segments[done:]
+        for segment in removed:
             self.starts.update(segment.head.position.ends)
-        self._io.delete_all([segment.path for segment in gone])
+        self._io.delete_all([segment.path for segment in removed])
 
     def delete(self) -> None:
         """Delete the log, because the table doesn't need it any more."""

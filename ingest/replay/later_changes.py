@@ -68,22 +68,22 @@ async def find_later_changes(
     """
     partitions = await source.open(list(starts))
     bounds = await source.bounds(list(partitions | starts.keys()))
-    reach = {p: max((of_table.get(p, 0) for of_table in ends.values()), default=0) for p in starts}
+    end_offsets = {p: max((of_table.get(p, 0) for of_table in ends.values()), default=0) for p in starts}
     for partition, offset in counted:
-        if partition in reach:
-            reach[partition] = max(reach[partition], offset + 1)
-    unread = frozenset(p for p in starts if p in bounds and bounds[p].start > starts[p] and starts[p] < reach[p])
-    left = {p: reach[p] for p in starts if starts[p] < reach[p] and p not in unread}
+        if partition in end_offsets:
+            end_offsets[partition] = max(end_offsets[partition], offset + 1)
+    unread = frozenset(p for p in starts if p in bounds and bounds[p].start > starts[p] and starts[p] < end_offsets[p])
+    left = {p: end_offsets[p] for p in starts if starts[p] < end_offsets[p] and p not in unread}
     found = LaterChanges(unread=unread)
     if not left:
         return found
-    idle = {p: bounds[p].end if p in bounds else max(reach.get(p, 0), starts.get(p, 0)) for p in partitions}
+    idle = {p: bounds[p].end if p in bounds else max(end_offsets.get(p, 0), starts.get(p, 0)) for p in partitions}
     async with aclosing(source.read({**idle, **{p: starts[p] for p in left}})) as batches:
         async for raw in batches:
             partition = TopicPartition(raw.topic, raw.partition)
             if partition in left:
                 for rows in decoder.decode(raw).tables:
-                    _note(found, rows, raw, wanted, ends, passed_over, counted, order_columns)
+                    _record_change(found, rows, raw, wanted, ends, passed_over, counted, order_columns)
                 if raw.next_offset >= left[partition]:
                     del left[partition]
             if not left:
@@ -92,7 +92,7 @@ async def find_later_changes(
     return found
 
 
-def _note(
+def _record_change(
     found: LaterChanges,
     rows: TableRows,
     raw: RawBatch,

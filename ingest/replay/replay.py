@@ -56,7 +56,7 @@ _IDS_AT_ONCE: Final = 500
 _log = get_logger(__name__)
 
 
-class _TableMoved(Exception):
+class _TableChanged(Exception):
     """The pipeline committed after the log was read, so the table may have newer rows now."""
 
 
@@ -157,7 +157,7 @@ class DeadLetterReplay:
     ) -> ReplayReport:
         decoded = await asyncio.to_thread(self._decoded, dead_letters)
         for attempt in count(1):
-            newest = await asyncio.to_thread(self._newest_own)
+            newest = await asyncio.to_thread(self._newest_own_snapshots)
             later = await self._later_changes(decoded, waiting, newest)
             plan = plan_replay(decoded, self._tables, later)
             if is_dry:
@@ -165,8 +165,8 @@ class DeadLetterReplay:
             if replay_id is None:
                 replay_id = await asyncio.to_thread(self._new_replay_id)
             try:
-                await asyncio.to_thread(self._carry_out, plan, newest, replay_id)
-            except (CommitConflict, _TableMoved) as error:
+                await asyncio.to_thread(self._execute, plan, newest, replay_id)
+            except (CommitConflict, _TableChanged) as error:
                 if attempt == _ATTEMPTS:
                     raise CommitConflict(
                         "the pipeline commits while its dead letters are replayed; nothing newer was overwritten. Stop "
@@ -193,7 +193,7 @@ class DeadLetterReplay:
             found.append(DecodedDeadLetters(of_batch, batch.tables, failed))
         return found
 
-    def _newest_own(self) -> dict[str, Snapshot | None]:
+    def _newest_own_snapshots(self) -> dict[str, Snapshot | None]:
         return {name: TableCommit(t.context, self._pipeline).latest_of_user() for name, t in self._tables.items()}
 
     async def _later_changes(
@@ -206,7 +206,7 @@ class DeadLetterReplay:
             (part, rows)
             for part in decoded
             for rows in part.tables
-            if not self._tables[rows.target.name].takes_any_order
+            if not self._tables[rows.target.name].is_order_independent
         ]
         starts: dict[TopicPartition, int] = {}
         wanted: dict[str, set[Any]] = {}
@@ -245,8 +245,8 @@ class DeadLetterReplay:
     def _commit_user(self) -> str:
         return f"{self._pipeline}.replay"
 
-    def _carry_out(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
-        """Carry out the plan. Raises _TableMoved or CommitConflict if the pipeline committed first. The tables before
+    def _execute(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
+        """Carry out the plan. Raises _TableChanged or CommitConflict if the pipeline committed first. The tables before
         the failed one keep their commits.
         """
         context = self._dead_letters.open() if plan.outcomes else None
@@ -280,7 +280,7 @@ class DeadLetterReplay:
                 writer.write(batch)
             # The writer's base is fixed now, so later commits of others cause a conflict.
             if TableCommit(context, self._pipeline).latest_of_user() != newest:
-                raise _TableMoved
+                raise _TableChanged
             commit.commit(Committable(replay_id, writer.prepare_commit(replay_id, is_last=True)))
         finally:
             writer.abort()

@@ -25,7 +25,8 @@ NO_ROWS: Final = "no rows"  # the record is skipped intentionally
 class ReplayTable:
     """A table of a replay.
 
-    takes_any_order: rows can be written in any order: the table has no key, or aggregates that don't depend on order
+    is_order_independent: rows can be written in any order: the table has no key, or aggregates that don't depend on
+        order
     is_newest_wins: an older row of a key is left out if a newer one exists
     order_columns: the sequence fields
     """
@@ -34,7 +35,7 @@ class ReplayTable:
     context: TableContext
 
     @property
-    def takes_any_order(self) -> bool:
+    def is_order_independent(self) -> bool:
         schema = self.context.schema
         return not schema.has_primary_key or is_order_free(schema, self.context.options)
 
@@ -84,7 +85,7 @@ def plan_replay(
     """
     plan = ReplayPlan()
     for part in decoded:
-        kept, reasons, has_rows = _judged(part, tables, later)
+        kept, reasons, has_rows = _decide_all(part, tables, later)
         reasons = {**reasons, **part.failed}
         for dead_letter in part.dead_letters:
             offset = dead_letter["offset"]
@@ -106,7 +107,7 @@ def plan_replay(
     return plan
 
 
-def _judged(
+def _decide_all(
     part: DecodedDeadLetters, tables: Mapping[str, ReplayTable], later: LaterChanges
 ) -> tuple[dict[str, dict[int, set[int]]], dict[int, str], set[int]]:
     """Return (table to offset to the rows to write, offset to the reason why its letter stays, offsets with rows)."""
@@ -119,13 +120,13 @@ def _judged(
         offsets = rows.offsets.tolist()
         has_rows.update(offsets)
         lacking = set() if rows.unavailable is None else set(rows.unavailable.rows.tolist())
-        keys: list[Key] = [()] * len(offsets) if table.takes_any_order else keys_of(rows)
+        keys: list[Key] = [()] * len(offsets) if table.is_order_independent else keys_of(rows)
         orders = row_values(rows.rows, table.order_columns)
         for number, (key, offset, order) in enumerate(zip(keys, offsets, orders, strict=True)):
             if number in lacking:
                 reasons[offset] = "the record leaves out values that did not change, and they are not looked up again"
                 continue
-            verdict = _verdict(table, later, partition in later.unread, key, offset, order, partition)
+            verdict = _decide_row(table, later, partition in later.unread, key, offset, order, partition)
             if verdict is True:
                 kept[table.name].setdefault(offset, set()).add(number)
             elif verdict is not False:
@@ -133,7 +134,7 @@ def _judged(
     return kept, reasons, has_rows
 
 
-def _verdict(
+def _decide_row(
     table: ReplayTable,
     later: LaterChanges,
     is_unread: bool,
@@ -143,7 +144,7 @@ def _verdict(
     partition: Any,
 ) -> bool | str:
     """Return whether the row is written, or the reason why its dead letter must stay."""
-    if table.takes_any_order:
+    if table.is_order_independent:
         return True
     if is_unread:
         return (
@@ -160,10 +161,10 @@ def _verdict(
             "can't be put before them"
         )
     is_descending = table.context.options.sequence_descending
-    return bool(table.order_columns) and all(_comes_after(order, change, is_descending) for change in newer)
+    return bool(table.order_columns) and all(_is_newer_than(order, change, is_descending) for change in newer)
 
 
-def _comes_after(order: tuple[Any, ...], change: Change, is_descending: bool) -> bool:
+def _is_newer_than(order: tuple[Any, ...], change: Change, is_descending: bool) -> bool:
     """Return whether `order` is after the change, by the sequence fields. Null is the oldest. If they are equal, the
     later record wins.
     """

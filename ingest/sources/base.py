@@ -45,13 +45,13 @@ class AtOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class FromGroup:
+class AtGroupOffsets:
     """Start at the committed offsets of a consumer group. A partition without a committed offset is refused."""
 
     group_id: str
 
 
-Start: TypeAlias = Earliest | Latest | AtTimestamp | AtOffsets | FromGroup
+Start: TypeAlias = Earliest | Latest | AtTimestamp | AtOffsets | AtGroupOffsets
 
 
 def empty_batch(partition: TopicPartition, next_offset: int) -> RawBatch:

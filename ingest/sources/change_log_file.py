@@ -94,7 +94,7 @@ class ChangeLogFile:
         self._consumed_bytes = 0  # uncompressed bytes, all in complete lines
         self._seen_bytes = -1  # size of the file when it was last read to its end
 
-    def has_grown(self, size_bytes: int) -> bool:
+    def has_new_data(self, size_bytes: int) -> bool:
         """Return whether a pass may find new data. Raises BadInput for a file that got smaller."""
         if size_bytes < self._seen_bytes:
             raise BadInput(
@@ -117,16 +117,16 @@ class ChangeLogFile:
             while read := _read_after(data, buffer, held):
                 held += read
                 if held >= wanted:
-                    held = yield from self._yield_whole_lines(buffer, held)
+                    held = yield from self._yield_complete_lines(buffer, held)
                     # The size doubles while a line has no end, so that the line is not searched again for each chunk.
                     wanted = max(BLOCK_BYTES, min(2 * held, self._max_record_bytes + 1))
                 if held == len(buffer):
                     buffer += bytes(min(held, wanted - held))
             self._seen_bytes = file.tell()
-        held = yield from self._yield_whole_lines(buffer, held)
+        held = yield from self._yield_complete_lines(buffer, held)
         self.tail = bytes(memoryview(buffer)[:held])
 
-    def _yield_whole_lines(self, buffer: bytearray, held: int) -> Generator[memoryview, None, int]:
+    def _yield_complete_lines(self, buffer: bytearray, held: int) -> Generator[memoryview, None, int]:
         """Yield the complete lines in the first `held` bytes, if any. Moves the remaining bytes to the front, and
         returns their number.
         """

@@ -98,7 +98,7 @@ class ChangeLogFolder:
         self._files = {}
         self._next = {partition: (offset, None) for partition, offset in positions.items()}
         while True:
-            blocks = self._pass()
+            blocks = self._scan_folder()
             while (found := await asyncio.to_thread(next, blocks, None)) is not None:
                 for batch in await run_cpu_bound(self._batches, *found):
                     yield batch
@@ -118,14 +118,14 @@ class ChangeLogFolder:
     async def close(self) -> None:
         """Do nothing: files are open only while a block is read."""
 
-    def _pass(self) -> Iterator[tuple[bytes | memoryview, ChangeLogFile]]:
+    def _scan_folder(self) -> Iterator[tuple[bytes | memoryview, ChangeLogFile]]:
         """Yield the new lines in the folder, block by block, each with its file. Blocks the thread.
 
         A block is valid until the next one is requested.
         """
         for name, size_bytes in self._listing():
             file = self._files.setdefault(name, ChangeLogFile(self._path / name, self._max_record_bytes))
-            if file.has_grown(size_bytes):
+            if file.has_new_data(size_bytes):
                 for block in file.blocks():
                     yield block, file
                 if self._has_last_line(file):
@@ -168,18 +168,18 @@ class ChangeLogFolder:
             yield empty_batch(partition, 0)
         expected, setter = self._next[partition]
         if fall := first_decrease(records.offsets, int(records.offsets[0])):
-            raise _out_of_order(file.path, partition, *fall)
+            raise _order_error(file.path, partition, *fall)
         first = int(np.searchsorted(records.offsets, self._positions.get(partition, 0)))
         if first == len(records.offsets):
             return
         if fall := first_decrease(records.offsets[first:], expected):
-            raise _out_of_order(file.path, partition, *fall, setter)
+            raise _order_error(file.path, partition, *fall, setter)
         batch = records.batch(first)
         self._next[partition] = (batch.next_offset, file.path)
         yield batch
 
 
-def _out_of_order(path: Path, log: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
+def _order_error(path: Path, log: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
     where = "" if holder in (None, path) else f" of {holder}"
     return BadInput(
         f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must rise. Files are "

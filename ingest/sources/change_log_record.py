@@ -112,7 +112,7 @@ def parse_records(block: bytes | memoryview, kept_headers: Collection[str]) -> l
 
     Raises BadLine for the first line that is no record.
     """
-    return _parsed(_pieces(block), kept_headers)
+    return _parsed(_chunk_lines(block), kept_headers)
 
 
 def parse_lines(lines: pa.StringArray, kept_headers: Collection[str]) -> list[PartitionRecords]:
@@ -136,7 +136,7 @@ def _parsed(pieces: Iterable[memoryview], kept_headers: Collection[str]) -> list
     return [_joined(of_one) for of_one in parts.values()]
 
 
-def _pieces(block: bytes | memoryview) -> Iterator[memoryview]:
+def _chunk_lines(block: bytes | memoryview) -> Iterator[memoryview]:
     view, start = memoryview(block), 0
     while start < len(view):
         line_end = _LINE_END.search(view, start + PIECE_BYTES)

@@ -12,7 +12,7 @@ from ingest.raw_batch import RawBatch
 from ingest.sources.base import Source
 
 
-class RangeGone(Exception):
+class RangeUnavailable(Exception):
     """The source doesn't have the records any more."""
 
 
@@ -24,7 +24,7 @@ async def read_ranges(
     source: an open source.
     bounds: the bounds of all its partitions.
 
-    Raises RangeGone if the source lacks a part of a range, and the source's errors.
+    Raises RangeUnavailable if the source lacks a part of a range, and the source's errors.
     """
     left = {partition: wanted for partition, wanted in ranges.items() if wanted.start < wanted.end}
     if not left:
@@ -32,7 +32,7 @@ async def read_ranges(
     for partition, wanted in left.items():
         held = bounds.get(partition)
         if held is not None and (wanted.start < held.start or held.end < wanted.end):
-            raise RangeGone(f"it has the offsets {held.start} to {held.end}")
+            raise RangeUnavailable(f"it has the offsets {held.start} to {held.end}")
     idle = {partition: held.end for partition, held in bounds.items()}
     async with aclosing(source.read({**idle, **{p: wanted.start for p, wanted in left.items()}})) as batches:
         async for raw in batches:
@@ -47,4 +47,4 @@ async def read_ranges(
                 del left[partition]
             if not left:
                 return
-    raise RangeGone("it ended before")
+    raise RangeUnavailable("it ended before")

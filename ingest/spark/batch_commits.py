@@ -16,8 +16,8 @@ from ingest.spark.batch_position import (
     Ranges,
     TablePosition,
     advanced_ranges,
+    is_from_batch,
     ranges_text,
-    was_made_from,
 )
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.publisher import Guard
@@ -123,7 +123,7 @@ class BatchCommits:
             commit.discard_replayed(committable)
             # If the driver died in between, the rows were committed, but not their compaction.
             left.restart_compaction(messages)
-        commit.compact_left(committable, left.compact_left)
+        commit.compact_level_0(committable, left.compact_level_0)
         left.abort()
         _log.info("batch committed", table=self._context.name, batch_id=batch_id, snapshot=published)
         return published
@@ -155,7 +155,7 @@ class BatchCommits:
             return
         else:
             found = offsets()
-            if was_made_from(newest, found, reread=self._reread):
+            if is_from_batch(newest, found, reread=self._reread):
                 return
             because = (
                 f"That was made from {ranges_text(advanced_ranges(newest))}, this one reads {ranges_text(found)}: the "

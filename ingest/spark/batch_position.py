@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from checkpoint.fence import summarize
 from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
 from checkpoint.other_users import table_position
-from checkpoint.position_problems import ProblemKind, compare_with_batch, few_of
+from checkpoint.position_problems import ProblemKind, compare_with_batch, first_few
 from checkpoint.position_text import POSITION_PROPERTY, position_to_text
 from checkpoint.recovery import position_of
 from checkpoint.recovery_options import BATCH_FLAGS, batch_refused
@@ -67,9 +67,9 @@ class TablePosition:
         own: the newest snapshot of the batch's query; None before its first.
         """
         latest: Snapshot | None = snapshots.latest()
-        history = snapshots.back_from(latest) if latest is not None else ()
+        history = snapshots.backwards_from(latest) if latest is not None else ()
         position = table_position(summarize(snapshot, table) for snapshot in history)
-        read = recorded_position(own).ranges.keys() - _unread_of(own) if own is not None else frozenset()
+        read = recorded_position(own).ranges.keys() - _unread_ranges(own) if own is not None else frozenset()
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 
     def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
@@ -97,7 +97,7 @@ class TablePosition:
         return BatchPosition(position, self.unread - found.keys(), not self.unread.isdisjoint(found))
 
 
-def was_made_from(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
+def is_from_batch(snapshot: Snapshot, found: Ranges, *, reread: bool) -> bool:
     """Return whether the snapshot was made from a batch with these offsets. A repeated batch reads the same offsets.
 
     A position begins where the previous one ended. This may be before the batch's first record, or with `reread` after
@@ -116,7 +116,9 @@ def advanced_ranges(snapshot: Snapshot) -> Ranges:
 
 
 def ranges_text(ranges: Ranges) -> str:
-    return few_of(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
+    return (
+        first_few(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no offsets"
+    )
 
 
 def recorded_position(snapshot: Snapshot) -> SourcePosition:
@@ -131,6 +133,6 @@ def _unread_to_text(unread: Iterable[TopicPartition]) -> str:
     return json.dumps(topics, ensure_ascii=False, separators=(",", ":"))
 
 
-def _unread_of(snapshot: Snapshot) -> set[TopicPartition]:
+def _unread_ranges(snapshot: Snapshot) -> set[TopicPartition]:
     topics = json.loads(snapshot.properties.get(UNREAD_PROPERTY, "{}"))
     return {TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers}

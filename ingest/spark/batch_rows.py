@@ -31,7 +31,7 @@ from ingest.spark.batch_facts import BatchFacts, SchemaNeed
 from ingest.spark.raw_columns import raw_batches
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_targets import ColumnDecisions
-from ingest.tables.unavailable_values import NO_OLD_ROW
+from ingest.tables.unavailable_values import NO_OLD_ROW_REASON
 from storage.errors import BadInput
 from storage.table import TableContext
 from storage.write.row_converter import RowConverter
@@ -42,7 +42,9 @@ UNAVAILABLE_COLUMN: Final = "_unchanged"
 DEAD_LETTER_COLUMN: Final = "_dead_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
-_DECIDE: Final = "Decide what becomes of the rows; `truncates: skip` of the format passes all such records over"
+_TRUNCATE_REMEDY: Final = (
+    "Decide what becomes of the rows; `truncates: skip` of the format passes all such records over"
+)
 _KEY_CHANGE: Final = pa.struct(
     [("id", pa.binary()), ("is_exact", pa.bool_()), ("old_key", pa.string()), ("new_key", pa.string())]
 )
@@ -202,17 +204,17 @@ class _RawReader:
         if failure.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE):
             if decisions is not None:
                 partition = TopicPartition(raw.topic, raw.partition)
-                self._tell(number, SchemaNeed(failure.describe(raw), partition, failure))
+                self._report_need(number, SchemaNeed(failure.describe(raw), partition, failure))
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # that is ignored; a later record may need a column
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
         elif not failure.kind.is_tolerable:
-            raise BadInput(f"{failure.describe(raw)}. {_DECIDE}")
+            raise BadInput(f"{failure.describe(raw)}. {_TRUNCATE_REMEDY}")
         elif not self._inputs[number].keeps_dead_letters:
-            raise BadInput(f"{failure.describe(raw)}. {keeping_remedy(self._inputs[number])}")
+            raise BadInput(f"{failure.describe(raw)}. {bad_record_remedy(self._inputs[number])}")
         else:
             self._facts.table(number).dead_letters.append(dead_letter_line(raw, failure))
 
-    def _tell(self, number: int, need: SchemaNeed) -> None:
+    def _report_need(self, number: int, need: SchemaNeed) -> None:
         what = (number, repr((need.failure.needed, need.failure.statements)))
         if what not in self._needs:
             self._needs.add(what)
@@ -228,7 +230,7 @@ class _RawReader:
         return next(number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic))
 
 
-def keeping_remedy(rows: RawRecords) -> str:
+def bad_record_remedy(rows: RawRecords) -> str:
     """Return the remedy for a bad record, with the names of the called API."""
     if rows.decisions is not None:
         return "Fix the source, or set `errors.tolerance: all` to keep such records aside and go on"
@@ -288,7 +290,7 @@ def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64])
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
     return [
         dead_letter_line(
-            raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW)
+            raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW_REASON)
         )
         for number in numbers
     ]

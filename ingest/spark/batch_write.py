@@ -46,7 +46,7 @@ _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # bytes that
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
 _BLOBS_BYTES: Final = str(8 << 20)  # bytes of blobs that a task gets at a time
 _COMMITS_AT_ONCE: Final = 8
-PLANS_BYTES_SENT_TO_ALL: Final = 1 << 20
+PLANS_IN_CLOSURE_BYTES_MAX: Final = 1 << 20
 
 Tables = Sequence[tuple[TableContext, BatchInput]]
 
@@ -137,7 +137,7 @@ class BatchBlobs:
         plans: the plan of each task. Small plans are part of the work, which is sent to every task: a separate source
             would cost Spark two more tasks.
         """
-        if sum(map(len, plans)) <= PLANS_BYTES_SENT_TO_ALL:
+        if sum(map(len, plans)) <= PLANS_IN_CLOSURE_BYTES_MAX:
             planned = PlannedWork(work, shuffle.task_of_partition, plans)
             if shuffle.tasks == 1:
                 return blobs.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)
@@ -186,7 +186,7 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
     tables: see `open_reader`.
     """
     cores = cores_of(batch.sparkSession)
-    shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _cores_at_most(batch, cores)))
+    shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _max_cores(batch, cores)))
     if any(isinstance(one, RawRecords) for _, one in tables):
         batch = _with_lists_of_headers(batch)
     batch, read = _with_plain_names(batch, tables)
@@ -229,7 +229,7 @@ def _with_lists_of_headers(batch: DataFrame) -> DataFrame:
     return batch.withColumn("headers", coalesce(col("headers"), array().cast(kinds["headers"])))
 
 
-def side_by_side(work: Mapping[int, Callable[[], bool]]) -> list[int]:
+def run_in_parallel(work: Mapping[int, Callable[[], bool]]) -> list[int]:
     """Run the work in parallel. Returns the numbers whose work returned False.
 
     Raises the first error after all have ended. The results of the others stay.
@@ -268,7 +268,7 @@ def cores_of(spark: SparkSession) -> int:
         return 8
 
 
-def _cores_at_most(batch: DataFrame, now: int) -> int:
+def _max_cores(batch: DataFrame, now: int) -> int:
     """Return the largest number of cores. With dynamic allocation, executors are added if there is more work."""
     conf = batch.sparkSession.conf
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":

@@ -14,14 +14,14 @@ import pyarrow as pa
 from ingest.spark.shuffling.shuffle import from_ipc
 from storage.errors import TidelakeError
 
-_HELD_BYTES_MAX: Final = 16 << 20
+_BUFFER_BYTES_MAX: Final = 16 << 20
 _LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kubernetes; YARN
 
 
 class BlobStore:
     """The blobs of a task. Not thread-safe. Close it after its batches are no longer used: they refer to its file."""
 
-    def __init__(self, held_bytes_max: int = _HELD_BYTES_MAX) -> None:
+    def __init__(self, held_bytes_max: int = _BUFFER_BYTES_MAX) -> None:
         self._held_bytes_max = held_bytes_max
         self._held: list[tuple[int, int, pa.Buffer]] = []
         self._held_bytes = 0

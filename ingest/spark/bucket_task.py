@@ -23,15 +23,15 @@ from ingest.spark.batch_rows import (
     UNAVAILABLE_COLUMN,
     BatchInput,
     RawRecords,
-    keeping_remedy,
+    bad_record_remedy,
 )
 from ingest.spark.blob_store import BlobStore
 from ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
 from ingest.spark.ordering.row_order import (
     Order,
     check_no_order_is_needed,
-    columns_that_order,
     key_changes,
+    ordering_columns,
     record_numbers,
     source_order,
 )
@@ -172,7 +172,7 @@ class TableTask:
             for start in range(0, len(order), size):
                 if size < count:
                     pa.default_memory_pool().release_unused()  # of earlier chunks, which the pool would keep
-                yield self._filled(_gathered(parts, order[start : start + size]))
+                yield self._filled(_gather(parts, order[start : start + size]))
 
     def _in_source_order(
         self, blobs: Sequence[pa.RecordBatch], size: int
@@ -187,7 +187,7 @@ class TableTask:
                 in_order = (MergedSlice([part]) for part in slices_of(blobs, size))
         if in_order is None:
             names = list(dict.fromkeys(name for blob in blobs for name in blob.schema.names))
-            columns = columns_that_order(self.context, names)
+            columns = ordering_columns(self.context, names)
             yield blobs, source_order(concat([_selected(blob, columns) for blob in blobs]), self.context)
             return
         for merged in in_order:
@@ -225,7 +225,7 @@ class TableTask:
         reasons = list(found.reasons.values())
         if not (isinstance(self.input, RawRecords) and self.input.keeps_dead_letters):
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
-            remedy = keeping_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"
+            remedy = bad_record_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"
             raise BadInput(
                 f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. {remedy}; REPLICA IDENTITY FULL "
                 "at the source has it send all values"
@@ -257,7 +257,7 @@ def _selected(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     return rows.select([name for name in names if name in rows.schema.names])
 
 
-def _gathered(parts: Sequence[pa.RecordBatch], order: Order) -> pa.RecordBatch:
+def _gather(parts: Sequence[pa.RecordBatch], order: Order) -> pa.RecordBatch:
     """Return rows by their numbers, which count through all parts."""
     starts = np.cumsum([0, *(part.num_rows for part in parts)])
     if len(order) == starts[-1]:

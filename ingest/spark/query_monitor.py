@@ -28,7 +28,7 @@ from storage.table import TableContext
 Ends = Callable[[], Mapping[TopicPartition, int]]
 """Returns the known ends of the logs."""
 
-_PATIENCE_MS: Final = 60_000  # a Spark batch may take longer than the trigger's interval without a problem
+_STALL_TOLERANCE_MS: Final = 60_000  # a Spark batch may take longer than the trigger's interval without a problem
 
 _log = get_logger(__name__)
 
@@ -37,7 +37,7 @@ class QueryMonitor:
     """The monitor of one query. Its methods may be called from any thread."""
 
     def __init__(self, settings: MetricsSettings, pipeline: str, warehouse: str, interval_ms: int) -> None:
-        self.observed = RunObservations(interval_ms, SystemClock(), patience_ms=_PATIENCE_MS)
+        self.observed = RunObservations(interval_ms, SystemClock(), stall_tolerance_ms=_STALL_TOLERANCE_MS)
         self._settings = settings
         self._monitor = PipelineMonitor(settings, pipeline, warehouse, self.observed, _no_gauges())
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class QueryMonitor:
         """Record the offsets of the batch."""
         with self._lock:
             for partition, found in ranges.items():
-                self.observed.offsets_were_read(partition, found.start, found.end)
+                self.observed.offsets_read(partition, found.start, found.end)
                 self._reached[partition] = found.end
 
     def commit_began(self, context: TableContext) -> None:
@@ -92,7 +92,7 @@ class QueryMonitor:
                 self.observed.was_written(context.name, rows, None)
                 self.observed.committed(context.name, snapshot_id, took_ms, 1)
 
-    def became_dead_letters(self, lines: Sequence[str]) -> None:
+    def dead_lettered(self, lines: Sequence[str]) -> None:
         with self._lock:
             self.observed.dead_letters.update(msgspec.json.decode(line)["kind"] for line in lines)
 

@@ -38,7 +38,7 @@ from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, side_by_side
+from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, run_in_parallel
 from ingest.spark.maintenance import maintenance
 from ingest.spark.query_runs import Target, check_not_written, note_written, query_id, run_id
 from storage.arguments import checked
@@ -321,13 +321,13 @@ class BatchObserver(Protocol):
         """
         ...
 
-    def became_dead_letters(self, lines: Sequence[str]) -> None: ...
+    def dead_lettered(self, lines: Sequence[str]) -> None: ...
 
 
 class SchemaFollower(Protocol):
     """Changes the schemas of tables for their records, in the driver."""
 
-    def decided(self, sink: SparkSink) -> SparkSink:
+    def with_decisions(self, sink: SparkSink) -> SparkSink:
         """Return the sink with the current decisions about the table's columns."""
         ...
 
@@ -384,7 +384,7 @@ def _write_due(
             needs = {due[number].sink.table: of.needs for number, of in rows.facts.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
                 return _write_decoded(due, rows, batch_id, observer)
-        due = [schemas.decided(one.sink).open(batch_id, query) for one in due]
+        due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
 
 
 def _write_decoded(
@@ -400,7 +400,7 @@ def _write_decoded(
     for attempt in range(1, _ATTEMPTS + 1):
         written = {number: due[number].in_buckets(rows, of) for number, of in rows.write(left, batch_id).items()}
         is_last = attempt == _ATTEMPTS
-        left = side_by_side(
+        left = run_in_parallel(
             {
                 number: partial(_commit, due[number], facts, facts.table(number), written[number], is_last, observer)
                 for number in left
@@ -429,7 +429,7 @@ def _commit(
     finally:
         observer.commit_ended(one.context, int((time.monotonic() - began) * 1000), rows, one.published)
     if is_done:
-        observer.became_dead_letters([*of_table.dead_letters, *written.dead_letters])
+        observer.dead_lettered([*of_table.dead_letters, *written.dead_letters])
     return is_done
 
 

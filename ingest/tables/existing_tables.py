@@ -30,15 +30,15 @@ def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collecti
         return config
     known = {table.name for table in config.tables}
     databases = templates.databases.intersection(catalog.list_databases())
-    there = [f"{database}.{table}" for database in sorted(databases) for table in catalog.list_tables(database)]
-    names = [name for name in dict.fromkeys([*there, *quarantined]) if name not in known]
+    existing = [f"{database}.{table}" for database in sorted(databases) for table in catalog.list_tables(database)]
+    names = [name for name in dict.fromkeys([*existing, *quarantined]) if name not in known]
 
     def of(name: str) -> ExpandedTable | None:
         candidates = templates.tables_named(name)
         if not candidates:
             return None
         try:
-            context = catalog.load(name) if name in there else None
+            context = catalog.load(name) if name in existing else None
             snapshot = None if context is None else CommitHistory(context, config.pipeline).own_snapshot()
         except (OSError, TidelakeError):
             return candidates[0]

@@ -104,7 +104,7 @@ class PipelineTables:
         opening it.
         """
         table = self._settings[name]
-        opened = self._opened(table)
+        opened = self._open_existing(table)
         if opened is None:
             return None
         context, sink = opened
@@ -112,7 +112,7 @@ class PipelineTables:
         return sink, self._targets.of(context)
 
     def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
-        table = self._fitted(table, inferred)
+        table = self._fit_settings(table, inferred)
         primary_key = table.key_of_new(inferred.primary_key)
         inferred = self._column_types[table.name].apply(inferred, primary_key)
         names = [field.name for field in inferred.fields]
@@ -155,7 +155,7 @@ class PipelineTables:
             check_unread(opened[1])
         self._register(table, *opened)
 
-    def _fitted(self, table: TableSettings, inferred: InferredTable) -> TableSettings:
+    def _fit_settings(self, table: TableSettings, inferred: InferredTable) -> TableSettings:
         """Adapt the settings of an entry that stands for many tables: a table may lack its key or partition columns."""
         if not isinstance(table, ExpandedTable):
             return table
@@ -176,14 +176,14 @@ class PipelineTables:
     def _opened_at_start(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
         try:
             with opened_at_start(table.name, is_only=len(self._settings) == 1):
-                return self._opened(table)
+                return self._open_existing(table)
         except TableUnusable as error:
             if not self._quarantines_unreadable:
                 raise
             self.unreadable[table.name] = error
             return None
 
-    def _opened(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
+    def _open_existing(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
         """Open the table; None if it doesn't exist."""
         return self._loaded(table) if self._catalog.table_exists(table.name) else None
 
@@ -208,7 +208,7 @@ class PipelineTables:
 def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatch, row: int) -> None:
     """Raise TableNotInferred for a record without columns, or with an unreadable key that the table needs."""
     if not inferred.fields:
-        raise TableNotInferred.because(batch, row, "its row has no columns")
+        raise TableNotInferred.for_record(batch, row, "its row has no columns")
     if inferred.key_error and not table.primary_key and table.key_from_records:
         raise TableNotInferred(
             batch,

@@ -53,17 +53,17 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
             is_refused = set(wanted) != set(has)
             found.append(TableDifference(name, setting, _names(wanted), _names(has), is_refused))
     for column, text in settings.columns.items():
-        there = schema.by_name.get(column)
-        if there is not None and nullable(there.type) != nullable(wanted_type := parse_type(text)):
+        existing = schema.by_name.get(column)
+        if existing is not None and nullable(existing.type) != nullable(wanted_type := parse_type(text)):
             is_key = column in (*schema.primary_keys, *schema.partition_keys)
-            loses_values = is_widening(wanted_type, there.type)  # the pipeline may have widened the column itself
-            can_be = not is_key and not loses_values and can_change(there.type, wanted_type)
-            command = alter_command(name, context.location, set_type(column, wanted_type)) if can_be else None
-            shown = str(nullable(there.type))
+            loses_values = is_widening(wanted_type, existing.type)  # the pipeline may have widened the column itself
+            is_convertible = not is_key and not loses_values and can_change(existing.type, wanted_type)
+            command = alter_command(name, context.location, set_type(column, wanted_type)) if is_convertible else None
+            shown = str(nullable(existing.type))
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
     for key, text in settings.raw_options.items():
         has_text = _text_of(schema.options, key)
-        if not _says_the_same(key, text, has_text):
+        if not _has_same_meaning(key, text, has_text):
             is_refused = _is_refused(schema.options, key, text)
             command = None if is_refused else alter_command(name, context.location, set_option(key, text))
             shown = "not set" if has_text is None else repr(has_text)
@@ -94,7 +94,7 @@ def _text_of(options: Mapping[str, str], key: str) -> str | None:
     return next((options[name] for name in names if name in options), None)
 
 
-def _says_the_same(key: str, text: str, has_text: str | None) -> bool:
+def _has_same_meaning(key: str, text: str, has_text: str | None) -> bool:
     option = find_option(key)
     if has_text is None and option is not None:
         has_text = option.in_effect

@@ -18,8 +18,8 @@ from storage.table import TableContext
 from storage.threads import map_parallel
 
 HISTORY_SNAPSHOTS: Final = 64  # checked for holes at a start; `tidelake table verify` checks all
-_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
-_AT_LEAST: Final = 8
+_SNAPSHOTS_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
+_SNAPSHOTS_PER_TABLE_MIN: Final = 8
 
 _log = get_logger(__name__)
 
@@ -62,7 +62,7 @@ class CommitHistory:
         latest = self._snapshots.latest()
         if latest is None:
             return None
-        own = next((s for s in self._back_from(latest) if self._is_own(s)), None)
+        own = next((s for s in self._read_backwards(latest) if self._is_own(s)), None)
         return own or (latest if self._registered_id() is not None else None)
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
@@ -86,7 +86,7 @@ class CommitHistory:
         since: the snapshots after it, oldest first. Older ones are ignored.
         """
         first = latest_of_user or self._snapshots.latest()
-        history = list(self._back_from(first)) if first is not None else []
+        history = list(self._read_backwards(first)) if first is not None else []
         own = [self.summarize(s) for s in history if self._is_own(s)]
         others = [self.summarize(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
         later = [s for s in reversed(since) if latest_of_user is None or s.id > latest_of_user.id]
@@ -108,7 +108,7 @@ class CommitHistory:
         known_id: id of a snapshot of the pipeline that existed when the process started.
         """
         latest = self._snapshots.latest()
-        for snapshot in self._snapshots.back_from(latest) if latest is not None else ():
+        for snapshot in self._snapshots.backwards_from(latest) if latest is not None else ():
             if self._is_own(snapshot) and epoch_of(snapshot.properties, self._context.name) == epoch:
                 return snapshot.commit_identifier == identifier
             if snapshot.id <= known_id:
@@ -121,7 +121,7 @@ class CommitHistory:
         Raises TidelakeError if the table was dropped or created again: the consumer file would block the creation of
         the next table, or name a snapshot of another table.
         """
-        if (loss := self._context.identity.loss()) is not None:
+        if (loss := self._context.identity.change_since_open()) is not None:
             raise BadInput(f"{self._context.name} {loss}")
         self._consumer.write(snapshot_id)
 
@@ -132,7 +132,7 @@ class CommitHistory:
             _log.warning("the consumer file is ignored and written again", table=self._context.name, error=str(error))
             return None
 
-    def _back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+    def _read_backwards(self, snapshot: Snapshot) -> Iterator[Snapshot]:
         """Yield this snapshot and earlier ones. They are read in parallel, because a remote store is slow for each."""
         yield snapshot
         ids = range(snapshot.id - 1, max(0, snapshot.id - self._history_snapshots), -1)
@@ -147,7 +147,7 @@ class CommitHistory:
 
 def history_snapshots_of_each(tables: int) -> int:
     """Return how many snapshots of each table a start checks."""
-    return max(_AT_LEAST, min(HISTORY_SNAPSHOTS, _OF_ALL_TABLES // tables))
+    return max(_SNAPSHOTS_PER_TABLE_MIN, min(HISTORY_SNAPSHOTS, _SNAPSHOTS_OF_ALL_TABLES // tables))
 
 
 def consumer_name(commit_user: str) -> str:

@@ -35,7 +35,7 @@ class Route:
     match: Sequence[str]
     topics: Sequence[str] = ("*",)
 
-    def takes(self, source: SourceTable) -> bool:
+    def accepts(self, source: SourceTable) -> bool:
         if not takes_topic(self.topics, source.topic):
             return False
         fitting = [pattern for pattern in self.match if source.matches(pattern)]
@@ -101,7 +101,7 @@ class TableRouter:
         if source not in self._table_of:
             named = {number for name in source.spellings for number in self._with_name.get(name, ())}
             routes = [self._routes[number] for number in sorted(named | self._with_pattern)]
-            tables = [route.table for route in routes if route.takes(source)]
+            tables = [route.table for route in routes if route.accepts(source)]
             if len(tables) > 1:
                 raise BadInput(
                     f"{' and '.join(tables)} both take the records of {source}. Make `match` narrower, so that one does"

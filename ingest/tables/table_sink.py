@@ -270,10 +270,10 @@ class StorageTableSink:
         """
         messages = committable.messages
         try:
-            landed = self.history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
-            if landed:
+            is_published = self.history.was_published(committable.identifier, self._fence.epoch, self._fence.known_id)
+            if is_published:
                 messages = [message.only_compaction() for message in messages]
-            if landed is not None or isinstance(reason, CommitConflict):
+            if is_published is not None or isinstance(reason, CommitConflict):
                 self._commit.abort(messages)
         except (OSError, TidelakeError) as error:
             _log.warning("files of a failed commit stay, for the orphan cleaner", table=self.name, error=str(error))

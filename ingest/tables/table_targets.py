@@ -60,27 +60,27 @@ class TableTargets:
         settings = self._settings[table.name]
         if derived := self._derived.get(table.name):
             derived.bind(table.schema, table.name, table.location)
-        return self.as_decided(Target.of(table, settings.source_types, settings.rounded_columns))
+        return self.with_decisions(Target.of(table, settings.source_types, settings.rounded_columns))
 
-    def as_decided(self, target: Target) -> Target:
+    def with_decisions(self, target: Target) -> Target:
         """Return the target with the current decisions about its columns."""
         return self.decisions(target.name).applied(target)
 
     def decisions(self, table: str) -> ColumnDecisions:
         return ColumnDecisions(
             table in self._following_types,
-            self._becomes_text(table),
+            self._infers_text_types(table),
             frozenset(self._ignored.get(table, ())),
             frozenset(self._fixed.get(table, ())),
         )
 
-    def _becomes_text(self, table: str) -> bool:
+    def _infers_text_types(self, table: str) -> bool:
         return ALLOW_NON_STRING_TO_STRING in TypeMapping.parse(self._settings[table].type_mapping).words
 
     def ignore(self, table: str, columns: Collection[str]) -> None:
         """Ignore these columns of the records, which the table lacks."""
         self._ignored.setdefault(table, set()).update(columns)
 
-    def fix(self, table: str, columns: Collection[str]) -> None:
+    def keep_type(self, table: str, columns: Collection[str]) -> None:
         """Don't widen these columns of the table. Records with values that don't fit are bad records."""
         self._fixed.setdefault(table, set()).update(columns)

@@ -61,7 +61,7 @@ class TableTemplate:
 
         Raises BadInput for a name that no table can have.
         """
-        if not self._takes(source):
+        if not self._matches(source):
             return None
         name = f"{self._database}.{self._name_of(source)}"
         self._check_spelling(name, source)
@@ -83,20 +83,20 @@ class TableTemplate:
         database, _, table = name.partition(".")
         if database != self._database or not self._names.fullmatch(table):
             return None
-        found = [columns for source, columns in self._of.partition_by.items() if table == self._usual_name(source)]
+        found = [columns for source, columns in self._of.partition_by.items() if table == self._default_name(source)]
         return self._expanded(name, found[0] if found else None)
 
     def takes_topic(self, topic: str) -> bool:
         return takes_topic(self.entry.topic_patterns, topic)
 
-    def _takes(self, source: SourceTable) -> bool:
+    def _matches(self, source: SourceTable) -> bool:
         needs_table = "{topic}" not in self._table
         if (needs_table and source.table is None) or not self.takes_topic(source.topic):
             return False
         if source.is_shadow or not any(source.matches(pattern) for pattern in self.entry.match_patterns):
             return False
         of = self._of
-        return _passes(source.table, of.including_tables, of.excluding_tables) and _passes(
+        return _matches_patterns(source.table, of.including_tables, of.excluding_tables) and _matches_patterns(
             source.database, of.including_dbs, of.excluding_dbs
         )
 
@@ -135,7 +135,7 @@ class TableTemplate:
             )
         return part.lower() if self._of.lower_case else part
 
-    def _usual_name(self, table: str) -> str:
+    def _default_name(self, table: str) -> str:
         shown = table.lower() if self._of.lower_case else table
         return self._mapping.get(table.lower(), self._table.replace("{table}", shown))
 
@@ -186,7 +186,7 @@ class TableTemplates:
         return any(template.takes_topic(topic) for template in self._templates)
 
 
-def _passes(name: str | None, including: str, excluding: str | None) -> bool:
+def _matches_patterns(name: str | None, including: str, excluding: str | None) -> bool:
     if name is None:
         return including == ".*"
     return re.fullmatch(including, name) is not None and (excluding is None or re.fullmatch(excluding, name) is None)

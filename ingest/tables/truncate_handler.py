@@ -24,7 +24,7 @@ from ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
 from ingest.formats.source_order import SourceOrder, SourceOrderOf
 from ingest.raw_batch import RawBatch
 from ingest.sources.base import AtTimestamp, Source
-from ingest.sources.ranges import RangeGone, read_ranges
+from ingest.sources.ranges import RangeUnavailable, read_ranges
 from ingest.tables.table_lineage import TableLineage, TruncateMarker
 from ingest.tables.table_rows import keep_records
 from ingest.tables.table_sink import TableSink
@@ -33,10 +33,10 @@ from storage.errors import BadInput
 from storage.logs import get_logger
 from storage.threads import run_cpu_bound, run_uncancellable
 
-# Reading again begins at the time of the truncate minus _EARLIER_MS, and some records before that. The next larger
+# Reading again begins at the time of the truncate minus _LOOKBACK_MS, and some records before that. The next larger
 # number of records is used if these don't show that this is early enough.
-_EARLIER_MS: Final = 2_000
-_EARLIER_RECORDS: Final = (100, 10_000, 1_000_000)
+_LOOKBACK_MS: Final = 2_000
+_LOOKBACK_RECORDS: Final = (100, 10_000, 1_000_000)
 _BYTES_MAX: Final = 64 << 20  # bytes of rows that are written again
 
 _log = get_logger(__name__)
@@ -49,7 +49,7 @@ class KnownPartitions(Protocol):
     def written_position_of(self, table: str) -> Mapping[TopicPartition, int]: ...
 
 
-class TruncateNotExact(Exception):
+class InexactTruncate(Exception):
     """Emptying the table would not be exact. The message has the reason; "" without a specific reason."""
 
 
@@ -106,11 +106,11 @@ class TruncateHandler:
         self._reader = reader
 
     async def plan(self, failure: DecodeFailure, raw: RawBatch, known: KnownPartitions) -> Truncation:
-        """Plan a truncate. Raises TruncateNotExact if emptying the table is not exact, and the source's errors."""
+        """Plan a truncate. Raises InexactTruncate if emptying the table is not exact, and the source's errors."""
         if not self._are_applied or failure.target is None or failure.source is None:
-            raise TruncateNotExact("")
+            raise InexactTruncate("")
         table, topic = failure.target.name, raw.topic
-        self._check_rows_are_all_its_own(table, failure, topic)
+        self._check_single_source(table, failure, topic)
         others = sorted(p for p in known.partitions_of(table) if p.topic == topic and p.partition != raw.partition)
         if not others:
             return Truncation(failure)
@@ -118,7 +118,7 @@ class TruncateHandler:
         if at is None and await self._has_no_rows(table):
             return Truncation(failure, is_outdated=True)
         if at is None:
-            raise TruncateNotExact(
+            raise InexactTruncate(
                 f"topic {topic} has {len(others) + 1} partitions, and a truncate has no order among them, as its "
                 "records don't say where they stand in the source's log (`source.sequence` of PostgreSQL)"
             )
@@ -131,17 +131,17 @@ class TruncateHandler:
         behind = frozenset(p.partition for p in others if p not in ahead)
         return Truncation(failure, kept, TruncateMarker(at, behind) if behind else None)
 
-    def _check_rows_are_all_its_own(self, table: str, failure: DecodeFailure, topic: str) -> None:
+    def _check_single_source(self, table: str, failure: DecodeFailure, topic: str) -> None:
         lineage = self._lineage.of(table)
         if lineage.tables is None or lineage.topics is None:
-            raise TruncateNotExact(
+            raise InexactTruncate(
                 f"it is unknown whether all rows of {table} are those of {failure.source}: an earlier release wrote to "
                 "it, or many source tables feed it"
             )
         if others := sorted(lineage.tables - {str(failure.source)}):
-            raise TruncateNotExact(f"{table} also has rows of {', '.join(others)}, which would go, too")
+            raise InexactTruncate(f"{table} also has rows of {', '.join(others)}, which would go, too")
         if others := sorted(lineage.topics - {topic}):
-            raise TruncateNotExact(
+            raise InexactTruncate(
                 f"rows of {table} also came from topic {', '.join(others)}, and there is no order among topics"
             )
 
@@ -169,50 +169,50 @@ class TruncateHandler:
         ahead: set[TopicPartition] = set()
         try:
             bounds = await source.bounds(list(await source.open(list(ends)) | ends.keys()))
-            near = await _offsets_at(source, ends, time_ms - _EARLIER_MS)
+            search_start = await _offsets_at(source, ends, time_ms - _LOOKBACK_MS)
             for partition, end in ends.items():
-                found = await self._read_behind(source, bounds, table, at, partition, near[partition], end)
+                found = await self._read_rows_after(source, bounds, table, at, partition, search_start[partition], end)
                 if found:
                     ahead.add(partition)
                 kept += found
                 if sum(rows.rows.nbytes for rows in kept) > _BYTES_MAX:
-                    raise TruncateNotExact(f"more than {_BYTES_MAX} bytes of rows came behind it from other partitions")
+                    raise InexactTruncate(f"more than {_BYTES_MAX} bytes of rows came behind it from other partitions")
         finally:
             await source.close()
         return kept, ahead
 
-    async def _read_behind(
+    async def _read_rows_after(
         self,
         source: Source,
         bounds: Mapping[TopicPartition, OffsetRange],
         table: str,
         at: SourceOrder,
         partition: TopicPartition,
-        near: int,
+        search_start: int,
         end: int,
     ) -> list[TableRows]:
         """Return the rows after `at` of a partition's records below `end`.
 
-        near: the approximate offset where these records begin
+        search_start: the approximate offset where these records begin
         """
         oldest = bounds[partition].start if partition in bounds else 0
-        for earlier in _EARLIER_RECORDS:
-            start = max(oldest, min(near, end) - earlier)
+        for earlier in _LOOKBACK_RECORDS:
+            start = max(oldest, min(search_start, end) - earlier)
             batches = read_ranges(source, bounds, {partition: OffsetRange(min(start, end), end)})
             try:
-                found = await self._behind(batches, table, at, partition, is_whole=start == 0)
-            except RangeGone as gone:
-                raise TruncateNotExact(f"{partition} doesn't hold any more what came behind it: {gone}") from gone
+                found = await self._rows_after(batches, table, at, partition, is_whole=start == 0)
+            except RangeUnavailable as gone:
+                raise InexactTruncate(f"{partition} doesn't hold any more what came behind it: {gone}") from gone
             if found is not None:
                 return found
             if start == oldest:
                 break
-        raise TruncateNotExact(
+        raise InexactTruncate(
             f"nothing shows which records of {partition} came before it: none of those from {start} to {end} did, and "
             "older ones are not there, or too many"
         )
 
-    async def _behind(
+    async def _rows_after(
         self,
         batches: AsyncGenerator[RawBatch, None],
         table: str,
@@ -237,7 +237,7 @@ class TruncateHandler:
                     orders = orders_of(raw, rows, self._reader.order_of)
                     sides = [None if order is None else order.is_before(at) for order in orders]
                     if None in sides:
-                        raise TruncateNotExact(f"a record of {partition} doesn't say whether it came before it")
+                        raise InexactTruncate(f"a record of {partition} doesn't say whether it came before it")
                     is_early = is_early or sides[0] is True
                     if not is_early:
                         return None
@@ -246,7 +246,7 @@ class TruncateHandler:
                         found.append(_whole(keep_records(rows, keep), partition))
         return found if is_early else None
 
-    def carry_out(self, truncation: Truncation) -> None:
+    def execute(self, truncation: Truncation) -> None:
         """Carry out the plan: the table's next snapshot has no rows from before the truncate. Blocks."""
         assert truncation.failure.target is not None
         table = truncation.failure.target.name
@@ -275,5 +275,5 @@ async def _offsets_at(source: Source, ends: Mapping[TopicPartition, int], time_m
 
 def _whole(rows: TableRows, partition: TopicPartition) -> TableRows:
     if rows.unavailable is not None:
-        raise TruncateNotExact(f"rows from after it, of {partition}, lack values that did not change")
+        raise InexactTruncate(f"rows from after it, of {partition}, lack values that did not change")
     return rows

@@ -20,11 +20,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, TableRows, UnavailableValues
-from ingest.tables.moved_rows.moved_rows import MADE_BY_MERGING, NOT_IN_TABLE, READ_AGAIN, MovedRow, MovedRows
+from ingest.tables.moved_rows.moved_rows import (
+    MERGED_ROW_REASON,
+    NOT_IN_TABLE_REASON,
+    READ_AGAIN_REASON,
+    MovedRow,
+    MovedRows,
+)
 from storage.format import KIND_COLUMN, RowKind
 
-NO_OLD_ROW: Final = "a value did not change, and the row that holds it is not in the table"
-_NOWHERE: Final = -1
+NO_OLD_ROW_REASON: Final = "a value did not change, and the row that holds it is not in the table"
+_NO_SOURCE: Final = -1
 # Default values that a connector sends for unknown columns are never this long.
 _LENGTH_OF_REAL_VALUES: Final = 64
 
@@ -86,25 +92,25 @@ def fill_unavailable(
     if not unavailable.keys.schema.names:
         lost = np.zeros(n, np.bool_)
         lost[unavailable.rows] = True
-        reason = f"{NO_OLD_ROW}: it has no primary key to find it by"
+        reason = f"{NO_OLD_ROW_REASON}: it has no primary key to find it by"
         return FilledRows(rows, lost, dict.fromkeys(unavailable.rows.tolist(), reason), {})
     origins = _ValueSources.of(batch, unavailable, moved, read_again)
     versions = _RowVersions(batch)
     sources = versions.before(origins.keys, origins.before)
-    sources[~origins.are_looked_up] = _NOWHERE
+    sources[~origins.are_looked_up] = _NO_SOURCE
     # The source of a flagged row's values: a row of the batch, a looked-up row (from n on), or a kept moved row.
     outside = np.flatnonzero(origins.are_looked_up & (sources == _RowVersions.OUTSIDE))
     found, old = (
         lookup.newest(origins.keys.take(pa.array(outside))) if len(outside) else (outside > 0, rows.slice(0, 0))
     )
-    sources[outside] = np.where(found, n + np.arange(len(outside)), _NOWHERE)
+    sources[outside] = np.where(found, n + np.arange(len(outside)), _NO_SOURCE)
     kept = list(origins.kept)
     sources[kept] = n + len(old) + np.arange(len(kept))
 
     columns = list(rows.columns)
     lost = np.zeros(n, np.bool_)
     for name, flags in unavailable.columns.items():
-        usable = np.where(flags & origins.knows(name), sources, _NOWHERE)
+        usable = np.where(flags & origins.knows(name), sources, _NO_SOURCE)
         take = _resolve_sources(n + len(old) + len(kept), unavailable.rows[flags], usable[flags])[:n]
         lost |= take < 0
         cells = pa.concat_arrays([rows[name], old[name], *(values[name] for values in origins.kept_values)])
@@ -138,34 +144,34 @@ def rows_leaving_key(
     names = batch.target.schema.names
     keys = batch.rows.select(batch.target.schema.primary_keys).take(pa.array(at))
     trusted = ~read_again[at] & batch.target.holds_source_rows
-    sources = np.where(trusted, _RowVersions(batch).before(keys, at), _NOWHERE)
-    sources[(sources >= 0) & filled.lost[np.maximum(sources, 0)]] = _NOWHERE
+    sources = np.where(trusted, _RowVersions(batch).before(keys, at), _NO_SOURCE)
+    sources[(sources >= 0) & filled.lost[np.maximum(sources, 0)]] = _NO_SOURCE
     outside = np.flatnonzero(sources == _RowVersions.OUTSIDE)
     rows = filled.rows.select(names)
     old = rows.slice(0, 0)
     if len(outside):
         found, old = lookup.newest(keys.take(pa.array(outside)))
-        sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NOWHERE)
+        sources[outside] = np.where(found, len(rows) + np.arange(len(outside)), _NO_SOURCE)
     take = pa.array(sources, mask=sources < 0)
-    sent = batch.rows.take(pa.array(at))
-    is_sent = {name: surely_from_source(sent[name]) for name in names}
+    sent_rows = batch.rows.take(pa.array(at))
+    is_sent = {name: certain_source_values(sent_rows[name]) for name in names}
     columns = [
-        pc.if_else(pa.array(is_sent[name]), sent[name], pa.concat_arrays([rows[name], old[name]]).take(take))
+        pc.if_else(pa.array(is_sent[name]), sent_rows[name], pa.concat_arrays([rows[name], old[name]]).take(take))
         for name in names
     ]
     fields = [field.with_nullable(True) for field in batch.target.schema.arrow]
     values = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    why = NOT_IN_TABLE if batch.target.holds_source_rows else MADE_BY_MERGING
+    why = NOT_IN_TABLE_REASON if batch.target.holds_source_rows else MERGED_ROW_REASON
     left = []
     for i, change in enumerate(changes):
         known = [name for name in names if sources[i] >= 0 or is_sent[name][i]]
         one = values.take(pa.array([i])) if known else None  # not a slice, which would keep all rows in memory
-        reason = READ_AGAIN if read_again[at[i]] else why
+        reason = READ_AGAIN_REASON if read_again[at[i]] else why
         left.append(MovedRow(change, one, moved.now_ms, frozenset(names) - frozenset(known), reason))
     return left
 
 
-def surely_from_source(column: pa.Array) -> NDArray[np.bool_]:
+def certain_source_values(column: pa.Array) -> NDArray[np.bool_]:
     """Return which cells of before images are certainly values of the source.
 
     PostgreSQL knows the old row only with REPLICA IDENTITY FULL, and a record doesn't show whether this is set. Default
@@ -213,7 +219,7 @@ class _ValueSources:
         m = len(unavailable.rows)
         # A record that alone moves a row also gives a -D before it. The old row is before both.
         before = np.searchsorted(batch.offsets, batch.offsets[unavailable.rows])
-        are_looked_up = np.ones(m, np.bool_)
+        needs_lookup = np.ones(m, np.bool_)
         names = unavailable.keys.schema.names
         own = batch.rows.select(names)
         # Indices into the rows' own keys, followed by the keys in `unavailable`.
@@ -227,13 +233,13 @@ class _ValueSources:
             if index == m or unavailable.rows[index] != row:
                 continue  # the row has all its values
             if isinstance(left, MovedRow) and left.values is not None:
-                kept[index], are_looked_up[index] = left, False
+                kept[index], needs_lookup[index] = left, False
             elif is_again or read_again[row]:
                 take[index] = row  # the table has its later version; later records are sent again, too
             elif isinstance(left, int):
                 before[index] = take[index] = left
             else:
-                are_looked_up[index] = False
+                needs_lookup[index] = False
                 if left is None:
                     unknown[index] = _reason(change, not_left)
                     waiting[row] = change
@@ -242,7 +248,7 @@ class _ValueSources:
         keys = pa.RecordBatch.from_arrays(
             [pa.concat_arrays([own[name], unavailable.keys[name]]).take(pa.array(take)) for name in names], names
         )
-        return _ValueSources(keys, before, are_looked_up, kept, unknown, waiting)
+        return _ValueSources(keys, before, needs_lookup, kept, unknown, waiting)
 
     @property
     def kept_values(self) -> list[pa.RecordBatch]:
@@ -259,7 +265,7 @@ class _ValueSources:
         if index in self.kept:
             return _reason(self.kept[index].change, self.kept[index].why_unknown)
         key = ", ".join(f"{name}={value}" for name, value in self.keys.slice(index, 1).to_pylist()[0].items())
-        return self.unknown.get(index, f"{NO_OLD_ROW}: {key}")
+        return self.unknown.get(index, f"{NO_OLD_ROW_REASON}: {key}")
 
 
 def _reason(change: KeyChange, why: str) -> str:
@@ -274,14 +280,16 @@ def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, M
     if batch.key_changes is None:
         return []
     pairs = moved.pairs.subset({change.id for change in batch.key_changes.changes})
-    come: set[bytes] = set()
+    arrived: set[bytes] = set()
     matched = []
     for row, change, is_departure in key_change_halves(batch):
         if is_departure:
             pairs.add_departure(change, row)
         else:
-            matched.append((row, change, pairs.match_arrival(change), change.id in come or moved.has_arrived(change)))
-            come |= {change.id} if change.is_exact else set()
+            matched.append(
+                (row, change, pairs.match_new_half(change), change.id in arrived or moved.has_arrived(change))
+            )
+            arrived |= {change.id} if change.is_exact else set()
     return matched
 
 
@@ -318,7 +326,7 @@ class _RowVersions:
         codes = _key_codes([pa.concat_arrays([self._keys[name], keys[name]]) for name in names])
         nearest = _newest_before(codes[:n], self._candidates, rows, codes[n:])
         is_deleted = (nearest >= 0) & self._is_deleted[nearest] if n else np.zeros(len(rows), np.bool_)
-        return np.where(is_deleted, _NOWHERE, np.where(nearest < 0, self.OUTSIDE, nearest))
+        return np.where(is_deleted, _NO_SOURCE, np.where(nearest < 0, self.OUTSIDE, nearest))
 
     def are_replaced(self, rows: NDArray[np.int64], lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return (k,) whether a later, completely filled record of the batch replaces or deletes each of these rows.
@@ -330,7 +338,7 @@ class _RowVersions:
         codes = _key_codes(self._keys.columns)
         is_whole = ~np.isin(self._offsets, self._offsets[lost])
         whole = self._candidates[is_whole[self._candidates]]
-        last = np.full(len(codes), _NOWHERE)
+        last = np.full(len(codes), _NO_SOURCE)
         np.maximum.at(last, codes[whole], whole)
         moves = np.isin(self._offsets[rows], self._offsets[self._is_deleted])
         return (last[codes[rows]] > rows) & ~moves

@@ -24,7 +24,7 @@ class TableUnusable(TidelakeError):
         return type(self), (self.table, self.reason)
 
 
-CANT_BE_READ: Final = (CorruptFile, AccessDenied, UnsupportedFeature)
+UNREADABLE_ERRORS: Final = (CorruptFile, AccessDenied, UnsupportedFeature)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def opened_at_start(table: str, *, is_only: bool) -> Iterator[None]:
     """
     try:
         yield
-    except CANT_BE_READ as error:
+    except UNREADABLE_ERRORS as error:
         if is_only:
             raise
         raise TableUnusable(table, str(error).rstrip(".")) from error

@@ -25,12 +25,12 @@ def estimated_rows(statistics: TableStatistics, condition: Predicate | None, sch
     rows = statistics.merged_record_count
     if rows is None:
         return None
-    share = 1.0 if condition is None else _Shares(statistics, rows, schema).of(condition)
+    share = 1.0 if condition is None else _Selectivity(statistics, rows, schema).of(condition)
     return None if share is None else round(rows * share)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shares:
+class _Selectivity:
     """Computes the share of the rows that satisfy a condition. None: unknown."""
 
     statistics: TableStatistics

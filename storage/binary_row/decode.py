@@ -106,7 +106,7 @@ class _Ranges:
     lengths: Integers
     nulls: Mask
 
-    def need(self, least: Integers | int, what: str) -> None:
+    def check_lengths(self, least: Integers | int, what: str) -> None:
         """Raise ValueError if a range that is not null has fewer bytes."""
         if (~self.nulls & (self.lengths < least)).any():
             raise ValueError(f"{what} inside a row is cut short")
@@ -134,7 +134,7 @@ class _BinaryRowDecoder:
 
     def fields(self, types: Sequence[DataType], rows: _Ranges) -> list[pa.Array]:
         first_slot = 8 * header_words(len(types))
-        rows.need(first_slot + 8 * len(types), "a row")
+        rows.check_lengths(first_slot + 8 * len(types), "a row")
         return [
             self._values(t, _Slots(rows.starts + first_slot + 8 * i, rows, self._nulls(rows, 8 + i)))
             for i, t in enumerate(types)
@@ -154,10 +154,12 @@ class _BinaryRowDecoder:
 
     def _integers(self, ranges: _Ranges) -> Integers:
         """Return the first 4 bytes of each range as an integer; 0 for nulls."""
-        ranges.need(4, "a count")
+        ranges.check_lengths(4, "a count")
         return np.where(ranges.nulls, 0, self._load(ranges.starts, 4, ranges.nulls).astype(np.int64))
 
-    def _behind(self, slots: _Slots, lengths: Integers | None = None, *, may_be_inline: bool = False) -> _Ranges:
+    def _variable_parts(
+        self, slots: _Slots, lengths: Integers | None = None, *, may_be_inline: bool = False
+    ) -> _Ranges:
         """Return the ranges that the slots point to.
 
         lengths: given if the slots don't contain them.
@@ -180,12 +182,14 @@ class _BinaryRowDecoder:
             values = self._load(slots.at, FIXED_WIDTH[root], slots.nulls).astype(f"u{FIXED_WIDTH[root]}")
             return _array(data_type, slots.nulls, _bitmap(values != 0) if root is Root.BOOLEAN else values)
         if root in STRING_ROOTS or root in BINARY_ROOTS:
-            return self._bytes(self._behind(slots, may_be_inline=True)).cast(arrow_type(data_type))  # checks UTF-8
+            return self._bytes(self._variable_parts(slots, may_be_inline=True)).cast(
+                arrow_type(data_type)
+            )  # checks UTF-8
         if isinstance(data_type, AtomicType) and root is Root.DECIMAL:
             return self._decimals(data_type, slots)
         if isinstance(data_type, AtomicType) and root in TIMESTAMP_ROOTS:
             return self._timestamps(data_type, slots)
-        return self._nested(data_type, self._behind(slots))
+        return self._nested(data_type, self._variable_parts(slots))
 
     def _bytes(self, ranges: _Ranges) -> pa.Array:
         ends = np.cumsum(ranges.lengths)
@@ -196,7 +200,7 @@ class _BinaryRowDecoder:
         if data_type.precision <= COMPACT_DECIMAL_PRECISION:
             low = self._load(slots.at, 8, slots.nulls).view(np.int64)
             return _array(data_type, slots.nulls, np.stack([low, low >> 63], axis=1))
-        ranges = self._behind(slots)
+        ranges = self._variable_parts(slots)
         lengths = ranges.lengths
         if (lengths > 16).any():
             raise ValueError(f"a decimal inside a row takes {lengths.max()} bytes, more than {data_type} needs")
@@ -214,7 +218,7 @@ class _BinaryRowDecoder:
         if data_type.precision <= COMPACT_TIMESTAMP_PRECISION:
             millis, nanos = first.view(np.int64), np.zeros(len(first), np.int64)
         else:
-            behind = self._behind(slots, np.full(len(first), 8))
+            behind = self._variable_parts(slots, np.full(len(first), 8))
             millis = self._load(behind.starts, 8, slots.nulls).view(np.int64)
             nanos = (first & 0xFFFF_FFFF).astype(np.int64)
         unit = timestamp_unit(data_type.precision)
@@ -250,7 +254,7 @@ class _BinaryRowDecoder:
 
     def _split(self, ranges: _Ranges, first_lengths: Integers) -> tuple[_Ranges, _Ranges]:
         """Split each range, which consists of the length of the first part, the first part and the second part."""
-        ranges.need(4 + first_lengths, "the first part of a value")
+        ranges.check_lengths(4 + first_lengths, "the first part of a value")
         second_lengths = np.where(ranges.nulls, 0, ranges.lengths - 4 - first_lengths)
         return (
             _Ranges(ranges.starts + 4, first_lengths, ranges.nulls),
@@ -262,7 +266,7 @@ class _BinaryRowDecoder:
         counts = self._integers(arrays)
         width = element_width(data_type)
         header = array_header_bytes(counts)
-        arrays.need(header + counts * width, "an array")
+        arrays.check_lengths(header + counts * width, "an array")
         numbers = ramp(counts)
         within = _Ranges(
             np.repeat(arrays.starts, counts), np.repeat(arrays.lengths, counts), np.zeros(len(numbers), np.bool_)
@@ -284,7 +288,7 @@ class _BinaryRowDecoder:
 
     def _vectors(self, data_type: VectorType, ranges: _Ranges) -> pa.Array:
         width = element_width(data_type.element)
-        ranges.need(4 + width * data_type.length, f"a vector of {data_type.length} elements")
+        ranges.check_lengths(4 + width * data_type.length, f"a vector of {data_type.length} elements")
         at = (ranges.starts[:, None] + 4 + width * np.arange(data_type.length)).reshape(-1)
         nulls = np.repeat(ranges.nulls, data_type.length)
         within = _Ranges(at, np.full(len(at), width), nulls)

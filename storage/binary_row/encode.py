@@ -305,18 +305,18 @@ def _nested_bytes(column: pa.Array, data_type: DataType) -> pa.Array:
             fields = [_field(column.field(i), f.type) for i, f in enumerate(data_type.fields)]
             return _rows(fields, len(column), RowKind.INSERT)
         case ArrayType(element=element):
-            return _each(column, lambda scalar: _array_bytes(scalar.values, element))
+            return _encode_each(column, lambda scalar: _array_bytes(scalar.values, element))
         case MapType(key=key, value=value):
-            return _each(column, lambda scalar: _map_bytes(scalar.values, key, value))
+            return _encode_each(column, lambda scalar: _map_bytes(scalar.values, key, value))
         case MultisetType(element=element):
-            return _each(column, lambda scalar: _map_bytes(scalar.values, element, INT))
+            return _encode_each(column, lambda scalar: _map_bytes(scalar.values, element, INT))
         case VectorType(element=element):
-            return _each(column, lambda scalar: _vector_bytes(scalar.values, element))
+            return _encode_each(column, lambda scalar: _vector_bytes(scalar.values, element))
         case _:
-            return _each(column, _variant_bytes)
+            return _encode_each(column, _variant_bytes)
 
 
-def _each(column: pa.Array, to_bytes: Callable[[Any], bytes]) -> pa.Array:
+def _encode_each(column: pa.Array, to_bytes: Callable[[Any], bytes]) -> pa.Array:
     return pa.array([to_bytes(scalar) if scalar.is_valid else b"" for scalar in column], pa.binary())
 
 

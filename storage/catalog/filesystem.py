@@ -425,8 +425,8 @@ class FileSystemCatalog:
             if identifier.branch in branches:
                 what = f"branch {identifier.branch!r} of {main} has no schema"
                 return BadInput(f"{what}: its creation was interrupted. Delete it, and create it again")
-            there = f"there are {', '.join(branches)}" if branches else "it has no branches"
-            return BadInput(f"table {main} has no branch {identifier.branch!r}; {there}")
+            existing = f"there are {', '.join(branches)}" if branches else "it has no branches"
+            return BadInput(f"table {main} has no branch {identifier.branch!r}; {existing}")
         location = self._paths(main).location
         if self._io.list_directory(location):
             return BadInput(f"{location} is not a table: the directory holds no schema; see list_tables")

@@ -86,9 +86,9 @@ def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
     catalog: the name of the catalog to show to users.
     known: the catalog's databases.
     """
-    there = f"there are {', '.join(known[:10])}" if known else "it has no databases"
+    available = f"there are {', '.join(known[:10])}" if known else "it has no databases"
     return BadInput(
-        f"no database {name!r} in {catalog}; {there}{did_you_mean(name, known)} (create_database makes one)"
+        f"no database {name!r} in {catalog}; {available}{did_you_mean(name, known)} (create_database makes one)"
     )
 
 

@@ -39,7 +39,7 @@ class LockWaiting:
     sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
 
-    def until(self, acquire: Callable[[], T | None], what: str, where: str) -> T:
+    def acquire_with_retries(self, acquire: Callable[[], T | None], what: str, where: str) -> T:
         """Calls `acquire` until it returns something other than None, and returns that.
 
         what: the first words of the error message, such as `shop.t: others held its lock`.

@@ -19,7 +19,7 @@ from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_opti
 
 _DEFAULT: Final = "table-default."
 # Prefixes of options of stores and Hadoop. Any name may follow.
-_OF_STORES: Final = (
+_STORE_OPTIONS: Final = (
     "azure.", "cosn.", "dfs.", "fs.", "gs.", "hadoop.", "ipc.", "jindo.", "obs.", "oss.", "s3.", "s3a.",
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ class CatalogOptions:
 
         Raises BadInput for unknown names, and UnsupportedFeature for options that would be ignored silently.
         """
-        store = {key: value for key, value in options.items() if key.startswith(_OF_STORES)}
+        store = {key: value for key, value in options.items() if key.startswith(_STORE_OPTIONS)}
         defaults = {key.removeprefix(_DEFAULT): v for key, v in options.items() if key.startswith(_DEFAULT)}
         own = {key: v for key, v in options.items() if key not in store and not key.startswith(_DEFAULT)}
         for key, option in _known(own):
@@ -75,7 +75,7 @@ def _known(own: Mapping[str, str]) -> Iterator[tuple[str, Option]]:
     for key in own:
         option = CATALOG_REGISTRY.find(key)
         if option is None:
-            hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *_OF_STORES))
+            hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *_STORE_OPTIONS))
             if find_option(key) is not None:
                 hint = f"; it is one of tables: pass it to create_table, or as {_DEFAULT}{key}"
             remedy = hint or "; correct the name, or leave it out"

@@ -77,8 +77,8 @@ def _index(
 
     of_messages: each message with the files that it replaces, and those that it adds.
     """
-    passing = {file.file_name for _, _, new in of_messages for file in new}
-    passing &= {file.file_name for _, old, _ in of_messages for file in old}
+    intermediate = {file.file_name for _, _, new in of_messages for file in new}
+    intermediate &= {file.file_name for _, old, _ in of_messages for file in old}
     added = [IndexEntry(m.partition, m.bucket, file) for m, _, new in of_messages for file in new]
     deleted = [IndexEntry(m.partition, m.bucket, file).as_delete() for m, old, _ in of_messages for file in old]
-    return [entry for entry in (*deleted, *added) if entry.file.file_name not in passing]
+    return [entry for entry in (*deleted, *added) if entry.file.file_name not in intermediate]

@@ -32,7 +32,7 @@ class CommittedWriter(Protocol):
 
     def committed(self, snapshot_id: int) -> None: ...
     def dropped(self) -> None: ...
-    def compact_left(self) -> Sequence[CommitMessage]: ...
+    def compact_level_0(self) -> Sequence[CommitMessage]: ...
 
 
 def settle_writer(
@@ -55,5 +55,5 @@ def settle_writer(
     else:
         writer.committed(published)
         on_published(published)
-    compacted = commit.compact_left(committable, writer.compact_left)
+    compacted = commit.compact_level_0(committable, writer.compact_level_0)
     return published if published is None or compacted is None else compacted

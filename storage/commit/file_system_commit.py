@@ -51,7 +51,7 @@ class FileSystemSnapshotCommit:
         """Checks a snapshot that was just found in the table, and withdraws it if it is not the next one."""
         if self._is_in_history(base, snapshot):
             return True
-        self._snapshots.withdraw(snapshot.id)
+        self._snapshots.delete_snapshot_file(snapshot.id)
         return False
 
     def _is_in_history(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
@@ -61,7 +61,7 @@ class FileSystemSnapshotCommit:
         snapshot can have had its id before. If the base expired, or never existed, the later snapshots decide.
         """
         if base is None:
-            if self._identity.loss() is not None:
+            if self._identity.change_since_open() is not None:
                 return False
         elif self._snapshots.find(base.id) == base:
             return True

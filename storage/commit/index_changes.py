@@ -56,13 +56,13 @@ def changed_index(
 
 
 def _make_room(index: dict[_Place, IndexEntry], entry: IndexEntry, name_partition: NamePartition) -> None:
-    there = [place for place in index if place[:2] == _place(entry)[:2]]
-    if there and entry.file.holds_deletion_vectors:
+    existing = [place for place in index if place[:2] == _place(entry)[:2]]
+    if existing and entry.file.holds_deletion_vectors:
         raise CommitConflict(
-            f"{_where(entry, name_partition)}: another commit wrote deletion vectors ({there[0][2]}) that this one "
+            f"{_where(entry, name_partition)}: another commit wrote deletion vectors ({existing[0][2]}) that this one "
             f"doesn't know. {_REMEDY}"
         )
-    for place in there:
+    for place in existing:
         del index[place]
 
 

@@ -47,7 +47,7 @@ def matching_partitions(
         return set(partitions)
     rows = sorted(partitions)
     columns = dict(zip(types, decode_rows(rows, list(types.values())), strict=True))
-    return {row for i, row in enumerate(rows) if any(_agrees(spec, columns, i) for spec in wanted)}
+    return {row for i, row in enumerate(rows) if any(_matches_spec(spec, columns, i) for spec in wanted)}
 
 
 def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: TableContext) -> dict[str, pa.Scalar]:
@@ -68,7 +68,7 @@ def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: Tabl
     return typed
 
 
-def _agrees(spec: Mapping[str, pa.Scalar], columns: Mapping[str, pa.Array], row: int) -> bool:
+def _matches_spec(spec: Mapping[str, pa.Scalar], columns: Mapping[str, pa.Array], row: int) -> bool:
     return all(_same(value, columns[name][row]) for name, value in spec.items())
 
 

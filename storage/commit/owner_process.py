@@ -22,12 +22,12 @@ class OwnerProcess:
         self._pid = os.getpid()
 
     @property
-    def is_here(self) -> bool:
+    def is_current_process(self) -> bool:
         return os.getpid() == self._pid
 
     def check(self) -> None:
         """Raises BadInput in any other process."""
-        if not self.is_here:
+        if not self.is_current_process:
             raise BadInput(
                 f"{self._what} was opened in process {self._pid}, and is used in process {os.getpid()}, which was "
                 "forked from it. Nothing was done. Open one in each process, after the fork"

@@ -54,7 +54,7 @@ from storage.commit.file_system_commit import snapshot_commit_of
 from storage.commit.index_changes import changed_index, check_hash_index, check_vectors
 from storage.commit.owner_process import OwnerProcess
 from storage.commit.partition_statistics import partition_statistics
-from storage.commit.row_ids import check_rows_are_as_they_were
+from storage.commit.row_ids import check_rows_unchanged
 from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
 from storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
 from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
@@ -211,7 +211,7 @@ class Publisher:
         """
         found: list[Snapshot] = []
         newest = self._tracker.latest_of_user
-        for snapshot in self._store.back_from(newest) if newest is not None else ():
+        for snapshot in self._store.backwards_from(newest) if newest is not None else ():
             if snapshot.commit_user == self._commit_user and snapshot.is_numbered:
                 if snapshot.commit_identifier != identifier:
                     return found
@@ -231,9 +231,11 @@ class Publisher:
         """Returns None to try again. Updates `unknown`."""
         self.attempts += 1
         self._refresh(search_own=request.is_numbered or self._guard is not None)
-        landed = self._find_published(unknown)
-        if landed is not None:
-            return self._resolve(landed, unknown, self._snapshot_commit.is_committed(landed.base, landed.snapshot))
+        published = self._find_published(unknown)
+        if published is not None:
+            return self._resolve(
+                published, unknown, self._snapshot_commit.is_committed(published.base, published.snapshot)
+            )
         # Before replays: the identifier may count as committed because the writer that fenced us used it.
         self._run_guard()
         replay = self._replay(request)
@@ -329,7 +331,7 @@ class Publisher:
     ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
         """Returns the changes to publish, and the complete index if they change it. Raises CommitConflict."""
         messages = request.committable.messages
-        check_rows_are_as_they_were(messages, base, self._store, self._delta_entries, self._context.name)
+        check_rows_unchanged(messages, base, self._store, self._delta_entries, self._context.name)
         if request.is_first:
             self._check_key_index(request, base)
         if request.bases:
@@ -347,8 +349,8 @@ class Publisher:
         partitions = {entry.partition for entry in changes.entries} | {entry.partition for entry in changes.index}
         live = live_entries_of(self._manifests, base, partitions, self._context.name)
         if drop_duplicates:
-            there = {entry.identity for entry in live}
-            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in there])
+            live_files = {entry.identity for entry in live}
+            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in live_files])
         after = check_no_conflict(
             changes.kind,
             live,

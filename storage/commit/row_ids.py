@@ -63,7 +63,7 @@ def _needs_ids(file: DataFileMeta) -> bool:
     return file.file_source is FileSource.APPEND and file.first_row_id is None and not holds_them
 
 
-def check_rows_are_as_they_were(
+def check_rows_unchanged(
     messages: Sequence[CommitMessage],
     base: Snapshot | None,
     store: SnapshotStore,
@@ -73,9 +73,9 @@ def check_rows_are_as_they_were(
     """Checks columns that were written for rows of a snapshot. Since then, no other commit may have written the same
     columns of these rows, or moved or removed their files. Raises CommitConflict.
     """
-    ours = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
+    own_files = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
     bases = [m.base_row_ids for m in messages if m.base_row_ids is not None]
-    if not ours or base is None:
+    if not own_files or base is None:
         return
     for snapshot_id in range(min(bases) + 1, base.id + 1):
         snapshot = store.find(snapshot_id)
@@ -85,15 +85,15 @@ def check_rows_are_as_they_were(
                 "is unknown whether they are still the same. Nothing was published; write them again"
             )
         for entry in delta_entries(snapshot):
-            for partition, file in ours:
-                if entry.partition == partition and _meet(entry, file):
+            for partition, file in own_files:
+                if entry.partition == partition and _may_conflict(entry, file):
                     raise CommitConflict(
                         f"{table_name}: snapshot {snapshot_id} changed rows {_ids(file)}, of which this commit writes "
                         f"columns {', '.join(file.write_columns or ())}. Nothing was published; write them again"
                     )
 
 
-def _meet(entry: ManifestEntry, file: DataFileMeta) -> bool:
+def _may_conflict(entry: ManifestEntry, file: DataFileMeta) -> bool:
     other = entry.file
     if other.first_row_id is None:
         return False

@@ -54,13 +54,13 @@ class SnapshotTracker:
         Raises CommitConflict if the last snapshot seen was replaced or rolled back, or if the table is another one.
         """
         newest = self._store.latest()
-        if self.latest is None or not self._stands(self.latest, newest):
+        if self.latest is None or not self._still_exists(self.latest, newest):
             self._identity.check_before_change()  # only now: then the snapshot found surely belongs to this table
         newest_id = newest.id if newest is not None else 0
         first_new = self._seen_id + 1 if self._seen_id is not None else newest_id + 1
         searching = search_own and not self._has_searched_own
         snapshots: list[Snapshot] = []
-        for snapshot in self._store.back_from(newest) if newest is not None else ():
+        for snapshot in self._store.backwards_from(newest) if newest is not None else ():
             if snapshot.id < first_new and not searching:
                 break
             snapshots.append(snapshot)
@@ -69,27 +69,27 @@ class SnapshotTracker:
         self.latest, self._seen_id = newest, newest_id
         self._has_searched_own |= search_own
         for snapshot in snapshots:
-            self._note(snapshot)
+            self._remember(snapshot)
         return NewSnapshots(snapshots, newest_id < first_new or any(snapshot.id == first_new for snapshot in snapshots))
 
     def published(self, snapshot: Snapshot) -> None:
         """Called when we published this snapshot as the table's next one."""
         self.latest, self._seen_id = snapshot, snapshot.id
-        self._note(snapshot)
+        self._remember(snapshot)
 
-    def _note(self, snapshot: Snapshot) -> None:
+    def _remember(self, snapshot: Snapshot) -> None:
         if self._is_own(snapshot):
             self.latest_of_user = snapshot
 
     def _is_own(self, snapshot: Snapshot) -> bool:
         return snapshot.commit_user == self._commit_user and snapshot.is_numbered
 
-    def _stands(self, seen: Snapshot, newest: Snapshot | None) -> bool:
+    def _still_exists(self, seen: Snapshot, newest: Snapshot | None) -> bool:
         """Returns False if the snapshot expired. Raises CommitConflict if it was replaced or rolled back."""
         if newest is None or newest.id < seen.id:
-            there = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
+            state = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
-                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({there}): the table was rolled "
+                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({state}): the table was rolled "
                 "back, dropped or created again. Open it and write again; start a pipeline again: it then looks where "
                 "the table is"
             )

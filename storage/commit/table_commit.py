@@ -117,38 +117,38 @@ class TableCommit:
         """
         changes = self._changes(committable.messages, ignore_empty=self._ignores_empty(committable.identifier))
         bases = self._bases(committable.messages)
-        settled: CommitResult | None = None
+        result: CommitResult | None = None
         for change in changes:
             if change.kind is CommitKind.COMPACT:
-                settled = self._publish_compaction(_with_reasons(committable), change, settled)
+                result = self._publish_compaction(_with_compact_reason(committable), change, result)
             else:
-                settled = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
-            if settled.is_replay:
+                result = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
+            if result.is_replay:
                 return None
-        return settled.snapshot.id if settled is not None else None
+        return result.snapshot.id if result is not None else None
 
-    def compact_left(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
+    def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
         """Compacts the rows that a commit left on level 0, where readers don't see them, and publishes the result.
 
         Returns the id of the last snapshot, or None. Raises nothing: the rows are in the table, and a later commit
         compacts them.
 
         committable: the commit of these rows
-        compact: `TableWriter.compact_left`; called until it returns nothing, because other commits may be first
+        compact: `TableWriter.compact_level_0`; called until it returns nothing, because other commits may be first
         """
         published: int | None = None
         try:
             for _ in range(1 + self._options.commit_max_retries):
                 if not (messages := compact()):
                     break
-                again = replace(committable, messages=tuple(messages))
+                retry = replace(committable, messages=tuple(messages))
                 (compacted,) = self._changes(messages, ignore_empty=True)
                 try:
                     changes = self._with_needed_tombstones(compacted, messages)
-                    request = CommitRequest(_with_reasons(again), changes, is_first=False, is_more=True)
-                    settled = self._publisher.publish(request)
-                    self._settle_tombstones(messages, settled.snapshot)
-                    published = settled.snapshot.id
+                    request = CommitRequest(_with_compact_reason(retry), changes, is_first=False, is_more=True)
+                    result = self._publisher.publish(request)
+                    self._delete_unneeded_tombstones(messages, result.snapshot)
+                    published = result.snapshot.id
                 except CommitConflict as e:
                     self._discard_compaction(messages, e)
         except Exception as error:
@@ -186,10 +186,10 @@ class TableCommit:
         replacing = self._replacing(
             written, new_partitions if dynamic else None, None if partition is None else [partition]
         )
-        settled = self._publisher.publish(CommitRequest(committable, replacing))
-        if not settled.is_replay and not compacted.is_empty:
-            settled = self._publish_compaction(committable, compacted, settled)
-        return None if settled.is_replay else settled.snapshot.id
+        result = self._publisher.publish(CommitRequest(committable, replacing))
+        if not result.is_replay and not compacted.is_empty:
+            result = self._publish_compaction(committable, compacted, result)
+        return None if result.is_replay else result.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
         """Removes all rows."""
@@ -246,13 +246,13 @@ class TableCommit:
         identifier name are kept. All files are kept if one of these snapshots expired or can't be read.
         """
         try:
-            named = self._named_by(committable.identifier)
+            named = self._files_of_identifier(committable.identifier)
             if named is not None:
                 self.abort([_without(message, named) for message in committable.messages])
         except Exception as error:  # the commit still succeeded: its rows are in the table
             _log.warning("files of a replay stay, for the orphan cleaner", table=self._context.name, error=str(error))
 
-    def _named_by(self, identifier: int) -> set[str] | None:
+    def _files_of_identifier(self, identifier: int) -> set[str] | None:
         """Returns the data, changelog and index files that our snapshots of an identifier added; None if that is no
         longer known.
         """
@@ -275,12 +275,12 @@ class TableCommit:
         """rows: the result of publishing the rows of the same commit, if there were any"""
         changes = self._with_needed_tombstones(compacted, committable.messages)
         request = CommitRequest(committable, changes, is_first=rows is None)
-        settled = self._publisher.publish(request) if rows is None else self._publish_beside(request, rows)
-        if settled is not rows and not settled.is_replay:
-            self._settle_tombstones(committable.messages, settled.snapshot)
-        return settled
+        result = self._publisher.publish(request) if rows is None else self._publish_separately(request, rows)
+        if result is not rows and not result.is_replay:
+            self._delete_unneeded_tombstones(committable.messages, result.snapshot)
+        return result
 
-    def _publish_beside(self, request: CommitRequest, rows: CommitResult) -> CommitResult:
+    def _publish_separately(self, request: CommitRequest, rows: CommitResult) -> CommitResult:
         try:
             return self._publisher.publish(request)
         except CommitConflict as e:
@@ -306,36 +306,36 @@ class TableCommit:
     def _with_needed_tombstones(
         self, compacted: CommitChanges, messages: Sequence[CommitMessage]
     ) -> Callable[[Snapshot | None], CommitChanges]:
-        having = [message for message in messages if message.compact_tombstones]
-        if not having:
+        with_tombstones = [message for message in messages if message.compact_tombstones]
+        if not with_tombstones:
             return _always(compacted)
 
         def changes(base: Snapshot | None) -> CommitChanges:
-            live = live_entries_of(self._manifests, base, {m.partition for m in having}, self._context.name)
-            in_need = buckets_needing_tombstones(having, live)
+            live = live_entries_of(self._manifests, base, {m.partition for m in with_tombstones}, self._context.name)
+            buckets = buckets_needing_tombstones(with_tombstones, live)
             needed = [
                 CommitMessage(m.partition, m.bucket, m.total_buckets, compact_after=m.compact_tombstones)
-                for m in having
-                if (m.partition, m.bucket) in in_need
+                for m in with_tombstones
+                if (m.partition, m.bucket) in buckets
             ]
             added = [entry for change in self._changes(needed, ignore_empty=True) for entry in change.entries]
             return replace(compacted, entries=[*compacted.entries, *added])
 
         return changes
 
-    def _settle_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
+    def _delete_unneeded_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
         """Deletes tombstones that the published compaction did not need. Raises nothing."""
-        having = [message for message in messages if message.compact_tombstones]
-        if not having:
+        with_tombstones = [message for message in messages if message.compact_tombstones]
+        if not with_tombstones:
             return
         try:
             delta = delta_entries(self._context, snapshot)
             named = {entry.file.file_name for entry in delta}
-            needed = [m for m in having if any(file.file_name in named for file in m.compact_tombstones)]
+            needed = [m for m in with_tombstones if any(file.file_name in named for file in m.compact_tombstones)]
             self._on_lost_compaction(needed)
             self.abort(
                 CommitMessage(m.partition, m.bucket, compact_after=m.compact_tombstones)
-                for m in having
+                for m in with_tombstones
                 if m not in needed
             )
         except Exception as error:
@@ -408,8 +408,8 @@ class TableCommit:
 
     def _remove(self, specs: Sequence[Mapping[str, Any]] | None, identifier: int) -> int | None:
         replacing = self._replacing(CommitChanges(CommitKind.OVERWRITE), specs=specs)
-        settled = self._publisher.publish(CommitRequest(Committable(identifier), replacing, operation=_TRUNCATE))
-        return None if settled.is_replay else settled.snapshot.id
+        result = self._publisher.publish(CommitRequest(Committable(identifier), replacing, operation=_TRUNCATE))
+        return None if result.is_replay else result.snapshot.id
 
 
 def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
@@ -436,7 +436,7 @@ def new_commit_user(options: TableOptions) -> str:
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 
 
-def _with_reasons(committable: Committable) -> Committable:
+def _with_compact_reason(committable: Committable) -> Committable:
     """Adds to the compaction's snapshot the reason why it was picked."""
     text = reasons_text(message.compact_reason for message in committable.messages if message.compact_reason)
     if not text:

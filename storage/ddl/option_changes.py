@@ -16,7 +16,7 @@ from storage.options.table_options import TableOptions
 def check_option_change(options: Mapping[str, str], key: str, new: str | None, *, has_snapshots: bool) -> None:
     """Raise BadInput, naming the option, if it may not change from its value in `options` to `new` (None: unset)."""
     option = find_option(key)
-    if option is not None and option.for_ever:
+    if option is not None and option.never_changes:
         raise BadInput(f"option {key} says what the table is; create another table")
     if not has_snapshots:
         return

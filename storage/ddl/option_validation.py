@@ -20,7 +20,7 @@ from storage.errors import BadInput
 from storage.file_index.settings import FileIndexSettings
 from storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
 from storage.merge.partial_update_options import PartialUpdateOptions
-from storage.merge.sequence_groups import NO_ORDER
+from storage.merge.sequence_groups import UNORDERED_ROOTS
 from storage.messages.suggestions import did_you_mean
 from storage.options import ChangelogProducer, MergeEngine, TableOptions
 from storage.options.registry import find_option
@@ -51,7 +51,7 @@ def formats(options: TableOptions) -> dict[str, str]:
 # ---------------------------------------------------------------- texts
 
 
-def _texts_are_as_java_parses_them(_: TableSchema, options: TableOptions) -> None:
+def _texts_are_valid_in_java(_: TableSchema, options: TableOptions) -> None:
     for key, text in options.items():
         if (option := find_option(key)) is None:
             continue
@@ -87,7 +87,7 @@ def _counts_are_positive(_: TableSchema, options: TableOptions) -> None:
             raise BadInput(f"option {least} = {low} is more than {most} = {high}; raise the latter")
 
 
-def _merge_trees_have_room(schema: TableSchema, options: TableOptions) -> None:
+def _merge_tree_options_fit(schema: TableSchema, options: TableOptions) -> None:
     """Check the minimal sizes of a merge tree. Java opens and reads a table that breaks them, but can't write it."""
     if not schema.has_primary_key:
         return
@@ -116,7 +116,7 @@ def _bucket_options_fit(schema: TableSchema, options: TableOptions) -> None:
     Bucketing.of(schema, options)
 
 
-def _formats_hold_the_types(schema: TableSchema, options: TableOptions) -> None:
+def _formats_support_types(schema: TableSchema, options: TableOptions) -> None:
     for option, file_format in formats(options).items():
         for field in schema.fields:
             if not all(_holds(file_format, found) for found in walk_types(field.type)):
@@ -157,7 +157,7 @@ def _sequence_fields_fit(schema: TableSchema, options: TableOptions) -> None:
             raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
         if f"fields.{name}.aggregate-function" in options:
             raise BadInput(f"{where}: {name!r} is aggregated too; unset fields.{name}.aggregate-function")
-        if (found := schema.by_name[name].type).root in NO_ORDER:
+        if (found := schema.by_name[name].type).root in UNORDERED_ROOTS:
             raise BadInput(f"{where}: {name!r} is {found}, which has no order; name another column")
     if options.sequence_fields and schema.crosses_partitions:
         raise BadInput(
@@ -306,19 +306,19 @@ CONFLICTS: Final = (
 )
 
 
-def _options_go_together(schema: TableSchema, options: TableOptions) -> None:
+def _options_are_compatible(schema: TableSchema, options: TableOptions) -> None:
     for conflict in CONFLICTS:
         if conflict.option in options and conflict.when(schema, options):
             raise BadInput(f"option {conflict.option} = {options[conflict.option]!r}: {conflict.reason_and_remedy}")
 
 
 OPTION_RULES: Final[tuple[Rule, ...]] = (
-    _texts_are_as_java_parses_them,
+    _texts_are_valid_in_java,
     _stats_modes_are_known,
     _counts_are_positive,
-    _merge_trees_have_room,
+    _merge_tree_options_fit,
     _bucket_options_fit,
-    _formats_hold_the_types,
+    _formats_support_types,
     _field_options_name_columns,
     _sequence_fields_fit,
     _row_kind_field_is_text,
@@ -326,5 +326,5 @@ OPTION_RULES: Final[tuple[Rule, ...]] = (
     _ignored_fields_are_columns,
     _merge_engine_fits,
     _file_indexes_fit,
-    _options_go_together,
+    _options_are_compatible,
 )

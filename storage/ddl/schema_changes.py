@@ -187,7 +187,7 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> Ta
 
 def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
     path = _path(change.name)
-    data_type = _given_type(change.type, path)
+    data_type = _new_type(change.type, path)
     if not data_type.nullable:
         raise BadInput(f"column {_text(path)}: a new column can't be NOT NULL, for older rows lack it; add it nullable")
     if change.first and change.after is not None:
@@ -196,7 +196,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
     column = ids.column(DataField(0, path[-1], data_type, change.description))
 
     def insert(siblings: list[DataField]) -> None:
-        _refuse_taken(siblings, path)
+        _check_name_is_free(siblings, path)
         if change.first:
             position = 0
         elif change.after is not None:
@@ -232,7 +232,7 @@ def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
 
     def rename(siblings: list[DataField]) -> None:
         position = _position(siblings, path)
-        _refuse_taken(siblings, (*path[:-1], new_name))
+        _check_name_is_free(siblings, (*path[:-1], new_name))
         siblings[position] = replace(siblings[position], name=new_name)
 
     renamed = _edit_siblings(schema, path, rename)
@@ -250,7 +250,7 @@ def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: b
     _refuse_keys(path, keys, "given another type")
     if has_snapshots:  # Java allows it, and then looks for old rows in the wrong bucket
         _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
-    new = _given_type(given, path)
+    new = _new_type(given, path)
     if not new.nullable:
         raise BadInput(f"column {_text(path)} to {new}: NOT NULL is a change of its own; use UpdateColumnNullability")
     explicit = not TableOptions(schema.options).is_on("disable-explicit-type-casting")
@@ -284,8 +284,8 @@ def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> T
 
 
 def _move(schema: TableSchema, change: UpdateColumnPosition) -> TableSchema:
-    ways = [change.first, change.after is not None, change.before is not None]
-    if sum(ways) != 1 or change.name in (change.after, change.before):
+    targets = [change.first, change.after is not None, change.before is not None]
+    if sum(targets) != 1 or change.name in (change.after, change.before):
         raise BadInput(f"column {change.name!r} moves first, or after or before another column; give one of the three")
 
     def move(columns: list[DataField]) -> None:
@@ -313,13 +313,13 @@ def _refuse_keys(path: Path, columns: Sequence[str], what: str) -> None:
 
 
 def _set_option(schema: TableSchema, change: SetOption, has_snapshots: bool) -> TableSchema:
-    if _holds_already(schema, change.key, change.value):
+    if _has_value(schema, change.key, change.value):
         return schema
     check_option_change(schema.options, change.key, change.value, has_snapshots=has_snapshots)
     return replace(schema, options={**schema.options, change.key: change.value})
 
 
-def _holds_already(schema: TableSchema, key: str, value: str) -> bool:
+def _has_value(schema: TableSchema, key: str, value: str) -> bool:
     match key:
         case "type":
             return schema.options.get(key, "table").lower() == value.lower()
@@ -353,7 +353,7 @@ def _text(path: Path) -> str:
     return repr(".".join(path))
 
 
-def _given_type(given: ColumnType, path: Path) -> DataType:
+def _new_type(given: ColumnType, path: Path) -> DataType:
     """Return the type. Its nested fields have no ids yet."""
     if isinstance(given, str):
         return parse_type(given)
@@ -370,7 +370,7 @@ def _position(siblings: Sequence[DataField], path: Path) -> int:
     return names.index(path[-1])
 
 
-def _refuse_taken(siblings: Sequence[DataField], path: Path) -> None:
+def _check_name_is_free(siblings: Sequence[DataField], path: Path) -> None:
     if path[-1] in [f.name for f in siblings]:
         raise BadInput(f"column {_text(path)} exists already; choose another name")
 
@@ -386,7 +386,7 @@ def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataT
                 position = _position(data_type.fields, path[: depth + 1])
                 field = data_type.fields[position]
                 edited = replace(field, type=descend(field.type, depth + 1))
-                return replace(data_type, fields=_with(data_type.fields, position, edited))
+                return replace(data_type, fields=_replace_field(data_type.fields, position, edited))
             case ArrayType(), "element":
                 return replace(data_type, element=descend(data_type.element, depth + 1))
             case MapType(), "value":
@@ -422,5 +422,5 @@ def _edit_field(schema: TableSchema, path: Path, edit: Callable[[DataField], Dat
     return _edit_siblings(schema, path, edit_one)
 
 
-def _with(fields: tuple[DataField, ...], position: int, field: DataField) -> tuple[DataField, ...]:
+def _replace_field(fields: tuple[DataField, ...], position: int, field: DataField) -> tuple[DataField, ...]:
     return (*fields[:position], field, *fields[position + 1 :])

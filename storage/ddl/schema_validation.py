@@ -36,7 +36,7 @@ from storage.types import (
     walk_types,
 )
 
-_NO_KEYS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
+_ROOTS_WITHOUT_KEY: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 _VECTOR_ELEMENTS: Final = frozenset({Root.BOOLEAN, *INTEGER_ROOTS, Root.FLOAT, Root.DOUBLE})
 _WITH_LENGTH: Final = STRING_ROOTS | {Root.BINARY, Root.VARBINARY}
 # Arrow reads no deeper Parquet schema. ORC and Avro allow deeper ones, but a table may change its format.
@@ -96,7 +96,7 @@ def _types_can_be_stored(schema: TableSchema, _: TableOptions) -> None:
             _check_type(f"column {field.name!r}", found)
 
 
-def _blobs_have_files_of_their_own(schema: TableSchema, options: TableOptions) -> None:
+def _blobs_are_supported(schema: TableSchema, options: TableOptions) -> None:
     """BLOB columns need row ids, and another column."""
     blobs = [field for field in schema.fields if any(part.root is Root.BLOB for part in walk_types(field.type))]
     for field in blobs:
@@ -113,7 +113,7 @@ def _blobs_have_files_of_their_own(schema: TableSchema, options: TableOptions) -
         raise BadInput(f"all columns are BLOB ({', '.join(f.name for f in blobs)}); add one of another type")
 
 
-def _types_are_not_too_deep(schema: TableSchema, _: TableOptions) -> None:
+def _type_nesting_is_limited(schema: TableSchema, _: TableOptions) -> None:
     for field in schema.fields:
         levels = _parquet_levels(field.type)
         if levels > _PARQUET_LEVELS_MAX:
@@ -159,11 +159,11 @@ def _keys_are_columns(schema: TableSchema, _: TableOptions) -> None:
             if count > 1:
                 raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
             found = schema.by_name[name].type
-            if found.root in _NO_KEYS:
+            if found.root in _ROOTS_WITHOUT_KEY:
                 raise BadInput(f"{where}: {name!r} is {found}, which no key can hold; leave it out")
 
 
-def _primary_key_is_more_than_the_partition(schema: TableSchema, _: TableOptions) -> None:
+def _primary_key_exceeds_partition_keys(schema: TableSchema, _: TableOptions) -> None:
     if schema.has_primary_key and not schema.trimmed_primary_keys:
         raise BadInput(
             f"primary key ({', '.join(schema.primary_keys)}) has partition columns only: each partition would hold one "
@@ -174,7 +174,7 @@ def _primary_key_is_more_than_the_partition(schema: TableSchema, _: TableOptions
 # ---------------------------------------------------------------- new tables
 
 
-def _new_table_is_an_ordinary_one(_: TableSchema, options: TableOptions) -> None:
+def _new_table_type_is_supported(_: TableSchema, options: TableOptions) -> None:
     kind = options.get("type", "table").strip().lower()
     if kind == "format-table":
         raise UnsupportedFeature(
@@ -220,16 +220,16 @@ def _new_table_chooses_buckets(schema: TableSchema, options: TableOptions) -> No
 RULES: Final[tuple[Rule, ...]] = (
     _columns_have_names,
     _field_ids_are_unique,
-    _types_are_not_too_deep,
+    _type_nesting_is_limited,
     _types_can_be_stored,
-    _blobs_have_files_of_their_own,
+    _blobs_are_supported,
     _defaults_are_values,
     _keys_are_columns,
-    _primary_key_is_more_than_the_partition,
+    _primary_key_exceeds_partition_keys,
     *OPTION_RULES,
 )
 RULES_OF_NEW_TABLES: Final[tuple[Rule, ...]] = (
-    _new_table_is_an_ordinary_one,
+    _new_table_type_is_supported,
     _new_table_has_writable_formats,
     _new_table_has_partition_directories,
     _new_table_chooses_buckets,

@@ -120,7 +120,7 @@ class _SnapshotFiles:
         self._history = _SnapshotHistory(SnapshotStore(context.io, paths).find)
         self._steps: dict[int, _SnapshotFilesDelta] = {}
         self._first: Snapshot | None = None
-        self._live_at_first: set[str] = set()
+        self._initially_live: set[str] = set()
 
     def refresh(self, ids: Sequence[int]) -> None:
         known, self._steps = self._steps, {}
@@ -136,10 +136,10 @@ class _SnapshotFiles:
             if self._begins_with(step.snapshot, known):
                 return
             del self._steps[step.snapshot.id]
-        self._first, self._live_at_first = None, set()
+        self._first, self._initially_live = None, set()
 
     def referenced(self, candidates: DeletionCandidates) -> set[str]:
-        found = candidates.data.keys() & self._live_at_first
+        found = candidates.data.keys() & self._initially_live
         for step in self._steps.values():
             found |= candidates.metadata & step.metadata
             found |= candidates.data.keys() & step.added
@@ -154,7 +154,7 @@ class _SnapshotFiles:
         except CorruptFile as error:
             self._raise_if_held(snapshot, error)
             return None
-        changelog, changelog_data = _as_far_as_there(self._context, self._manifests, changelog_list(snapshot))
+        changelog, changelog_data = _existing_files(self._context, self._manifests, changelog_list(snapshot))
         return _SnapshotFilesDelta(
             snapshot,
             frozenset(metadata | changelog),
@@ -174,8 +174,8 @@ class _SnapshotFiles:
         since = [known[i] for i in range(old.id + 1, new.id + 1) if i in known] if old is not None else []
         if old is not None and since and len(since) == new.id - old.id and since[-1].snapshot == new:
             for step in since:
-                self._live_at_first -= step.removed
-                self._live_at_first |= step.added
+                self._initially_live -= step.removed
+                self._initially_live |= step.added
             return True
         try:
             live = live_entries(self._context, new)
@@ -183,7 +183,7 @@ class _SnapshotFiles:
             self._first = None
             self._raise_if_held(new, error)
             return False
-        self._live_at_first = set(_names(live, FileKind.ADD))
+        self._initially_live = set(_names(live, FileKind.ADD))
         return True
 
     def _raise_if_held(self, snapshot: Snapshot, error: CorruptFile) -> None:
@@ -214,10 +214,10 @@ class _ChangelogFiles:
         return found
 
     def _read(self, changelog: Snapshot) -> tuple[set[str], set[str]]:
-        metadata, data = _as_far_as_there(self._context, self._manifests, changes_list(changelog))
+        metadata, data = _existing_files(self._context, self._manifests, changes_list(changelog))
         if changelog_list(changelog) is None:  # its deltas and lists are kept until it expires
             for file in state_lists(changelog):
-                metadata |= _as_far_as_there(self._context, self._manifests, file, with_data=False)[0]
+                metadata |= _existing_files(self._context, self._manifests, file, with_data=False)[0]
         return metadata, data
 
 
@@ -278,7 +278,7 @@ class TaggedFiles:
         try:
             live = live_entries(self._context, tag)
         except CorruptFile as error:
-            self._raise_if_there(tag, error)
+            self._raise_if_exists(tag, error)
             return
         self._data.update(_names(live, FileKind.ADD))
         self._data_read.add(_state(tag))
@@ -289,11 +289,11 @@ class TaggedFiles:
             try:
                 self._metadata[state] = metadata_names(self._context, self._manifests, tag)
             except CorruptFile as error:
-                self._raise_if_there(tag, error)
+                self._raise_if_exists(tag, error)
                 return set()
         return self._metadata[state]
 
-    def _raise_if_there(self, tag: Snapshot, error: CorruptFile) -> None:
+    def _raise_if_exists(self, tag: Snapshot, error: CorruptFile) -> None:
         if tag in tagged_snapshots(self._context.io, self._paths):
             raise error
 
@@ -310,7 +310,7 @@ def _names(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterable[str]:
     return (name for entry in entries if entry.kind is kind for name in (entry.file.file_name, *entry.file.extra_files))
 
 
-def _as_far_as_there(
+def _existing_files(
     context: TableContext, manifests: ManifestStore, file: ListFile | None, *, with_data: bool = True
 ) -> tuple[set[str], set[str]]:
     """Return the existing metadata and added data files of a list.

@@ -110,7 +110,11 @@ class ChangelogExpiry:
         planner.lists((file for changelog in without for file in state_lists(changelog)), kept, plan)
         candidates = plan.candidates()
         later = self._from(self._references.scan_from(earliest_kept.id, latest_id), latest_id) if without else ()
-        plan.retain(self._references.brought_back(candidates, later, earliest_kept.id, latest_id) if without else set())
+        plan.retain(
+            self._references.restored_by_overwrites(candidates, later, earliest_kept.id, latest_id)
+            if without
+            else set()
+        )
         plan.retain(self._references.referenced(candidates, expiring[0].id, earliest_kept.id))
         return plan
 

@@ -177,7 +177,7 @@ class DeletionPlanner:
         try:
             entries = read_index_manifest(self._context, snapshot.index_manifest)
         except CorruptFile as error:
-            self._warn_unless_gone(paths.manifest(snapshot.index_manifest), error, "index files stay behind")
+            self._warn_if_exists(paths.manifest(snapshot.index_manifest), error, "index files stay behind")
             return
         for entry in entries:
             name = entry.file.file_name
@@ -190,7 +190,7 @@ class DeletionPlanner:
             try:
                 entries = self._manifests.read(meta)
             except CorruptFile as error:
-                self._warn_unless_gone(self._context.paths.manifest(meta.file_name), error, otherwise)
+                self._warn_if_exists(self._context.paths.manifest(meta.file_name), error, otherwise)
                 continue
             yield from entries
 
@@ -198,10 +198,10 @@ class DeletionPlanner:
         try:
             return self._manifests.read_list(file)
         except CorruptFile as error:
-            self._warn_unless_gone(self._context.paths.manifest(file.name), error, "what only it names stays behind")
+            self._warn_if_exists(self._context.paths.manifest(file.name), error, "what only it names stays behind")
             return ()
 
-    def _warn_unless_gone(self, path: str, error: CorruptFile, otherwise: str) -> None:
+    def _warn_if_exists(self, path: str, error: CorruptFile, otherwise: str) -> None:
         """Warn about a file that exists but can't be read. It must not block the table's expiry forever."""
         if self._context.io.exists(path):
             _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)

@@ -29,7 +29,7 @@ class References:
     """The references to the files of one branch, except those of its own retained snapshots.
 
     A file that one of its own snapshots deleted is not used by later ones, unless an OVERWRITE adds it again, such as a
-    rollback that is committed as a snapshot. `brought_back` checks that. Not thread-safe.
+    rollback that is committed as a snapshot. `restored_by_overwrites` checks that. Not thread-safe.
     """
 
     def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
@@ -51,11 +51,11 @@ class References:
         if not candidates.data and not candidates.metadata:
             return set()
         found = self._referenced_by_own_tags(candidates, begin, earliest_kept_id)
-        for branch in self._look_at_others():
+        for branch in self._files_of_other_branches():
             found |= branch.referenced(candidates)
         return found
 
-    def look(self) -> frozenset[tuple[str, str, int, int]]:
+    def branches_and_tags(self) -> frozenset[tuple[str, str, int, int]]:
         """Return the current branches and tags.
 
         A different result later means that some were created, replaced or deleted.
@@ -70,7 +70,7 @@ class References:
                 found.add((branch, entry.name, entry.size_bytes, entry.modified_ms))
         return frozenset(found)
 
-    def brought_back(
+    def restored_by_overwrites(
         self, candidates: DeletionCandidates, later: Iterable[Snapshot], first: int, latest: int
     ) -> set[str]:
         """Return the candidates that an OVERWRITE of this branch names again, from snapshot `first` on.
@@ -81,7 +81,7 @@ class References:
         self._overwrites = {i: names for i, names in self._overwrites.items() if i >= first}
         for snapshot in later:
             if snapshot.id > self.scanned_to and snapshot.commit_kind is CommitKind.OVERWRITE:
-                self._overwrites[snapshot.id] = self._named_by(snapshot)
+                self._overwrites[snapshot.id] = self._files_of_overwrite(snapshot)
         self.scanned_to = max(self.scanned_to, latest)
         found: set[str] = set()
         for names in self._overwrites.values():
@@ -90,7 +90,7 @@ class References:
         return found
 
     def scan_from(self, first: int, latest: int) -> int:
-        """Return the first snapshot that `brought_back` has to check.
+        """Return the first snapshot that `restored_by_overwrites` has to check.
 
         latest: smaller than before after a rollback.
         """
@@ -99,7 +99,7 @@ class References:
             self._overwrites.clear()
         return max(first, self.scanned_to + 1)
 
-    def _named_by(self, overwrite: Snapshot) -> DeletionCandidates:
+    def _files_of_overwrite(self, overwrite: Snapshot) -> DeletionCandidates:
         """Return the files that an OVERWRITE names.
 
         None for a changelog whose lists were deleted with its snapshot: the deltas before it are deleted, too.
@@ -128,7 +128,7 @@ class References:
             | self._own_tags.index_referenced_by_tags(candidates, below[:newest_older])
         )
 
-    def _look_at_others(self) -> list[BranchFiles]:
+    def _files_of_other_branches(self) -> list[BranchFiles]:
         context = self._context
         paths = context.paths
         names = [name for name in all_branches(context.io, paths) if name != context.branch]

@@ -70,16 +70,16 @@ def retained_states(io: FileIO, paths: TablePaths) -> RetainedStates:
 def snapshot_ids(io: FileIO, paths: TablePaths) -> tuple[list[int], list[int]]:
     """Return the partially expired ids, and the retained ids."""
     store = SnapshotStore(io, paths)
-    return _parted(store.ids(), store.earliest_hint)
+    return _split_at_hint(store.ids(), store.earliest_hint)
 
 
 def changelog_ids(io: FileIO, paths: TablePaths) -> tuple[list[int], list[int]]:
     """Return the partially expired ids, and the retained ids."""
     store = ChangelogStore(io, paths)
-    return _parted(store.ids(), store.earliest_hint)
+    return _split_at_hint(store.ids(), store.earliest_hint)
 
 
-def _parted(ids: Sequence[int], read_hint: Callable[[], int | None]) -> tuple[list[int], list[int]]:
+def _split_at_hint(ids: Sequence[int], read_hint: Callable[[], int | None]) -> tuple[list[int], list[int]]:
     """Split ids into those below the hint, and those from the hint on.
 
     A hint that names no existing id is ignored: a fast-forward may leave such a hint.

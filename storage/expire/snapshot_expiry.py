@@ -95,15 +95,15 @@ class SnapshotExpiry:
         self._old_enough_at_ms = 0  # when the earliest snapshot may expire because of its age
         self._pause_until_ms = 0
 
-    def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
+    def is_due(self, latest_id: int, *, respect_interval: bool = True) -> bool:
         """Return whether a round may find something to do. Reads nothing.
 
-        patient: False also returns True for work that could wait a little longer.
+        respect_interval: False also returns True for work that could wait a little longer.
         """
         if latest_id - max(self._retention.num_min, 1) < (self._earliest or FIRST_SNAPSHOT_ID):
             return False
         now_ms = self._now_ms()
-        pauses = patient and now_ms < self._pause_until_ms
+        pauses = respect_interval and now_ms < self._pause_until_ms
         if self._earliest is None:
             return not pauses
         too_many = latest_id - self._earliest + 1 - self._retention.num_max
@@ -146,7 +146,7 @@ class SnapshotExpiry:
         seen: dict[int, Snapshot | None] = {}
         end = self._earliest_to_keep(begin, latest, seen)
         if end <= begin:
-            self._hint_once(begin)
+            self._write_missing_hint(begin)
             self._earliest = begin
             return None
         earliest_kept = self._earliest_kept(end, seen)
@@ -156,7 +156,7 @@ class SnapshotExpiry:
         expiring = [snapshot for i in range(begin, end) if (snapshot := self._find(i, seen)) is not None]
         changelogs_stay = self.keeps_changelogs()
         if self._seen_references is None:
-            self._seen_references = self._references.look()
+            self._seen_references = self._references.branches_and_tags()
         plan = self._deletion_plan(expiring, earliest_kept, latest, changelogs_stay=changelogs_stay)
         if not self._remove(expiring, earliest_kept, plan, changelogs_stay=changelogs_stay):
             return None
@@ -166,7 +166,7 @@ class SnapshotExpiry:
             self._pause_until_ms = self._now_ms() + _PAUSE_MS
         return expired
 
-    def _hint_once(self, earliest: int) -> None:
+    def _write_missing_hint(self, earliest: int) -> None:
         """Write the hint of a young table, so that readers need not list the directory."""
         if self._earliest is None and not self._context.io.exists(self._context.paths.earliest_hint):
             with suppress(OSError):  # for example on a full disk: nothing has to be expired, so don't fail
@@ -235,7 +235,7 @@ class SnapshotExpiry:
             planner.index(snapshot, kept, plan)
         candidates, first = plan.candidates(), earliest_kept.id + 1
         later = self._store.range(self._references.scan_from(first, latest), latest)
-        plan.retain(self._references.brought_back(candidates, later, first, latest))
+        plan.retain(self._references.restored_by_overwrites(candidates, later, first, latest))
         plan.retain(self._references.referenced(candidates, expiring[0].id, earliest_kept.id))
         return plan
 
@@ -253,7 +253,7 @@ class SnapshotExpiry:
     ) -> bool:
         """Delete files and snapshots. Returns False if it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
-        seen, self._seen_references = self._seen_references, self._references.look()
+        seen, self._seen_references = self._seen_references, self._references.branches_and_tags()
         if expiring and seen != self._seen_references:  # the creator of a new tag may not have seen the hint
             plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
         if not plan.delete(self._context.io, self._is_cancelled):
@@ -285,7 +285,7 @@ class SnapshotExpiry:
                 lost_latest = True
                 if not is_disk_full(error) or (snapshot := next(left, None)) is None:
                     raise
-                self._store.withdraw(snapshot.id)
+                self._store.delete_snapshot_file(snapshot.id)
 
 
 def _is_appended(file: DataFileMeta) -> bool:

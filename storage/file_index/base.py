@@ -73,7 +73,7 @@ class IndexWriter(Protocol):
         ...
 
 
-class NothingWritten:
+class EmptyIndex:
     """An index to which nothing was written, because the column is null in all rows."""
 
     def any_of(self, values: pa.Array) -> Answer:
@@ -93,7 +93,7 @@ class NothingWritten:
 
 
 @contextmanager
-def damage(path: str, kind: str) -> Iterator[None]:
+def index_errors(path: str, kind: str) -> Iterator[None]:
     """Converts the errors of readers to CorruptFile: an index has no checksum."""
     try:
         yield

@@ -65,11 +65,11 @@ class BitSlicedWriter:
         negative = of_rows < 0
         parts = [_HEAD.pack(_VERSION, self._rows)]
         for of_half, at in ((of_rows[~negative], positions[~negative]), (-of_rows[negative], positions[negative])):
-            parts += [bytes([len(at) > 0]), _half_bytes(of_half, at) if len(at) else b""]
+            parts += [bytes([len(at) > 0]), _encode_half(of_half, at) if len(at) else b""]
         return b"".join(parts)
 
 
-def _half_bytes(of_rows: NDArray[np.int64], positions: NDArray[np.uint32]) -> bytes:
+def _encode_half(of_rows: NDArray[np.int64], positions: NDArray[np.uint32]) -> bytes:
     largest = int(of_rows.max())
     slices = slices_of(of_rows, positions, largest.bit_length())
     head = _HALF_HEAD.pack(_VERSION, 0, largest)
@@ -78,7 +78,7 @@ def _half_bytes(of_rows: NDArray[np.int64], positions: NDArray[np.uint32]) -> by
 
 
 @dataclass(frozen=True, slots=True)
-class _Half:
+class _Magnitudes:
     """The numbers of one sign, without the sign."""
 
     least: int
@@ -108,17 +108,17 @@ class BitSlicedIndex:
         self._positive = self._read_half()
         self._negative = self._read_half()
 
-    def _read_half(self) -> _Half:
+    def _read_half(self) -> _Magnitudes:
         self._at += 1
         if not self._data[self._at - 1]:
-            return _Half(0, BitSlices(BitMap(), 0, lambda _: BitMap()))
+            return _Magnitudes(0, BitSlices(BitMap(), 0, lambda _: BitMap()))
         version, least, _ = _HALF_HEAD.unpack_from(self._data, self._at)
         _check_version(version)
         self._at += _HALF_HEAD.size
         present = self._read_bitmap()
         (count,) = _INT.unpack_from(self._data, self._at)
         self._at += _INT.size
-        return _Half(least, BitSlices(present, count, [self._read_bitmap() for _ in range(count)].__getitem__))
+        return _Magnitudes(least, BitSlices(present, count, [self._read_bitmap() for _ in range(count)].__getitem__))
 
     def _read_bitmap(self) -> BitMap:
         length = serialized_bytes(self._data, self._at)

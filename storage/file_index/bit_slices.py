@@ -40,16 +40,16 @@ class BitSlices:
 
     def less(self, number: int) -> BitMap:
         """Returns the rows whose number is less."""
-        return self._parted(number)[0]
+        return self._less_and_equal(number)[0]
 
     def equal(self, number: int) -> BitMap:
-        return self._parted(number)[1]
+        return self._less_and_equal(number)[1]
 
     def greater(self, number: int) -> BitMap:
-        less, equal = self._parted(number)
+        less, equal = self._less_and_equal(number)
         return self.present - less - equal
 
-    def _parted(self, number: int) -> tuple[BitMap, BitMap]:
+    def _less_and_equal(self, number: int) -> tuple[BitMap, BitMap]:
         """Returns the rows with a smaller number, and the rows with this number."""
         if number < 0:
             return BitMap(), BitMap()

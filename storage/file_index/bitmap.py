@@ -80,7 +80,7 @@ def bitmap_bytes(
     null_count = int(rows.counts[0])
     bodies = [null_bitmap] if null_count > 1 else []
     at = sum(map(len, bodies))
-    offsets = -1 - rows.firsts
+    offsets = -1 - rows.first_rows
     lengths = np.full(len(values), _LENGTH_UNKNOWN, np.int64)
     for number in order[rows.counts[1:][order] > 1].tolist():
         body = serialize(rows.of(number + 1))

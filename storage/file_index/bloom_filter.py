@@ -79,7 +79,7 @@ class BloomFilterIndex:
     def any_of(self, values: pa.Array) -> Answer:
         if len(values) <= _FEW_VALUES:
             bits = 8 * len(self._bits)
-            for positions in _few_positions(values, self._data_type, self._hash_functions, bits):
+            for positions in _bit_positions(values, self._data_type, self._hash_functions, bits):
                 if all(self._data[_HASH_FUNCTIONS.size + (at >> 3)] >> (at & 7) & 1 for at in positions):
                     return None
             return BitMap()
@@ -120,7 +120,7 @@ def _positions_of(value: int, functions: int, bits: int) -> tuple[int, ...]:
     return tuple(int(at[0]) for at in _positions(np.array([value], np.int64), functions, bits))
 
 
-def _few_positions(values: pa.Array, data_type: AtomicType, functions: int, bits: int) -> Iterator[tuple[int, ...]]:
+def _bit_positions(values: pa.Array, data_type: AtomicType, functions: int, bits: int) -> Iterator[tuple[int, ...]]:
     """Returns the bits of each value's hashes."""
     if is_text(data_type):
         hashes = [xxhash.xxh64_intdigest(text) for text in literal_bytes(values)]

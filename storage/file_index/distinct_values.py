@@ -61,7 +61,7 @@ class RowsByValue:
         return BitMap(self.positions[self.ends[number] - self.counts[number] : self.ends[number]])
 
     @property
-    def firsts(self) -> NDArray[np.int64]:
+    def first_rows(self) -> NDArray[np.int64]:
         """The first row of each value."""
         firsts: NDArray[np.uint32] = self.positions[(self.ends - self.counts)[1:]]
         return firsts.astype(np.int64)

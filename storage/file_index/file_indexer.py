@@ -28,7 +28,7 @@ class FileIndexer:
         self, settings: FileIndexSettings, fields: Mapping[str, DataField], only: frozenset[str] | None = None
     ) -> None:
         self._writers: dict[IndexedColumn, dict[str, IndexWriter]] = {}
-        for indexed, kind in settings.each():
+        for indexed, kind in settings.indexed_columns():
             if only is None or indexed.column in only:
                 self._writers.setdefault(indexed, {})[kind] = settings.writer(indexed, kind, fields)
 

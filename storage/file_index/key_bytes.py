@@ -47,9 +47,9 @@ class KeyReader:
         if length < 0 or len(stored) != length:
             raise ValueError(f"a value of {length} bytes at byte {self.at} of {len(self._data)}")
         self.at += length
-        return self._of(stored)
+        return self._decode(stored)
 
-    def _of(self, stored: bytes) -> Key:
+    def _decode(self, stored: bytes) -> Key:
         if self._width is None:
             return stored
         number = int.from_bytes(stored, "big", signed=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from storage.errors import BadInput
-from storage.file_index.base import ColumnIndex, IndexWriter, NothingWritten, damage
+from storage.file_index.base import ColumnIndex, EmptyIndex, IndexWriter, index_errors
 from storage.file_index.bit_sliced import BitSlicedIndex, BitSlicedWriter
 from storage.file_index.bitmap import VERSION_1, VERSION_2, BitmapIndex, BitmapWriter
 from storage.file_index.bloom_filter import BloomFilterIndex, BloomFilterWriter, bit_count
@@ -123,9 +123,9 @@ def open_index(kind: str, data: bytes | None, data_type: DataType, path: str) ->
     Raises CorruptFile.
     """
     if data is None:
-        return NothingWritten()
+        return EmptyIndex()
     found = KINDS.get(kind)
     if found is None or not isinstance(data_type, AtomicType) or not found.takes(data_type):
         return None
-    with damage(path, kind):
+    with index_errors(path, kind):
         return found.reader(data, data_type)

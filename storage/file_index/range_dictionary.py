@@ -114,7 +114,7 @@ class RangeDictionary:
         chunk = self._chunk(low - 1)
         if chunk.first == key:
             return chunk.code, True
-        return self._among_further(chunk, key)
+        return self._search_chunk(chunk, key)
 
     def _chunk(self, number: int) -> _Chunk:
         (offset,) = _INT.unpack_from(self._data, self._offsets_at + number * _INT.size)
@@ -126,12 +126,12 @@ class RangeDictionary:
         code, keys_offset, count, *lengths = _CHUNK_PLACE.unpack_from(self._data, reader.at)
         return _Chunk(first, code, keys_offset, count, (lengths[0], lengths[1]))
 
-    def _among_further(self, chunk: _Chunk, key: Key) -> tuple[int, bool]:
+    def _search_chunk(self, chunk: _Chunk, key: Key) -> tuple[int, bool]:
         start = self._keys_at + chunk.offset
         low, high = 0, chunk.count
         while low < high:
             middle = (low + high) // 2
-            found = self._further(chunk, start, middle)
+            found = self._read_key(chunk, start, middle)
             if found == key:
                 return chunk.code + 1 + middle, True
             if found < key:  # type: ignore[operator]
@@ -140,7 +140,7 @@ class RangeDictionary:
                 high = middle
         return chunk.code + 1 + low, False
 
-    def _further(self, chunk: _Chunk, start: int, number: int) -> Key:
+    def _read_key(self, chunk: _Chunk, start: int, number: int) -> Key:
         reader = KeyReader(self._data, self._data_type, start)
         if is_text(self._data_type):
             (offset,) = _INT.unpack_from(self._data, start + number * _INT.size)

@@ -114,7 +114,7 @@ class FileIndexSettings:
         fields: the columns, by name.
         """
         indexes: dict[IndexedColumn, dict[str, Mapping[str, str]]] = {}
-        for indexed, kind in self.each():
+        for indexed, kind in self.indexed_columns():
             try:
                 self.writer(indexed, kind, fields)
             except BadInput:
@@ -144,7 +144,7 @@ class FileIndexSettings:
         except BadInput as error:
             raise BadInput(f"option {_PREFIX}{kind}.{indexed}.{error}") from None
 
-    def each(self) -> Iterator[tuple[IndexedColumn, str]]:
+    def indexed_columns(self) -> Iterator[tuple[IndexedColumn, str]]:
         for indexed, of_column in self.indexes.items():
             for kind in of_column:
                 yield indexed, kind

@@ -18,7 +18,7 @@ class Access(StrEnum):
     WRITE = "write"
 
 
-_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_PERMISSION_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def access(wanted: Access, path: str, otherwise: str = "") -> AccessErrors:
@@ -45,7 +45,7 @@ class AccessErrors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, OSError) and error.errno in _DENIED and not isinstance(error, AccessDenied):
+        if isinstance(error, OSError) and error.errno in _PERMISSION_ERRORS and not isinstance(error, AccessDenied):
             raise AccessDenied(error.errno, _reason(self._wanted, error.errno, self._otherwise), self._path) from error
 
 

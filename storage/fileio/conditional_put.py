@@ -37,12 +37,12 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
     mark = uuid4().hex
     for _ in range(_ATTEMPTS):
         try:
-            _put_marked(store, key, data, mark)
+            _put_with_mark(store, key, data, mark)
         except AlreadyExistsError:
             # obstore raises this also for S3's 409: two concurrent puts, or a put during a delete. Then the object may
             # not exist.
             with suppress(FileNotFoundError):
-                return _mark_of(store, key) == mark
+                return _read_mark(store, key) == mark
         else:
             return True
     raise OSError(errno.EAGAIN, "the store keeps saying that the name is taken, and that nothing is there", path)
@@ -51,13 +51,13 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
     """Tests point 2 of the module, with a hidden object next to `key`. Raises UnsupportedFeature about `place`."""
     directory, name = posixpath.split(key)
-    trial, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
+    test_key, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
     try:
-        _put_marked(store, trial, b"", mark)
-        _put_marked(store, trial, b"", uuid4().hex)
+        _put_with_mark(store, test_key, b"", mark)
+        _put_with_mark(store, test_key, b"", uuid4().hex)
         fault = "it replaces an object that was to be created only if absent"
     except AlreadyExistsError:
-        if _mark_of(store, trial) == mark:
+        if _read_mark(store, test_key) == mark:
             return
         fault = "it drops the metadata of an object, so its creator can't be known"
     except BaseError as error:
@@ -67,7 +67,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
         fault = f"it cannot create an object only if absent ({first_paragraph(error)})"
     finally:
         with suppress(BaseError, OSError):
-            obstore.delete(store, trial)
+            obstore.delete(store, test_key)
     raise UnsupportedFeature(
         place,
         f"{fault}; two commits could overwrite one another",
@@ -75,10 +75,10 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
     )
 
 
-def _put_marked(store: ObjectStore, key: str, data: bytes, mark: str) -> None:
+def _put_with_mark(store: ObjectStore, key: str, data: bytes, mark: str) -> None:
     retry_incomplete(lambda: obstore.put(store, key, data, mode="create", attributes={_MARK: mark}))
 
 
-def _mark_of(store: ObjectStore, key: str) -> str | None:
+def _read_mark(store: ObjectStore, key: str) -> str | None:
     """Raises FileNotFoundError."""
     return obstore.get(store, key, options={"head": True}).attributes.get(_MARK)

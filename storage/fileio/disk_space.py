@@ -10,12 +10,12 @@ from typing import Final
 from storage.errors import BadInput
 from storage.fileio.location import local_path
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_disk_full(error: OSError) -> bool:
     """Whether the error means a full disk, or an exhausted quota."""
-    return error.errno in _NO_ROOM
+    return error.errno in _DISK_FULL_ERRORS
 
 
 def find_disk_full_error(error: BaseException | None) -> OSError | None:
@@ -41,7 +41,7 @@ class DiskSpace:
     free_files: int
 
     @classmethod
-    def around(cls, path: str) -> DiskSpace | None:
+    def of_path(cls, path: str) -> DiskSpace | None:
         """Returns the file system of a path, which need not exist. None if it is no path of this machine."""
         try:
             place = os.path.abspath(local_path(path))

@@ -17,11 +17,11 @@ from typing import Final
 from storage.fileio.base import FileIO
 from storage.fileio.local import LocalFileIO
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.025
+_POLL_INTERVAL_S: Final = 0.025
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Wait:
+class _FileWait:
     path: str
     call: Callable[[], None]
     or_when: Callable[[], bool] | None
@@ -32,21 +32,21 @@ class FileWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waits: set[_Wait] = set()
+        self._waits: set[_FileWait] = set()
         self._thread: threading.Thread | None = None
 
-    def when_there(
+    def call_when_exists(
         self, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None]:
         """Calls `call` once, in another thread, when the file exists or `or_when` returns true.
 
         Returns a function that ends the waiting.
         """
-        wait = _Wait(path, call, or_when)
+        wait = _FileWait(path, call, or_when)
         with self._lock:
             self._waits.add(wait)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="file-watch", daemon=True)
+                self._thread = threading.Thread(target=self._poll_files, name="file-watch", daemon=True)
                 self._thread.start()
 
         def cancel() -> None:
@@ -55,7 +55,7 @@ class FileWatch:
 
         return cancel
 
-    def _look(self) -> None:
+    def _poll_files(self) -> None:
         while True:
             with self._lock:
                 if not self._waits:
@@ -68,9 +68,9 @@ class FileWatch:
             ]
             if over:
                 self._notify(over)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_POLL_INTERVAL_S)
 
-    def _notify(self, over: Sequence[_Wait]) -> None:
+    def _notify(self, over: Sequence[_FileWait]) -> None:
         with self._lock:
             called = [wait for wait in over if wait in self._waits]
             self._waits.difference_update(called)
@@ -90,8 +90,8 @@ def _restart_in_child() -> None:
 os.register_at_fork(after_in_child=_restart_in_child)
 
 
-def when_there(
+def call_when_exists(
     io: FileIO, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
 ) -> Callable[[], None] | None:
-    """See `FileWatch.when_there`. Returns None if files are not on a local disk: the caller must poll."""
-    return _watch.when_there(path, call, or_when) if isinstance(io, LocalFileIO) else None
+    """See `FileWatch.call_when_exists`. Returns None if files are not on a local disk: the caller must poll."""
+    return _watch.call_when_exists(path, call, or_when) if isinstance(io, LocalFileIO) else None

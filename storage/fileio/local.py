@@ -2,7 +2,8 @@
 
 Everything that must survive a power cut is fsynced: a file's bytes, and its name. POSIX needs two calls for that, one
 for the file and one for its directory, and one more for each new parent directory. The file systems of nearly all Linux
-machines (`_KEEPS_NAMES`) make a file's name durable with its bytes. There a data file or a manifest needs one call.
+machines (`_DURABLE_NAME_FILE_SYSTEMS`) make a file's name durable with its bytes. There a data file or a manifest needs
+one call.
 `tests/support/model_disk.py` computes what a power cut leaves of a commit.
 
 Temporary files are hidden (`.NAME.UUID.tmp`), in the directory of the final file. If a crash left one in `snapshot/`,
@@ -38,11 +39,11 @@ _RENAME_NOREPLACE: Final = 1  # linux/fs.h
 # File systems (statfs(2), linux/magic.h) on which fsync of a file also makes durable its current name and the new
 # directories above it, because they are in the journal or log that it writes. Verified on Linux 6 by copying the device
 # under a mounted file system, right after the call. On others the directories are fsynced, too.
-_KEEPS_NAMES: Final = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext4, XFS, Btrfs
+_DURABLE_NAME_FILE_SYSTEMS: Final = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext4, XFS, Btrfs
 
 # Errors of file systems without hard links (vfat, exFAT: EPERM), and without a rename that never replaces.
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-_NO_RENAME: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_LINK_UNSUPPORTED_ERRORS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_RENAME_UNSUPPORTED_ERRORS: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 # Errors that only a write can cause. Arrow does not name the file; inside an output's block it is the output's file.
 _WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -58,7 +59,7 @@ class LocalFileIO:
 
     def read(self, path: str) -> bytes:
         target = local_path(path)
-        with _NamedInErrors(Access.READ, target):
+        with _FileNameInErrors(Access.READ, target):
             descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return _read_all(descriptor)
@@ -74,7 +75,7 @@ class LocalFileIO:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         target = local_path(path)
-        with _NamedInErrors(Access.WRITE, target):
+        with _FileNameInErrors(Access.WRITE, target):
             temporary = _write_temporary(target, data, durable=durable)
             try:
                 # Not unlinked first, though ext4 would then write less: readers without LATEST list the directory.
@@ -93,7 +94,7 @@ class LocalFileIO:
         not distinguish them.
         """
         target = local_path(path)
-        with _NamedInErrors(Access.WRITE, target):
+        with _FileNameInErrors(Access.WRITE, target):
             temporary = _write_temporary(target, data)
             try:
                 created = _link(temporary, target)
@@ -142,7 +143,7 @@ class LocalFileIO:
     def delete_directory(self, path: str) -> None:
         directory = local_path(path)
         while os.path.lexists(directory):
-            with suppress(FileNotFoundError), _NamedInErrors(Access.WRITE, directory):
+            with suppress(FileNotFoundError), _FileNameInErrors(Access.WRITE, directory):
                 shutil.rmtree(directory)  # if another process deletes at the same time, the loop tries again
 
     def delete_empty_directory(self, path: str) -> bool:
@@ -189,16 +190,16 @@ class _LocalOutput:
     def stream(self) -> pa.NativeFile:
         """Opened on first use: Arrow opens the file once more, which takes as long as writing a small file."""
         if self._stream is None:
-            with _NamedInErrors(Access.WRITE, self._target):
+            with _FileNameInErrors(Access.WRITE, self._target):
                 self._stream = pa.OSFile(self._temporary, "w")
         return self._stream
 
     def write(self, data: bytes) -> None:
-        with _NamedInErrors(Access.WRITE, self._target):
+        with _FileNameInErrors(Access.WRITE, self._target):
             _write_all(self._descriptor, data)
 
     def __enter__(self) -> Self:
-        with _NamedInErrors(Access.WRITE, self._target):
+        with _FileNameInErrors(Access.WRITE, self._target):
             # A second descriptor in addition to Arrow's: after the stream is closed, fsync reports errors of its pages.
             self._descriptor, self._temporary = _create_temporary(self._target)
         return self
@@ -217,7 +218,7 @@ class _LocalOutput:
             os.close(self._descriptor)
 
     def _publish(self) -> None:
-        with _NamedInErrors(Access.WRITE, self._target):
+        with _FileNameInErrors(Access.WRITE, self._target):
             try:
                 if self._stream is not None:
                     self._stream.close()
@@ -304,7 +305,7 @@ def _link(temporary: str, target: str) -> bool:
         # number of links shows this (open(2), O_EXCL).
         return os.stat(temporary).st_nlink > 1
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in _LINK_UNSUPPORTED_ERRORS:
             raise
         return _rename_no_replace(temporary, target)
     return True
@@ -321,7 +322,7 @@ def _rename_no_replace(source: str, target: str) -> bool:
         code = ctypes.get_errno()
     if code == errno.EEXIST:
         return False
-    if code in _NO_RENAME:
+    if code in _RENAME_UNSUPPORTED_ERRORS:
         raise UnsupportedFeature(
             f"the file system of {os.path.dirname(target)}",
             "it has neither hard links nor a rename that never replaces, so two commits could overwrite one another",
@@ -348,7 +349,7 @@ def keeps_names(directory: str) -> bool:
         return False
     found = (ctypes.c_long * 64)()  # struct statfs has at most 120 bytes, and starts with f_type
     failed = _libc().statfs(os.fsencode(directory or os.curdir), found)
-    return not failed and found[0] in _KEEPS_NAMES
+    return not failed and found[0] in _DURABLE_NAME_FILE_SYSTEMS
 
 
 @cache
@@ -371,7 +372,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-class _NamedInErrors(AccessErrors):
+class _FileNameInErrors(AccessErrors):
     """Sets the name of the wanted file in each OSError, which may name a temporary file or none."""
 
     __slots__ = ()

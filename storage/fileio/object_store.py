@@ -40,8 +40,8 @@ _COPIES_IN_FLIGHT: Final = 8
 _DIRECTORY_MARK: Final = ".directory"
 
 # Buckets whose store passed require_conditional_put in this process. Only writers need it, so it runs on first use.
-_TRIED: Final[set[tuple[str, str, Options]]] = set()
-_TRYING: Final = threading.Lock()
+_CHECKED_STORES: Final[set[tuple[str, str, Options]]] = set()
+_CHECK_LOCK: Final = threading.Lock()
 
 _log = get_logger(__name__)
 
@@ -133,11 +133,11 @@ class ObjectStoreFileIO:
         store, key = self._locate_file(path)
         scheme, authority, _ = remote_path(path)
         with as_os_errors(path):
-            with _TRYING:
-                if (bucket := (scheme, authority, self._options)) not in _TRIED:
+            with _CHECK_LOCK:
+                if (bucket := (scheme, authority, self._options)) not in _CHECKED_STORES:
                     # If catalogs with a lock exist one day, they may accept a store that fails this check.
                     require_conditional_put(store, key, f"{scheme}://{authority}")
-                    _TRIED.add(bucket)
+                    _CHECKED_STORES.add(bucket)
                     _log.info("tried: the store creates an object only if absent", store=f"{scheme}://{authority}")
             return put_if_absent(store, key, data, path)
 
@@ -219,7 +219,7 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
 
 def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
     """Lists all objects below."""
-    return retry_incomplete(lambda: [entry for some in obstore.list(store, key) for entry in some])
+    return retry_incomplete(lambda: [entry for batch in obstore.list(store, key) for entry in batch])
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:

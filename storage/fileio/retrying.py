@@ -27,11 +27,11 @@ from storage.logs import get_logger
 
 T = TypeVar("T")
 
-PATIENCE_MS: Final = 30_000
+RETRY_TIMEOUT_MS: Final = 30_000
 _BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=5_000, jitter=(0.5, 1.0))
 
 # A full disk and denied permissions are not included: the pipeline itself waits for these.
-_PASSING: Final = frozenset(
+_TRANSIENT_ERRORS: Final = frozenset(
     {
         errno.EIO,
         errno.EREMOTEIO,
@@ -58,9 +58,9 @@ _PASSING: Final = frozenset(
 _log = get_logger(__name__)
 
 
-def is_passing(error: OSError) -> bool:
+def is_transient(error: OSError) -> bool:
     """Whether the same call may succeed a moment later."""
-    return error.errno in _PASSING and not isinstance(error, TidelakeError)
+    return error.errno in _TRANSIENT_ERRORS and not isinstance(error, TidelakeError)
 
 
 def _now_ms() -> float:
@@ -75,12 +75,12 @@ def _sleep_ms(wait_ms: float) -> None:
 class RetryingFileIO:
     """See the module, and `FileIO`.
 
-    patience_ms: how long after its start a call is retried; then its last error is raised.
+    retry_timeout_ms: how long after its start a call is retried; then its last error is raised.
     now_ms, sleep_ms: the clock.
     """
 
     inner: FileIO
-    patience_ms: int = PATIENCE_MS
+    retry_timeout_ms: int = RETRY_TIMEOUT_MS
     now_ms: Callable[[], float] = _now_ms
     sleep_ms: Callable[[float], None] = _sleep_ms
 
@@ -91,7 +91,7 @@ class RetryingFileIO:
                 return attempt()
             except OSError as error:
                 wait_ms = _BACKOFF.wait_ms(failures)
-                if not is_passing(error) or self.now_ms() + wait_ms > began_ms + self.patience_ms:
+                if not is_transient(error) or self.now_ms() + wait_ms > began_ms + self.retry_timeout_ms:
                     raise
                 _log.warning("trying again", path=path, error=str(error), wait_ms=round(wait_ms))
             self.sleep_ms(wait_ms)

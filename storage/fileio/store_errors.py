@@ -33,14 +33,14 @@ def as_os_errors(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, first_paragraph(error), path) from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        said = first_paragraph(error)
-        raise AccessDenied(errno.EACCES, f"{said}. Check the credentials, and what they may do there", path) from None
+        detail = first_paragraph(error)
+        raise AccessDenied(errno.EACCES, f"{detail}. Check the credentials, and what they may do there", path) from None
     except BaseError as error:
-        said = first_paragraph(error)
-        if any(code in said for code in _EXPIRED):
-            message = f"the store says that the credentials have expired; renew them and start again ({said})"
+        detail = first_paragraph(error)
+        if any(code in detail for code in _EXPIRED):
+            message = f"the store says that the credentials have expired; renew them and start again ({detail})"
             raise AccessDenied(errno.EACCES, message, path) from None
-        raise OSError(errno.EIO, said, path) from None
+        raise OSError(errno.EIO, detail, path) from None
     except ValueError as error:
         raise BadInput(f"{path!r}: {first_paragraph(error)}") from None
 

@@ -117,7 +117,7 @@ class _StoreOptions:
         for name in names:
             if name in self._left:
                 key, value = self._left.pop(name)
-                if names[name] in _IN_HEADERS and not _HEADER_TEXT.fullmatch(value):
+                if names[name] in _HEADER_OPTIONS and not _HEADER_TEXT.fullmatch(value):
                     raise BadInput(f"option {key} holds a line end, or a character beyond ASCII. Write it without")
                 taken[names[name]] = value
         return taken
@@ -173,7 +173,7 @@ def _check_endpoint(where: str, given: str, url: str) -> None:
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?|[0-9a-fA-F:.]+")
 _ADDRESS_TEXT: Final = re.compile(r"[a-z]+://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~%/-]*)?")
-_IN_HEADERS: Final = frozenset({"access_key_id", "secret_access_key", "session_token", "region", "account_name"})
+_HEADER_OPTIONS: Final = frozenset({"access_key_id", "secret_access_key", "session_token", "region", "account_name"})
 _HEADER_TEXT: Final = re.compile(r"[\t -~]*")
 _ENDPOINT_VARIABLES: Final = frozenset({"AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"})
 

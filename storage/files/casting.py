@@ -178,7 +178,7 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
     return values
 
 
-def _as(values: NDArray[Any], new: AtomicType, like: pa.Array) -> pa.Array:
+def _to_array(values: NDArray[Any], new: AtomicType, like: pa.Array) -> pa.Array:
     kind = arrow_type(new)
     mask = like.is_null().to_numpy(zero_copy_only=False) if like.null_count else None
     with np.errstate(over="ignore"):  # a double beyond the range of FLOAT becomes infinite
@@ -186,7 +186,7 @@ def _as(values: NDArray[Any], new: AtomicType, like: pa.Array) -> pa.Array:
 
 
 def _integer_to_number(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    return _as(_numbers(column), new, column)
+    return _to_array(_numbers(column), new, column)
 
 
 def _float_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
@@ -196,7 +196,7 @@ def _float_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.
     inside = (values > float(limits.min)) & (values < float(limits.max))
     whole = np.where(inside, np.trunc(np.where(inside, values, 0)), 0).astype(np.int64)
     whole = np.where(inside, whole, np.where(values > 0, limits.max, limits.min))
-    return _as(whole, new, column)
+    return _to_array(whole, new, column)
 
 
 def _integer_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
@@ -234,18 +234,18 @@ def _decimal_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> p
     """Truncates towards zero, then keeps the lowest bits."""
     whole = pc.trunc(column).cast(pa.decimal128(38, 0), safe=False)
     low = fixed_width_values(whole, np.int64)[::2]
-    return _as(np.where(whole.is_valid().to_numpy(zero_copy_only=False), low, 0), new, column)
+    return _to_array(np.where(whole.is_valid().to_numpy(zero_copy_only=False), low, 0), new, column)
 
 
 def _decimal_to_float(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
     if old.precision <= 18:
         unscaled = fixed_width_values(column, np.int64)[::2].astype(np.float64)
-        return _as(unscaled / float(10**old.scale), new, column)
-    return _as(np.array([float(v or 0) for v in column.to_pylist()], np.float64), new, column)
+        return _to_array(unscaled / float(10**old.scale), new, column)
+    return _to_array(np.array([float(v or 0) for v in column.to_pylist()], np.float64), new, column)
 
 
 def _boolean_to_number(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    return _as(pc.fill_null(column, False).to_numpy(zero_copy_only=False), new, column)
+    return _to_array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), new, column)
 
 
 def _boolean_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
@@ -298,7 +298,7 @@ def _from_timestamp(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Ar
             return _with_nulls((millis % _MILLIS_PER_DAY).astype(np.int32), pa.int32(), column).cast(pa.time32("ms"))
         case Root.INT | Root.BIGINT:
             towards_zero = np.where(millis < 0, -(-millis // 1000), millis // 1000)
-            return _as(towards_zero, new, column)
+            return _to_array(towards_zero, new, column)
     raise _no_cast(old, new)
 
 

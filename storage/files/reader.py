@@ -41,7 +41,7 @@ from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nul
 T = TypeVar("T")
 
 DEFAULT_BATCH_ROWS: Final = 65_536
-_STORED_AS_THEY_ARE: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
+_SYSTEM_FIELDS: Final = {f.id: f for f in (SEQUENCE_FIELD, KIND_FIELD)}
 _TRACKED: Final = {f.id: f for f in TRACKING_FIELDS.values()}  # in tables without a primary key
 
 
@@ -104,7 +104,7 @@ def read_data_file(
         stored, positions = live
         plan.check_never_null(stored, path)
         columns = [plan.column(f, stored, positions, path) for f in read_fields]
-        return _handed_over(_halved(batch_of(columns, stored.num_rows, schema), batch_bytes))
+        return _yield_and_release(_halved(batch_of(columns, stored.num_rows, schema), batch_bytes))
 
     yield from chain.from_iterable(map(as_read, rows.live(stored_batches)))
 
@@ -211,11 +211,11 @@ class _Rows:
             begin, found = found, found + batch.num_rows
             positions = self._positions(begin, found) if self._wants_positions else None
             if self._is_live is None or (is_live := self._is_live[begin:found]).all():
-                return _handed_over([(batch, positions)])
+                return _yield_and_release([(batch, positions)])
             if not is_live.any():
                 return iter(())
             kept = pa.array(is_live)
-            return _handed_over([(batch.filter(kept), None if positions is None else positions.filter(kept))])
+            return _yield_and_release([(batch.filter(kept), None if positions is None else positions.filter(kept))])
 
         yield from chain.from_iterable(map(live, batches))
         if not self._is_checked:
@@ -241,7 +241,7 @@ def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
     return [*_halved(rows.slice(0, middle), most_bytes), *_halved(rows.slice(middle), most_bytes)]
 
 
-def _handed_over(items: Sequence[T]) -> Iterator[T]:
+def _yield_and_release(items: Sequence[T]) -> Iterator[T]:
     """Yields the items without keeping references: rows may be large, and only the consumer should hold them."""
     left = list(reversed(items))
     del items
@@ -292,7 +292,7 @@ class _ReadPlan:
     ) -> _ReadPlan:
         is_current = file.schema_id == context.schema.id
         file_schema = context.schema if is_current else context.schemas.get(file.schema_id)
-        special = _STORED_AS_THEY_ARE if file_schema.has_primary_key else _TRACKED
+        special = _SYSTEM_FIELDS if file_schema.has_primary_key else _TRACKED
         by_id = {f.id: f for f in file_schema.stored_in(file.write_columns)} | special
         constants = _partition_values(context, partition)
         constants[LEVEL_FIELD.id] = pa.scalar(file.level, arrow_type(LEVEL_FIELD.type))

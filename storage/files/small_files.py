@@ -28,7 +28,7 @@ from storage.table import TableContext
 from storage.threads import IO_THREADS_MAX, map_to_end
 from storage.types.row_kinds import is_retract
 
-_AT_ONCE_ON_DISK: Final = 8  # with 32, thread switches took a quarter of the processor time
+_LOCAL_PARALLELISM: Final = 8  # with 32, thread switches took a quarter of the processor time
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def write_small_files(
     metas = _Metas(context, plan, rows, files, groups).of_files(clock_ms())
     named = [(f"{file.directory}/{file.names.next(plan.extension)}", file) for file in files]
     try:
-        at_once = _AT_ONCE_ON_DISK if scheme_of(named[0][0]) == LOCAL_SCHEME else IO_THREADS_MAX
+        at_once = _LOCAL_PARALLELISM if scheme_of(named[0][0]) == LOCAL_SCHEME else IO_THREADS_MAX
         sizes = map_to_end(lambda one: _write(context, *one), _with_contents(named, contents), at_once)
     except BaseException:
         context.io.delete_all(path for path, _ in named)

@@ -87,7 +87,7 @@ class _SameSchemaFiles:
         first = files[0]
         is_current = first.schema_id == context.schema.id
         self._schema: TableSchema = context.schema if is_current else context.schemas.get(first.schema_id)
-        self._partly = first.write_columns is not None
+        self._has_write_columns = first.write_columns is not None
         written = first.write_columns if first.write_columns is not None else self._schema.names
         names = first.value_stats_columns if first.value_stats_columns is not None else written
         by_name = {**TRACKING_FIELDS, **self._schema.by_name}
@@ -101,7 +101,7 @@ class _SameSchemaFiles:
         nothing = pa.nulls(len(self._row_counts), kind)
         position = next((i for i, f in enumerate(self._fields) if f.id == wanted.id), None)
         if position is None:
-            is_newer = wanted.id not in self._schema.by_id and not self._partly
+            is_newer = wanted.id not in self._schema.by_id and not self._has_write_columns
             nulls = self._row_counts if is_newer else [None] * len(self._row_counts)
             return nothing, nothing, pa.array(nulls, pa.int64())
         stored = self._fields[position].type
@@ -136,14 +136,14 @@ class _Stats:
     @cached_property
     def maximum(self) -> list[pa.Array]:
         columns = _decoded([s.max_values for s in self.stats], self.paths, self.fields)
-        return [_above_question_mark(c) if pa.types.is_string(c.type) else c for c in columns]
+        return [_corrected_java_maximum(c) if pa.types.is_string(c.type) else c for c in columns]
 
     def null_counts(self, position: int) -> pa.Array:
         counts = [s.null_counts for s in self.stats]
         return pa.array([c[position] if position < len(c) else None for c in counts], pa.int64())
 
 
-def _above_question_mark(maximum: pa.Array) -> pa.Array:
+def _corrected_java_maximum(maximum: pa.Array) -> pa.Array:
     """Corrects upper bounds of Java that may be too low.
 
     Java truncates long texts, and increments the last character. After U+D7FF comes a lone surrogate, which Java writes

@@ -44,11 +44,11 @@ def _truncate_text_up(text: str, length: int) -> str | None:
     if len(text) <= length:
         return text
     for end in range(length, 0, -1):
-        raised = ord(text[end - 1]) + 1
-        if raised in _SURROGATES:
-            raised = _SURROGATES.stop  # Java writes "?" for a lone surrogate, which is not an upper bound
-        if raised <= _LAST_CODE_POINT:
-            return text[: end - 1] + chr(raised)
+        successor = ord(text[end - 1]) + 1
+        if successor in _SURROGATES:
+            successor = _SURROGATES.stop  # Java writes "?" for a lone surrogate, which is not an upper bound
+        if successor <= _LAST_CODE_POINT:
+            return text[: end - 1] + chr(successor)
     return None
 
 

@@ -35,7 +35,7 @@ _FIRST_ROW: Final = pa.array([0])
 _CHECK_ROWS: Final = 1_000  # Java checks the size of a file after every 1,000 rows of a writer
 _PART_ROWS: Final = 65_000  # the maximum number of rows written at once; a multiple of _CHECK_ROWS
 # A lookup decodes a row group for each key. Row groups of this size need 0.03 % more disk space, and no more read time.
-LOOKED_UP_ROWS: Final = 130_000
+LOOKUP_ROWS: Final = 130_000
 
 
 def file_fields(context: TableContext) -> tuple[DataField, ...]:
@@ -123,7 +123,7 @@ class RollingFileWriter:
             if self._open is None:
                 path = f"{self._directory}/{self._names.next(self._plan.extension)}"
                 self._open = _OpenFile(self._context, self._plan, path)
-            part = batch.slice(start, self._rows_until_the_next_look(self._open))
+            part = batch.slice(start, self._rows_until_size_check(self._open))
             self._open.write(part, None if first_sequence_number is None else first_sequence_number + start)
             if self._dedicated is not None and dedicated is not None:
                 self._dedicated.write(dedicated.slice(start, part.num_rows))
@@ -132,7 +132,7 @@ class RollingFileWriter:
             if self._open.row_count >= self._target_rows or self._is_full(self._open):
                 self._roll()
 
-    def _rows_until_the_next_look(self, file: _OpenFile) -> int:
+    def _rows_until_size_check(self, file: _OpenFile) -> int:
         """Returns how many rows to write before the next check of the file's size.
 
         That is half of the estimated remaining rows: rows differ in size, and a file must not exceed its target by more
@@ -151,7 +151,7 @@ class RollingFileWriter:
         finished, self._open = self._open, None
         if finished is not None:
             self._finished.append(finished.finish(self._clock_ms()))
-            self._plan.learn(finished.stored_per_held)
+            self._plan.set_stored_ratio(finished.stored_ratio)
             self._finished += self._dedicated.roll() if self._dedicated is not None else ()
 
     def close(self) -> list[DataFileMeta]:
@@ -171,7 +171,10 @@ class RollingFileWriter:
 
 
 class FilePlan:
-    """The settings of files of one kind and level, which all files of a writer share. Only `learn` changes them."""
+    """The settings of files of one kind and level, which all files of a writer share.
+
+    Only `set_stored_ratio` changes them.
+    """
 
     def __init__(self, context: TableContext, level: int, file_source: FileSource, changelog: bool) -> None:
         schema, options = context.schema, context.options
@@ -194,7 +197,7 @@ class FilePlan:
             compression=options.changelog_file_compression(level) if changelog else options.file_compression(level),
             zstd_level=options.zstd_level,
             block_size_bytes=options.file_block_size_bytes,
-            block_rows=LOOKED_UP_ROWS if options.needs_lookup and not changelog else None,
+            block_rows=LOOKUP_ROWS if options.needs_lookup and not changelog else None,
             options=options.format_options(format_name),
             bounds_for=self.collector().bounds_for,
             target_bytes=options.target_file_size_bytes(has_primary_key=schema.has_primary_key),
@@ -203,14 +206,16 @@ class FilePlan:
 
     def indexer(self) -> FileIndexer | None:
         """Returns the indexer of a new file; None for files without indexes, such as changelog files."""
-        if not self._indexes or not any(indexed.column in self._columns for indexed, _ in self._indexes.each()):
+        if not self._indexes or not any(
+            indexed.column in self._columns for indexed, _ in self._indexes.indexed_columns()
+        ):
             return None
         return FileIndexer(self._indexes, self._columns, frozenset(self._columns))
 
-    def learn(self, stored_per_held: float | None) -> None:
+    def set_stored_ratio(self, stored_ratio: float | None) -> None:
         """Sets the ratio of stored to in-memory bytes of the last file, to estimate the size of the next one."""
-        if stored_per_held is not None:
-            self.settings = replace(self.settings, stored_per_held=stored_per_held)
+        if stored_ratio is not None:
+            self.settings = replace(self.settings, stored_ratio=stored_ratio)
 
     def collector(self) -> StatsCollector:
         return StatsCollector(self.fields, self._modes)
@@ -247,8 +252,8 @@ class _OpenFile:
         return self._writer.written_bytes
 
     @property
-    def stored_per_held(self) -> float | None:
-        return self._writer.stored_per_held
+    def stored_ratio(self) -> float | None:
+        return self._writer.stored_ratio
 
     def write(self, batch: pa.RecordBatch, first_sequence_number: int | None) -> None:
         self._writer.write(batch)

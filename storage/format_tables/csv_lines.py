@@ -41,13 +41,13 @@ def csv_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: CsvSe
     for column, field in zip(rows.columns, fields, strict=True):
         assert isinstance(field.type, AtomicType), field
         texts = texts_of(column, field.type)
-        _check_told_apart(texts, field.name, settings)
+        _check_distinguishable_from_null(texts, field.name, settings)
         columns.append(pc.fill_null(_escaped(texts, settings), settings.null))
     lines = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, settings.delimiter)
     return joined(lines, settings.line_end)
 
 
-def _check_told_apart(texts: pa.Array, name: str, settings: CsvSettings) -> None:
+def _check_distinguishable_from_null(texts: pa.Array, name: str, settings: CsvSettings) -> None:
     if (found := pc.index(texts, settings.null).as_py()) >= 0:
         raise BadInput(
             f"column {name!r}: the value {settings.null!r} in row {found} of the batch is how csv.null-literal writes "

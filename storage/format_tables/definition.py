@@ -28,7 +28,7 @@ from storage.table import TableContext
 from storage.types import BINARY_ROOTS, CONSTRUCTED_ROOTS, STRING_ROOTS, DataField, Root, walk_types
 
 FORMAT_TABLE: Final = "format-table"
-_NO_TEXTS: Final = frozenset({Root.BLOB, Root.VARIANT, Root.TIMESTAMP_LTZ})
+_ROOTS_WITHOUT_TEXT: Final = frozenset({Root.BLOB, Root.VARIANT, Root.TIMESTAMP_LTZ})
 
 
 def is_format_table(options: Mapping[str, str] | None) -> bool:
@@ -86,7 +86,11 @@ def check_format_table(schema: TableSchema, options: TableOptions) -> None:
             "Unset it",
         )
     for field in schema.partition_fields:
-        if field.type.root in BINARY_ROOTS or field.type.root in CONSTRUCTED_ROOTS or field.type.root in _NO_TEXTS:
+        if (
+            field.type.root in BINARY_ROOTS
+            or field.type.root in CONSTRUCTED_ROOTS
+            or field.type.root in _ROOTS_WITHOUT_TEXT
+        ):
             raise UnsupportedFeature(
                 f"partition column {field.name!r} {field.type}",
                 "a directory's name can't hold its values",
@@ -102,10 +106,10 @@ def check_format_table(schema: TableSchema, options: TableOptions) -> None:
             "use csv or json for others"
         )
     if format_name == "csv":
-        _refuse_types(data, format_name, CONSTRUCTED_ROOTS | _NO_TEXTS)
+        _refuse_types(data, format_name, CONSTRUCTED_ROOTS | _ROOTS_WITHOUT_TEXT)
         CsvSettings.of(options)
     elif format_name == "json":
-        _refuse_types(data, format_name, _NO_TEXTS | {Root.MULTISET})
+        _refuse_types(data, format_name, _ROOTS_WITHOUT_TEXT | {Root.MULTISET})
         JsonSettings.of(options)
     elif format_name == "text":
         TextSettings.of(options)

@@ -40,7 +40,9 @@ from storage.types import (
 Raws: TypeAlias = Sequence[bytes | None]
 """The undecoded JSON of a value for each row. None means null or missing."""
 
-_KEYS_ALIKE = frozenset({*INTEGER_ROOTS, *STRING_ROOTS, Root.BOOLEAN})  # Java writes other keys in their in-memory form
+_PORTABLE_KEY_ROOTS = frozenset(
+    {*INTEGER_ROOTS, *STRING_ROOTS, Root.BOOLEAN}
+)  # Java writes other keys in their in-memory form
 _object_of_raws = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list_of_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -69,7 +71,7 @@ def _json(column: pa.Array, data_type: DataType, name: str) -> list[str]:
             inner = _json(column.values, data_type.element, name)
             return _where_valid(column, ["[" + ",".join(inner[a:b]) + "]" for a, b in pairwise(list_offsets(column))])
         case MapType():
-            if data_type.key.root not in _KEYS_ALIKE:
+            if data_type.key.root not in _PORTABLE_KEY_ROOTS:
                 raise UnsupportedFeature(
                     f"column {name!r}: a map with keys of {data_type.key} in json files",
                     "Java writes such keys as it holds them in memory",
@@ -197,7 +199,7 @@ def _decoded(raw: bytes | None, decoder: msgspec.json.Decoder, name: str, data_t
 
 def _lists(found: Sequence[list[msgspec.Raw] | None], data_type: DataType, name: str, place: _Place) -> pa.Array:
     assert isinstance(data_type, ArrayType | VectorType)
-    flat = [_given(raw) for items in found for raw in items or ()]
+    flat = [_null_as_none(raw) for items in found for raw in items or ()]
     values = _column(flat, data_type.element, name, place)
     kind = arrow_type(data_type)
     lists = pa.ListArray.from_arrays(_offsets([None if o is None else len(o) for o in found]), values)
@@ -207,7 +209,7 @@ def _lists(found: Sequence[list[msgspec.Raw] | None], data_type: DataType, name:
 def _maps(found: Sequence[dict[str, msgspec.Raw] | None], data_type: MapType, name: str, place: _Place) -> pa.Array:
     assert isinstance(data_type.key, AtomicType)
     keys = pa.array([key for o in found for key in o or ()], pa.string())
-    values = [_given(raw) for o in found for raw in (o or {}).values()]
+    values = [_null_as_none(raw) for o in found for raw in (o or {}).values()]
     kind = arrow_type(data_type)
     return pa.MapArray.from_arrays(
         _offsets([None if o is None else len(o) for o in found]),
@@ -226,7 +228,7 @@ def _rows(found: Sequence[dict[str, msgspec.Raw] | None], data_type: RowType, na
     )
 
 
-def _given(raw: msgspec.Raw) -> bytes | None:
+def _null_as_none(raw: msgspec.Raw) -> bytes | None:
     data = bytes(raw)
     return None if data == b"null" else data
 

@@ -17,7 +17,7 @@ from storage.format_tables.options import is_standard
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_OF_ARROW: Final = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
+_ARROW_CODECS: Final = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _EXTENSIONS: Final = {"gzip": "gzip", "bzip2": "bz2", "zstd": "zstd"}
 
 
@@ -64,7 +64,7 @@ def _decompressed(source: pa.NativeFile, path: str) -> Iterator[bytes]:
         if extension == "deflate":
             yield from _inflated(source)
             return
-        codec = _OF_ARROW.get(extension)
+        codec = _ARROW_CODECS.get(extension)
         stream = source if codec is None else pa.CompressedInputStream(source, codec)
         while data := stream.read(BLOCK_BYTES):
             yield data

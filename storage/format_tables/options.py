@@ -23,7 +23,7 @@ _HADOOP_CODECS: Final = frozenset({"snappy", "lz4"})
 _DEFAULT_COMPRESSION: Final = {"parquet": "snappy", "orc": "zstd"}
 
 # Options that apply to a format table, in addition to the options of its format.
-_OWN: Final = frozenset(
+_FORMAT_TABLE_OPTIONS: Final = frozenset(
     {
         "type",
         "path",
@@ -54,7 +54,12 @@ def check_own_options(options: Mapping[str, str]) -> None:
     for key in options:
         option = find_option(key)
         known_formats = tuple(f"{name}." for name in (*FORMATS, "format-table"))
-        if key in _OWN or option is None or option.key in _OWN or option.key.startswith(known_formats):
+        if (
+            key in _FORMAT_TABLE_OPTIONS
+            or option is None
+            or option.key in _FORMAT_TABLE_OPTIONS
+            or option.key.startswith(known_formats)
+        ):
             continue
         raise BadInput(f"option {key} does not apply to a format table, which has files and no snapshots; remove it")
 

@@ -69,7 +69,7 @@ def list_partitions(context: TableContext, predicate: Predicate | None = None) -
     found = [Partition(context.location)]
     for depth, column in enumerate(context.schema.partition_fields):
         found = [deeper for partition in found for deeper in _below(context, partition, column)]
-        found = _that_may_match(context, found, depth + 1, predicate)
+        found = _matching_partitions(context, found, depth + 1, predicate)
     return sorted(found, key=lambda partition: partition.location)
 
 
@@ -129,7 +129,7 @@ def _value(text: str, column: DataField, location: str, default: str) -> pa.Scal
     return value
 
 
-def _that_may_match(
+def _matching_partitions(
     context: TableContext, found: Sequence[Partition], depth: int, predicate: Predicate | None
 ) -> list[Partition]:
     """Returns the partitions that may match, by the first `depth` partition columns. The others are not known yet."""

@@ -49,7 +49,7 @@ def values_of(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray
     """
     if data_type.root in STRING_ROOTS:
         return texts, None
-    quick = _QUICK.get(data_type.root)
+    quick = _VECTORIZED.get(data_type.root)
     if quick is not None and (found := _at_once(texts, data_type, quick)) is not None:
         return found, None
     encoded = texts.dictionary_encode()
@@ -117,7 +117,7 @@ def _whole_number_parser(bits: int) -> Callable[[str], int | None]:
 
 
 _WHOLE_NUMBER: Final = re.compile(_WHOLE.strip("^$"))
-_QUICK: Final = {
+_VECTORIZED: Final = {
     **dict.fromkeys(INTEGER_ROOTS, _WHOLE),
     Root.FLOAT: _PLAIN_FLOAT,
     Root.DOUBLE: _PLAIN_FLOAT,

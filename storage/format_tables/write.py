@@ -61,13 +61,13 @@ class FormatTableWriter:
 
     After an error of `write` other than BadInput, only `close` may be called.
 
-    overwrite: see `_what_to_overwrite`.
+    overwrite: see `_overwrite_spec`.
     """
 
     def __init__(self, context: TableContext, overwrite: bool | Mapping[str, Any] | None = None) -> None:
         check_writable(context)
         self._context = context
-        self._overwrite = _what_to_overwrite(context, overwrite)
+        self._overwrite = _overwrite_spec(context, overwrite)
         self._written: set[str] = set()
         self._is_open = True
         self._converter = RowConverter(context.schema, context.options, context.name)
@@ -185,10 +185,10 @@ class FormatTableWriter:
         if self._overwrite is False:
             return []
         if isinstance(self._overwrite, Mapping):
-            return [p.location for p in list_partitions(self._context) if self._agrees(p.values)]
+            return [p.location for p in list_partitions(self._context) if self._matches_overwrite(p.values)]
         return sorted(self._written) if self._context.schema.partition_keys else [self._context.location]
 
-    def _agrees(self, values: Sequence[pa.Scalar]) -> bool:
+    def _matches_overwrite(self, values: Sequence[pa.Scalar]) -> bool:
         assert isinstance(self._overwrite, Mapping)
         by_name = dict(zip(self._context.schema.partition_keys, values, strict=True))
         return all(by_name[name] == value for name, value in self._overwrite.items())
@@ -201,16 +201,16 @@ class FormatTableWriter:
             _drop(output)
 
 
-class _GivenUp(Exception):
+class _WriteAborted(Exception):
     """Passed to an output that must not become visible."""
 
 
 def _drop(output: Output) -> None:
     with suppress(OSError):
-        output.__exit__(_GivenUp, _GivenUp(), None)
+        output.__exit__(_WriteAborted, _WriteAborted(), None)
 
 
-def _what_to_overwrite(context: TableContext, given: bool | Mapping[str, Any] | None) -> bool | Mapping[str, pa.Scalar]:
+def _overwrite_spec(context: TableContext, given: bool | Mapping[str, Any] | None) -> bool | Mapping[str, pa.Scalar]:
     """Returns what a writer overwrites.
 
     False means nothing. True means everything, or in a partitioned table the partitions with new rows. A mapping

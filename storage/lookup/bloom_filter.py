@@ -20,7 +20,7 @@ Hashes = NDArray[np.uint64]
 
 _WORD_BITS: Final = 64
 _MOST_BITS_OF_KEY: Final = 6
-_ONE_WORD_COSTS: Final = 1.4  # factor of memory for the same share of errors, because words fill unevenly
+_BLOCKED_FILTER_FACTOR: Final = 1.4  # factor of memory for the same share of errors, because words fill unevenly
 _TEXT_WORDS: Final = 4  # texts that differ only after these words have the same hash
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -35,7 +35,7 @@ class BloomFilter:
     def __init__(self, count: int, fpp: float) -> None:
         bits_per_key = -math.log(fpp) / math.log(2) ** 2
         self._bits_of_key = min(_MOST_BITS_OF_KEY, max(1, round(bits_per_key * math.log(2))))
-        self._words = np.zeros(1 + int(count * bits_per_key * _ONE_WORD_COSTS) // _WORD_BITS, np.uint64)
+        self._words = np.zeros(1 + int(count * bits_per_key * _BLOCKED_FILTER_FACTOR) // _WORD_BITS, np.uint64)
 
     @property
     def nbytes(self) -> int:

@@ -23,7 +23,7 @@ PART_ROWS: Final = 100_000  # the minimum rows of a part: opening a part takes a
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LookupFilePart:
     """Consecutive rows of a data file.
 
     first_row: the position of the first row in the file.
@@ -45,7 +45,7 @@ class FileParts:
     last (p,): the upper bound of the first key column in each part, likewise.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[LookupFilePart]
     first: NormalizedKey | None = None
     last: NormalizedKey | None = None
 
@@ -58,11 +58,11 @@ class FileParts:
         """
         starts = _starts(chunks) if chunks is not None else []
         if chunks is None or len(starts) < 2:
-            return cls([Part(0, row_count)])
+            return cls([LookupFilePart(0, row_count)])
         rows = np.concatenate([[0], np.cumsum(chunks.row_count.to_numpy())]).tolist()
         stops = [*starts[1:], len(rows) - 1]
         parts = [
-            Part(rows[start], rows[stop] - rows[start], range(start, stop))
+            LookupFilePart(rows[start], rows[stop] - rows[start], range(start, stop))
             for start, stop in zip(starts, stops, strict=True)
         ]
         first, last = chunks.minimum.take(pa.array(starts)), chunks.maximum.take(pa.array([stop - 1 for stop in stops]))
@@ -83,13 +83,13 @@ class FileParts:
         for number in np.flatnonzero(starts < stops).tolist():
             yield number, int(starts[number]), int(stops[number])
 
-    def together(self, numbers: range) -> Part:
+    def join_parts(self, numbers: range) -> LookupFilePart:
         """Joins several consecutive parts to one."""
         first, last = self.parts[numbers[0]], self.parts[numbers[-1]]
         row_count = last.first_row + last.row_count - first.first_row
         if first.chunks is None or last.chunks is None:
-            return Part(first.first_row, row_count)
-        return Part(first.first_row, row_count, range(first.chunks.start, last.chunks.stop))
+            return LookupFilePart(first.first_row, row_count)
+        return LookupFilePart(first.first_row, row_count, range(first.chunks.start, last.chunks.stop))
 
 
 def _starts(chunks: ColumnBounds) -> list[int]:

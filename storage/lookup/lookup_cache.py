@@ -22,8 +22,8 @@ import pyarrow as pa
 from storage.errors import TidelakeError
 from storage.files.data_file import DataFileMeta
 from storage.logs import get_logger
-from storage.lookup.file_parts import FileParts, Part
-from storage.lookup.lookup_file import FoundInFile, Keys, LookupFile, TooLarge, find_in_stream
+from storage.lookup.file_parts import FileParts, LookupFilePart
+from storage.lookup.lookup_file import FileLookupResult, Keys, LookupFile, LookupFileTooLarge, find_in_stream
 from storage.options import TableOptions
 
 _log = get_logger(__name__)
@@ -58,7 +58,7 @@ class _CachedDataFile:
     kept: dict[int, range] = field(default_factory=dict)
     too_large: set[range] = field(default_factory=set)
 
-    def spans(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
+    def parts_to_search(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
         """Yields the parts to search, each with its keys.
 
         Parts in one LookupFile are searched together. Neighbouring parts that are not kept are joined, because a few
@@ -107,9 +107,9 @@ class LookupCache:
         file: DataFileMeta,
         name: str,
         parts: Callable[[], FileParts],
-        read: Callable[[Part], Iterator[pa.RecordBatch]],
+        read: Callable[[LookupFilePart], Iterator[pa.RecordBatch]],
         keys: Keys,
-    ) -> Iterator[FoundInFile]:
+    ) -> Iterator[FileLookupResult]:
         """Yields the rows of those keys that the file contains.
 
         name: a name that is unique in the table.
@@ -125,8 +125,8 @@ class LookupCache:
         ):
             self.drop([name])
             cached = self._files[name] = _CachedDataFile(FileParts.of(file.row_count, None))
-        for numbers, of_span in cached.spans(keys):
-            part = cached.parts.together(numbers)
+        for numbers, of_span in cached.parts_to_search(keys):
+            part = cached.parts.join_parts(numbers)
             stored_bytes = file.file_size * part.row_count // max(1, file.row_count)
             kept = self._get((name, numbers))
             if kept is None and stored_bytes <= self._disk_bytes_max and numbers not in cached.too_large:
@@ -172,8 +172,8 @@ class LookupCache:
         self,
         span: Span,
         cached: _CachedDataFile,
-        part: Part,
-        read: Callable[[Part], Iterator[pa.RecordBatch]],
+        part: LookupFilePart,
+        read: Callable[[LookupFilePart], Iterator[pa.RecordBatch]],
         key_names: Sequence[str],
     ) -> LookupFile | None:
         name, numbers = span
@@ -187,7 +187,7 @@ class LookupCache:
                 bloom_fpp=self._bloom_fpp,
                 directory=self._directory,
             )
-        except TooLarge:
+        except LookupFileTooLarge:
             cached.too_large.add(numbers)
             return None
         except (OSError, TidelakeError) as error:

@@ -31,7 +31,7 @@ BLOCK_BYTES: Final = 64 * 1024 * 1024
 _RELEASED_BYTES: Final = 64 * 1024 * 1024  # touched bytes of a mapped file after which its pages are released
 
 
-class TooLarge(Exception):
+class LookupFileTooLarge(Exception):
     """A file exceeds the limit of bytes on disk."""
 
 
@@ -61,7 +61,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundInFile:
+class FileLookupResult:
     """The rows that were found in a file.
 
     rows (m,): the rows, by the places of their keys.
@@ -72,7 +72,9 @@ class FoundInFile:
     positions: NDArray[np.intp]
 
 
-def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys) -> FoundInFile:
+def find_in_block(
+    block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys
+) -> FileLookupResult:
     """Finds keys in a block.
 
     block: rows in key order, each key once.
@@ -83,10 +85,10 @@ def find_in_block(block: pa.RecordBatch, first_row: int, words: Sequence[Normali
     of_block, asked = align_keys([words, key_words(keys.columns)])
     rows = first_not_less(of_block, asked)
     hit = equal_keys(of_block, rows, asked)
-    return FoundInFile(KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit]), first_row + rows[hit])
+    return FileLookupResult(KeyedRows(block.take(pa.array(rows[hit])), keys.places[hit]), first_row + rows[hit])
 
 
-def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[FoundInFile]:
+def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[FileLookupResult]:
     """Finds keys in a stream of blocks. Stops reading after the last key.
 
     blocks: rows in key order.
@@ -114,7 +116,7 @@ class LookupFile:
     key_names: the names of the key columns.
     first_row: the position of the first row in the data file.
     row_count: the number of rows of the blocks.
-    most_bytes: the maximum size on disk. A larger file raises TooLarge, and is deleted.
+    most_bytes: the maximum size on disk. A larger file raises LookupFileTooLarge, and is deleted.
     bloom_fpp: the share of false positives of the Bloom filter. None makes no filter. Keys of a single number have no
         filter either, because a search takes less time than a filter.
     directory: where to create the file; None means the system's temporary directory.
@@ -172,7 +174,7 @@ class LookupFile:
                 self._first_rows.append(first_row)
                 first_row += block.num_rows
                 if file.tell() > most_bytes:
-                    raise TooLarge
+                    raise LookupFileTooLarge
                 keys = block.select(self._key_names)
                 last_keys.append(keys.take(pa.array([keys.num_rows - 1])))  # not a slice, which would keep the block
                 if self._bloom is not None:
@@ -194,7 +196,7 @@ class LookupFile:
         """Releases memory of key words. The next lookup computes them again."""
         self._words, self._words_bytes = {}, 0
 
-    def find(self, keys: Keys) -> Iterator[FoundInFile]:
+    def find(self, keys: Keys) -> Iterator[FileLookupResult]:
         if self._bloom is not None:
             keys = keys.where(self._bloom.may_contain(key_hashes(key_words(keys.columns))))
         if not len(keys) or self._reader is None:

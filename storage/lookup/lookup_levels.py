@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from storage.binary_row import decode_rows_of_files
 from storage.files.data_file import DataFileMeta
 from storage.files.reader import Chunks
-from storage.lookup.file_parts import FileParts, Part
+from storage.lookup.file_parts import FileParts, LookupFilePart
 from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, FoundInFile, Keys, key_words
+from storage.lookup.lookup_file import BLOCK_BYTES, BLOCK_ROWS, FileLookupResult, Keys, key_words
 from storage.merge.key_search import first_not_less
 from storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys
 from storage.merge.row_changes import KeyedRows
@@ -26,7 +26,7 @@ from storage.schema.table_schema import LEVEL_FIELD
 from storage.types import DataField, arrow_field
 from storage.write.bucket_files import BucketFiles
 
-IsVisible = Callable[[DataFileMeta, FoundInFile], NDArray[np.bool_]]
+IsVisible = Callable[[DataFileMeta, FileLookupResult], NDArray[np.bool_]]
 """Returns which of the rows found in a file (n,) are visible: not expired, and not marked as deleted."""
 
 
@@ -64,7 +64,7 @@ class LookupLevels:
                 missing = np.ones(keys.num_rows, np.bool_)
                 missing[np.concatenate([rows.keys for rows in of_run])] = False
                 asked = asked.where(missing[asked.places])
-        return self._together(found)
+        return self._concatenated(found)
 
     def _in_run(self, number: int, keys: Keys) -> Iterator[KeyedRows]:
         run = self.runs[number]
@@ -88,7 +88,7 @@ class LookupLevels:
         def parts() -> FileParts:
             return FileParts.of(file.row_count, self.files.chunk_bounds(file, self.key_fields[0]))
 
-        def read(part: Part) -> Iterator[pa.RecordBatch]:
+        def read(part: LookupFilePart) -> Iterator[pa.RecordBatch]:
             chunks = None if part.chunks is None else Chunks(part.chunks, self.key_fields[0].name)
             return self.files.read(file, batch_rows=BLOCK_ROWS, batch_bytes=BLOCK_BYTES, chunks=chunks)
 
@@ -122,7 +122,7 @@ class LookupLevels:
         columns = decode_rows_of_files(rows, types, [file.file_name for file in files], "keys")
         return key_words(pa.RecordBatch.from_arrays(columns, names=[field.name for field in self.key_fields]))
 
-    def _together(self, found: Sequence[KeyedRows]) -> KeyedRows:
+    def _concatenated(self, found: Sequence[KeyedRows]) -> KeyedRows:
         if not found:
             nothing = self.files.row_schema.append(arrow_field(LEVEL_FIELD))
             return KeyedRows(pa.RecordBatch.from_pylist([], nothing), np.zeros(0, np.intp))

@@ -33,7 +33,7 @@ def with_previous(
     both = pa.concat_batches([rows, previous.rows.select(rows.schema.names).cast(rows.schema)])
     of_group = np.full(len(groups), -1, np.intp)
     of_group[previous.keys] = rows.num_rows + np.arange(count)
-    previous_row = groups.spread(of_group)
+    previous_row = groups.broadcast(of_group)
     at = np.flatnonzero(previous_row >= 0)
     is_not_newer = np.zeros(len(groups.rows), np.intp)
     is_not_newer[at] = ~_is_newer(_order_words(both, order), groups.rows[at], previous_row[at])
@@ -44,7 +44,7 @@ def with_previous(
     return both, Groups(grown, groups.starts + np.cumsum(added) - added)
 
 
-def as_new_as_the_newest(
+def not_older_than_newest(
     rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
 ) -> NDArray[np.bool_]:
     """(m,): which previous rows are inserted after all rows of their keys.

@@ -62,10 +62,10 @@ class AutomaticTags:
             )
 
     @staticmethod
-    def made_for(context: TableContext) -> bool:
+    def is_enabled_for(context: TableContext) -> bool:
         return context.options.tag_creation in _PERIODIC
 
-    def is_due(self, *, patient: bool = True) -> bool:
+    def is_due(self, *, respect_interval: bool = True) -> bool:
         """Return whether a snapshot committed now may get a tag. Reads nothing.
 
         patient: has no effect.
@@ -73,7 +73,7 @@ class AutomaticTags:
         if self._by_watermark or self._next_snapshot is None or self._next is None:
             return True
         now = self._local(self._now_ms())
-        return now is None or self._is_over(self._next, now)
+        return now is None or self._is_period_over(self._next, now)
 
     def run(self) -> None:
         """Create the tags that are due. Raises OSError and CorruptFile; the next run continues there."""
@@ -84,7 +84,7 @@ class AutomaticTags:
             assert self._next_snapshot is not None
             snapshot = store.find(self._next_snapshot)
             if snapshot is not None:
-                self._look_at(snapshot)
+                self._tag_if_due(snapshot)
                 self._next_snapshot += 1
                 continue
             earliest = store.earliest_id()
@@ -96,7 +96,7 @@ class AutomaticTags:
 
     def _restore(self) -> None:
         """Continue after the last tag of the schedule."""
-        for start, name in sorted(self._named(), reverse=True):
+        for start, name in sorted(self._existing_tags(), reverse=True):
             try:
                 self._next_snapshot = self._tags.get(name).id + 1
             except BadInput:  # another process deleted it
@@ -105,7 +105,7 @@ class AutomaticTags:
             return
         self._next_snapshot = self._context.snapshots.earliest_id() or FIRST_SNAPSHOT_ID
 
-    def _named(self) -> list[tuple[datetime, str]]:
+    def _existing_tags(self) -> list[tuple[datetime, str]]:
         return [(start, name) for name in self._tags.names() if (start := self._period.time_of(name)) is not None]
 
     def _local(self, time_ms: int) -> datetime | None:
@@ -115,15 +115,15 @@ class AutomaticTags:
         except (ValueError, OverflowError, OSError):
             return None
 
-    def _is_over(self, start: datetime, time: datetime) -> bool:
+    def _is_period_over(self, start: datetime, time: datetime) -> bool:
         return time - self._delay >= start + self._period.length
 
     # ------------------------------------------------------------ tags
 
-    def _look_at(self, snapshot: Snapshot) -> None:
+    def _tag_if_due(self, snapshot: Snapshot) -> None:
         time_ms = snapshot.watermark if self._by_watermark else snapshot.time_ms
         time = None if time_ms in (None, _NO_WATERMARK) else self._local(time_ms)
-        if time is None or (self._next is not None and not self._is_over(self._next, time)):
+        if time is None or (self._next is not None and not self._is_period_over(self._next, time)):
             return
         start = self._period.last_complete(time)
         if self._completes and self._next is not None:
@@ -151,7 +151,7 @@ class AutomaticTags:
         if most is None:
             return
         by_snapshot: dict[int, list[str]] = {}
-        for _, name in self._named():
+        for _, name in self._existing_tags():
             try:
                 by_snapshot.setdefault(self._tags.get(name).id, []).append(name)
             except BadInput:

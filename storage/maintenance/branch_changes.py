@@ -72,7 +72,7 @@ def delete_branch(context: TableContext, name: str) -> None:
 
     Raises BadInput if the branch doesn't exist, or is the fallback branch of the table.
     """
-    _check_other(context, name)
+    _check_other_branch(context, name)
     if context.options.get("scan.fallback-branch") == name:
         raise BadInput(f"{context.name} reads from branch {name!r} (option scan.fallback-branch); unset that first")
     context.io.delete_directory(context.paths.branch_root(name))
@@ -84,7 +84,7 @@ def rename_branch(context: TableContext, name: str, new_name: str) -> None:
     Raises BadInput if the branch doesn't exist, is the fallback branch, or the new name is taken.
     """
     check_branch_name(new_name)
-    _check_other(context, name)
+    _check_other_branch(context, name)
     if context.options.get("scan.fallback-branch") == name:
         raise BadInput(f"{context.name} reads from branch {name!r} (option scan.fallback-branch); unset that first")
     if new_name in branch_names(context.io, context.paths):
@@ -107,7 +107,7 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     Returns the newest snapshot. Raises BadInput if snapshots in between would be missing, CommitConflict if another
     writer commits meanwhile.
     """
-    _check_other(context, name)
+    _check_other_branch(context, name)
     source, io = context.paths.for_branch(name), context.io
     theirs = SnapshotStore(io, source)
     earliest, latest = theirs.earliest_id(), theirs.latest_id()
@@ -154,7 +154,7 @@ def _put(io: FileIO, path: str, data: bytes) -> None:
         io.create_if_absent(path, data)
 
 
-def _check_other(context: TableContext, name: str) -> None:
+def _check_other_branch(context: TableContext, name: str) -> None:
     check_branch_name(name)
     names = branch_names(context.io, context.paths)
     if name not in names:

@@ -39,10 +39,10 @@ def merge_branch(target: TableContext, source: TableContext) -> int | None:
     assert theirs is not None
     assert ours is not None
     _check_only_added(target, source, what)
-    there = {entry.identity for entry in live_entries(target, ours)}
+    live_files = {entry.identity for entry in live_entries(target, ours)}
     added: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
     for entry in live_entries(source, theirs):
-        if entry.identity not in there:
+        if entry.identity not in live_files:
             added[entry.partition, entry.bucket, entry.total_buckets].append(entry.file)
     if not added:
         return None

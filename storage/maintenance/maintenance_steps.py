@@ -20,10 +20,10 @@ class MaintenanceStep(Protocol):
     @property
     def name(self) -> str: ...
 
-    def is_due(self, *, patient: bool = True) -> bool:
+    def is_due(self, *, respect_interval: bool = True) -> bool:
         """Return whether `run` may find something to do. Reads nothing.
 
-        patient: False also returns True for work that could wait a little longer.
+        respect_interval: False also returns True for work that could wait a little longer.
         """
         ...
 
@@ -40,10 +40,10 @@ def maintenance_steps(context: TableContext, now_ms: Callable[[], int]) -> Seque
     Raises BadInput for invalid options.
     """
     steps: list[MaintenanceStep] = []
-    if AutomaticTags.made_for(context):
+    if AutomaticTags.is_enabled_for(context):
         steps.append(AutomaticTags(context, now_ms=now_ms))
     if context.options.tag_time_expire_enabled:
         steps.append(TagExpiry(context, now_ms=now_ms))
-    if PartitionExpiry.made_for(context):
+    if PartitionExpiry.is_enabled_for(context):
         steps.append(PartitionExpiry(context, now_ms=now_ms))
     return steps

@@ -50,13 +50,13 @@ class MaintenanceWorker:
         self._thread: threading.Thread | None = None
         self.is_closing = False
         self._is_cancelled = False
-        self._working: _MaintainedTable | None = None
+        self._running_table: _MaintainedTable | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a round is running, or a table waits for one."""
         with self._changed:
-            return self._working is not None or bool(self._waiting)
+            return self._running_table is not None or bool(self._waiting)
 
     def watch(self, context: TableContext, *, pins: Pins = tuple) -> Committed:
         """Return the function to call after each commit to a table.
@@ -91,7 +91,7 @@ class MaintenanceWorker:
             self.is_closing = not finish
         if finish:
             for table in self._tables:
-                if table.latest_id is not None and table.is_due(table.latest_id, patient=False):
+                if table.latest_id is not None and table.is_due(table.latest_id, respect_interval=False):
                     self._submit(table)
         with self._changed:
             self.is_closing = True
@@ -123,13 +123,13 @@ class MaintenanceWorker:
     def _next(self) -> _MaintainedTable | None:
         """Wait for a table that has work. None if the thread should end."""
         with self._changed:
-            self._working = None
+            self._running_table = None
             while not self._waiting:
                 if self.is_closing:
                     return None
                 self._changed.wait()
-            self._working = None if self._is_cancelled else self._waiting.pop(0)
-            return self._working
+            self._running_table = None if self._is_cancelled else self._waiting.pop(0)
+            return self._running_table
 
 
 class _MaintainedTable:
@@ -148,13 +148,13 @@ class _MaintainedTable:
         """Return the changelog expiry. It is created on demand, as few tables keep changelogs longer than snapshots."""
         return self._new_changelogs()
 
-    def is_due(self, latest_id: int, *, patient: bool = True) -> bool:
+    def is_due(self, latest_id: int, *, respect_interval: bool = True) -> bool:
         """Return whether there may be something to do. Reads nothing.
 
         patient: see SnapshotExpiry.
         """
-        return any(step.is_due(patient=patient) for step in self._steps) or self._snapshots.is_due(
-            latest_id, patient=patient
+        return any(step.is_due(respect_interval=respect_interval) for step in self._steps) or self._snapshots.is_due(
+            latest_id, respect_interval=respect_interval
         )
 
     def is_still_due(self) -> bool:
@@ -163,10 +163,10 @@ class _MaintainedTable:
     def round(self) -> ExpiryRound | None:
         """Run all steps that follow a commit. A failed step doesn't stop the others."""
         for step in self._steps:
-            if step.is_due(patient=False):
+            if step.is_due(respect_interval=False):
                 self._try(step.name, step.run)
         assert self.latest_id is not None
-        if not self._snapshots.is_due(self.latest_id, patient=False):
+        if not self._snapshots.is_due(self.latest_id, respect_interval=False):
             return None
         expired = self._try("expiry", self._expire)
         if expired is not None:

@@ -60,17 +60,19 @@ def clean_orphans(
     if older_than_ms < 0:
         raise BadInput(f"orphans older than {older_than_ms} ms: the age is 0 or more")
     before_ms = (epoch_ms() if now_ms is None else now_ms) - older_than_ms
-    lying = {directory: hashes for directory in _directories(context) if len(hashes := _names_in(context, directory))}
+    candidates = {
+        directory: hashes for directory in _directories(context) if len(hashes := _names_in(context, directory))
+    }
     temporary = list(_temporary(context))
     named = ReferencedFiles(context)
     for _ in range(2):
         try:
-            lying = _left_over(lying, named.look())
+            candidates = _unreferenced(candidates, named.referenced_hashes())
         except CorruptFile as error:
-            everything = "metadata of all snapshots, tags and branches, to know what is named"
-            raise CorruptFile(context.location, everything, str(error)) from error
+            required = "metadata of all snapshots, tags and branches, to know what is named"
+            raise CorruptFile(context.location, required, str(error)) from error
     found = temporary
-    for directory, unnamed in lying.items():
+    for directory, unnamed in candidates.items():
         statuses = [status for status in context.io.list_directory(directory) if not status.is_directory]
         is_left = np.isin(hashes_of(status.name for status in statuses), unnamed)
         found += [(f"{directory}/{s.name}", s) for s, left in zip(statuses, is_left, strict=True) if left]
@@ -78,7 +80,7 @@ def clean_orphans(
     paths = tuple(path for path, _ in old)
     if not dry_run:
         context.io.delete_all(paths)
-        delete_empty_directories(context, (p for p in paths if p.rpartition("/")[0] in lying and "/bucket-" in p))
+        delete_empty_directories(context, (p for p in paths if p.rpartition("/")[0] in candidates and "/bucket-" in p))
     return OrphanCleaning(paths, sum(size for _, size in old), len(found) - len(old))
 
 
@@ -93,13 +95,13 @@ def _names_in(context: TableContext, directory: str) -> Hashes:
     return hashes_of(status.name for status in context.io.list_directory(directory) if not status.is_directory)
 
 
-def _left_over(lying: dict[str, Hashes], named: Hashes) -> dict[str, Hashes]:
+def _unreferenced(found: dict[str, Hashes], named: Hashes) -> dict[str, Hashes]:
     """Return the names that are not among named, by directory."""
-    rest = {directory: hashes[~_is_among(hashes, named)] for directory, hashes in lying.items()}
+    rest = {directory: hashes[~_is_contained(hashes, named)] for directory, hashes in found.items()}
     return {directory: hashes for directory, hashes in rest.items() if len(hashes)}
 
 
-def _is_among(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_contained(hashes: Hashes, named: Hashes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return whether each hash is among named.
 
     named: sorted.

@@ -25,10 +25,12 @@ SUCCESS_FILE: Final = "_SUCCESS"
 def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -> list[bytes]:
     """Return the partitions with rows that match one of the specs. Raises BadInput if a spec matches none."""
     latest = context.snapshots.latest()
-    there = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
+    live_partitions = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
     found: set[bytes] = set()
     for spec in specs:
-        fitting = matching_partitions(there, [spec], context) if context.schema.partition_keys and spec else set()
+        fitting = (
+            matching_partitions(live_partitions, [spec], context) if context.schema.partition_keys and spec else set()
+        )
         if not fitting:
             shown = ", ".join(f"{column}={value}" for column, value in spec.items()) or "none was named"
             raise BadInput(f"{context.name} has no partition with rows like this: {shown}")
@@ -49,7 +51,7 @@ def partition_directories(context: TableContext, partitions: Iterable[bytes]) ->
     return [partition_directory(context, partition) for partition in partitions]
 
 
-def mark_done_at_the_end(context: TableContext, partitions: Collection[bytes]) -> None:
+def mark_done_at_end_of_input(context: TableContext, partitions: Collection[bytes]) -> None:
     """Mark the partitions of a batch write as done, if option `partition.end-input-to-done` is set.
 
     Raises nothing: the rows are committed, and partitions can be marked manually.

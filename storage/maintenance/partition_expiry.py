@@ -47,7 +47,7 @@ class ExpiredPartitions:
     strategy: PartitionExpirationStrategy
     now: datetime
 
-    def among(self, entries: Iterable[ManifestEntry]) -> list[bytes]:
+    def expired_partitions(self, entries: Iterable[ManifestEntry]) -> list[bytes]:
         """Return the expired partitions in the order in which they are dropped.
 
         entries: all live files.
@@ -57,7 +57,7 @@ class ExpiredPartitions:
             return self._sorted(self._not_written_since(limit, entries))
         found = sorted({entry.partition for entry in entries})
         times = dict(zip(found, PartitionTimes(self.context).of(found), strict=True))
-        self._note_unreadable([partition for partition, time in times.items() if time is None])
+        self._log_unreadable([partition for partition, time in times.items() if time is None])
         return self._sorted([partition for partition, time in times.items() if time is not None and time < limit])
 
     @staticmethod
@@ -79,7 +79,7 @@ class ExpiredPartitions:
         joined = [",".join(default if text is None else text for text in row) for row in rows]
         return [partition for _, partition in sorted(zip(joined, partitions, strict=True))]
 
-    def _note_unreadable(self, partitions: Sequence[bytes]) -> None:
+    def _log_unreadable(self, partitions: Sequence[bytes]) -> None:
         if partitions:
             shown = partition_names(self.context, partitions[:_UNREADABLE_SHOWN])
             _log.warning(
@@ -100,7 +100,7 @@ def expired_by_value(context: TableContext, entries: Iterable[ManifestEntry]) ->
     age_ms, strategy = context.options.partition_expiration_ms, context.options.partition_expiration_strategy
     if age_ms is None or strategy is not PartitionExpirationStrategy.VALUES_TIME or not context.schema.partition_keys:
         return []
-    return ExpiredPartitions(context, age_ms, strategy, datetime.now()).among(entries)
+    return ExpiredPartitions(context, age_ms, strategy, datetime.now()).expired_partitions(entries)
 
 
 def partition_names(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
@@ -144,7 +144,9 @@ def expire_partitions(
     over = ExpiredPartitions(context, age_ms, chosen, now or datetime.now())
     latest = context.snapshots.latest()
     expiring = (
-        [] if latest is None else over.among(live_entries(context, latest))[: options.partition_expiration_max_num]
+        []
+        if latest is None
+        else over.expired_partitions(live_entries(context, latest))[: options.partition_expiration_max_num]
     )
     names = partition_names(context, expiring)
     if not expiring or dry_run:
@@ -153,22 +155,21 @@ def expire_partitions(
     for start in range(0, len(expiring), max(size, 1)):
         batch = expiring[start : start + max(size, 1)]
         commit = TableCommit(context, new_commit_user(options))
-        commit.remove_partitions(partial(_still_over, over, frozenset(batch)))
+        commit.remove_partitions(partial(_still_expired, over, frozenset(batch)))
     _log.info("partitions expired", table=context.name, partitions=names)
     return names
 
 
-def _still_over(over: ExpiredPartitions, batch: frozenset[bytes], entries: Sequence[ManifestEntry]) -> set[bytes]:
-    return set(batch.intersection(over.among(entries)))
+def _still_expired(over: ExpiredPartitions, batch: frozenset[bytes], entries: Sequence[ManifestEntry]) -> set[bytes]:
+    return set(batch.intersection(over.expired_partitions(entries)))
 
 
 class PartitionExpiry:
     """Partition expiry after the commits of one table. Not thread-safe.
 
     now_ms: wall clock.
-    chance: returns a number in [0, 1). It puts the first check at a random time within one interval, so that some of
-        many
-    short jobs check, too.
+    random_fraction: returns a number in [0, 1). It puts the first check at a random time within one interval, so that
+        some of many short jobs check, too.
     """
 
     name: Final = "partition_expiry"
@@ -178,28 +179,28 @@ class PartitionExpiry:
         context: TableContext,
         *,
         now_ms: Callable[[], int] = epoch_ms,
-        chance: Callable[[], float] = random.random,
+        random_fraction: Callable[[], float] = random.random,
     ) -> None:
         self._context = context
         self._now_ms = now_ms
         self._interval_ms = context.options.partition_expiration_check_interval_ms
-        self._looks_at_the_end = context.options.end_input_check_partition_expire
-        self._next_look_ms = now_ms() + self._interval_ms - int(self._interval_ms * chance())
+        self._checks_at_end_of_input = context.options.end_input_check_partition_expire
+        self._next_check_ms = now_ms() + self._interval_ms - int(self._interval_ms * random_fraction())
         PartitionTimes(context)  # raises for an invalid formatter
 
     @staticmethod
-    def made_for(context: TableContext) -> bool:
+    def is_enabled_for(context: TableContext) -> bool:
         return context.options.partition_expiration_ms is not None and bool(context.schema.partition_keys)
 
-    def is_due(self, *, patient: bool = True) -> bool:
+    def is_due(self, *, respect_interval: bool = True) -> bool:
         """Return whether it is time for a check.
 
-        patient: False at the end of input.
+        respect_interval: False at the end of input.
         """
-        if not patient and self._looks_at_the_end:
+        if not respect_interval and self._checks_at_end_of_input:
             return True
-        return not self._interval_ms or self._now_ms() > self._next_look_ms
+        return not self._interval_ms or self._now_ms() > self._next_check_ms
 
     def run(self) -> None:
-        self._next_look_ms = self._now_ms() + self._interval_ms
+        self._next_check_ms = self._now_ms() + self._interval_ms
         expire_partitions(self._context, now=datetime.fromtimestamp(self._now_ms() / 1000))

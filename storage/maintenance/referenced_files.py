@@ -1,6 +1,7 @@
 """The files that any state of any branch of a table names. Orphan cleaning must not delete them.
 
-The states are those of `storage.expire.retained_states`. Each manifest is read once, however often `look` is called.
+The states are those of `storage.expire.retained_states`. Each manifest is read once, however often
+`referenced_hashes` is called.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ReferencedFiles:
         self._of_manifest: dict[str, Hashes] = {}
         self._of_index: dict[str, Hashes] = {}
 
-    def look(self) -> Hashes:
+    def referenced_hashes(self) -> Hashes:
         """Return the hashes of all referenced file names, sorted and unique.
 
         Raises OSError, and CorruptFile for metadata of a held state that can't be read.

@@ -49,7 +49,7 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
     if not is_kept(context, target):
         raise SnapshotExpired(context.name, target.id, "it has begun to expire, and no tag keeps it")
     if not store.exists(target.id):
-        store.publish(_with_what_is_there(context, target))
+        store.publish(_without_expired_changelog(context, target))
     hint = store.earliest_hint()
     if hint is not None and hint > target.id:
         store.hint_earliest(target.id)
@@ -58,19 +58,19 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
 
 def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
     """Delete the states after snapshot_id, newest first. 0 deletes all."""
-    gone, io, paths = later_states(context, snapshot_id), context.io, context.paths
+    discarded, io, paths = later_states(context, snapshot_id), context.io, context.paths
     io.delete(paths.latest_hint)
-    for tag in gone.tags:
+    for tag in discarded.tags:
         io.delete(paths.tag(tag))
-    for changelog_id in sorted(gone.changelogs, reverse=True):
+    for changelog_id in sorted(discarded.changelogs, reverse=True):
         io.delete(paths.changelog(changelog_id))
-    if gone.changelogs:
+    if discarded.changelogs:
         io.delete(paths.changelog_latest_hint)
-    for later in sorted(gone.snapshots, reverse=True):
+    for later in sorted(discarded.snapshots, reverse=True):
         io.delete(paths.snapshot(later))
     if context.snapshots.exists(snapshot_id):
         context.snapshots.hint_latest(snapshot_id)
-    return gone
+    return discarded
 
 
 def forget_expired_states(context: TableContext) -> None:
@@ -88,13 +88,13 @@ def forget_expired_states(context: TableContext) -> None:
 def at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
     """Return the newest snapshot with this or an earlier watermark. Raises BadInput if no snapshot has one."""
     latest = context.snapshots.latest()
-    for snapshot in context.snapshots.back_from(latest) if latest is not None else ():
+    for snapshot in context.snapshots.backwards_from(latest) if latest is not None else ():
         if snapshot.watermark is not None and snapshot.watermark <= watermark_ms:
             return snapshot
     raise BadInput(f"{context.name} has no snapshot with a watermark of {watermark_ms} or earlier")
 
 
-def _with_what_is_there(context: TableContext, tagged: Snapshot) -> Snapshot:
+def _without_expired_changelog(context: TableContext, tagged: Snapshot) -> Snapshot:
     """Return the tagged snapshot, without its changelog if the changelog's files have expired.
 
     A reader of changes would look for these files.

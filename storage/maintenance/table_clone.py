@@ -69,7 +69,7 @@ def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) 
     try:
         sizes = list(map_parallel(lambda copy: _copy(source.io, target.io, copy), copies))
     except FileNotFoundError as error:
-        raise _lost(source, snapshot, error) from error
+        raise _missing_file_error(source, snapshot, error) from error
     commit = TableCommit(target, new_commit_user(target.options))
     inside = [_inside(message) for message in messages]
     committable = Committable(BATCH_COMMIT_IDENTIFIER, inside, snapshot.watermark)
@@ -106,8 +106,8 @@ def _copies(source: TableContext, target: TableContext, messages: Sequence[Commi
                 name = path.rpartition("/")[2]
                 yield _Copy(path, f"{new}/{name}", file.file_size if name == file.file_name else None)
         for index in message.new_index_files:
-            there = index_path_of_name(target, partition, bucket, index.file_name)
-            yield _Copy(index_file_path(source, partition, bucket, index), there, index.file_size)
+            target_path = index_path_of_name(target, partition, bucket, index.file_name)
+            yield _Copy(index_file_path(source, partition, bucket, index), target_path, index.file_size)
 
 
 def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
@@ -131,7 +131,7 @@ def _inside(message: CommitMessage) -> CommitMessage:
     )
 
 
-def _lost(source: TableContext, snapshot: Snapshot, error: FileNotFoundError) -> Exception:
+def _missing_file_error(source: TableContext, snapshot: Snapshot, error: FileNotFoundError) -> Exception:
     if source.snapshots.find(snapshot.id) is None:
         return SnapshotExpired(source.name, snapshot.id, "it expired while its files were copied")
     return CorruptFile(str(error.filename or error), f"a file of snapshot {snapshot.id} of {source.name}", "no file")

@@ -43,7 +43,7 @@ def create_tag(
     snapshot = snapshot_to_keep(context, snapshot_id)
     _check_automatic_name(context, name, snapshot)
     context.tags.create(name, snapshot, retained=retained, now=now())
-    if not is_kept(context, snapshot, but_tag=name):
+    if not is_kept(context, snapshot, except_tag=name):
         context.io.delete(context.paths.tag(name))
         raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was made")
     if context.options.tag_create_success_file:
@@ -66,7 +66,7 @@ def replace_tag(
     old = tags.tag(name)
     snapshot = snapshot_to_keep(context, snapshot_id)
     tags.replace(name, snapshot, retained=retained, now=now())
-    if not is_kept(context, snapshot, but_tag=name):
+    if not is_kept(context, snapshot, except_tag=name):
         tags.replace(name, old.snapshot, retained=old.retained, now=old.created_at or now())
         raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was replaced")
     if old.snapshot != snapshot:
@@ -151,16 +151,16 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
     tagged = [s for s in tagged_snapshots(context.io, context.paths) if s.id == snapshot_id] if found is None else []
     if found is None and not tagged:
         earliest, latest_id = context.snapshots.earliest_id(), context.snapshots.latest_id()
-        there = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
-        raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
+        available = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
+        raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {available}")
     snapshot = found or tagged[0]
     if not is_kept(context, snapshot):  # an expiry that crashed left the snapshot's file; other files may be deleted
         raise SnapshotExpired(context.name, snapshot.id, "its expiry has begun")
     return snapshot
 
 
-def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = None) -> bool:
-    """Whether the snapshot exists and its expiry has not begun, or a tag other than but_tag keeps it."""
+def is_kept(context: TableContext, snapshot: Snapshot, *, except_tag: str | None = None) -> bool:
+    """Whether the snapshot exists and its expiry has not begun, or a tag other than except_tag keeps it."""
     store = context.snapshots
     hint = store.earliest_hint()
     if store.find(snapshot.id) == snapshot and (hint is None or hint <= snapshot.id or not store.exists(hint)):
@@ -168,7 +168,7 @@ def is_kept(context: TableContext, snapshot: Snapshot, *, but_tag: str | None = 
     tags = context.tags
     for name in tags.names():
         try:
-            if name != but_tag and tags.get(name) == snapshot:
+            if name != except_tag and tags.get(name) == snapshot:
                 return True
         except BadInput:  # another process deleted it
             continue

@@ -29,15 +29,15 @@ class TagExpiry:
     def __init__(self, context: TableContext, *, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._context = context
         self._now_ms = now_ms
-        self._next_look_ms = now_ms() + _PAUSE_MS
+        self._next_check_ms = now_ms() + _PAUSE_MS
         self._ends: dict[tuple[str, int], datetime | None] = {}  # by tag name and modification time of its file
 
-    def is_due(self, *, patient: bool = True) -> bool:
-        return not patient or self._now_ms() >= self._next_look_ms
+    def is_due(self, *, respect_interval: bool = True) -> bool:
+        return not respect_interval or self._now_ms() >= self._next_check_ms
 
     def run(self) -> None:
         now_ms = self._now_ms()
-        self._next_look_ms = now_ms + _PAUSE_MS
+        self._next_check_ms = now_ms + _PAUSE_MS
         now = datetime.fromtimestamp(now_ms / 1000)
         found: dict[tuple[str, int], datetime | None] = {}
         for entry in self._context.io.list_directory(self._context.paths.tag_directory):

@@ -26,9 +26,9 @@ _PADDING: Final = 16  # bytes that a step may read after the last record
 _LENGTHS_COPIED_AT_ONCE: Final = 64
 _ITEMS_MAX: Final = 10_000  # items of an array; metadata has no larger arrays
 _LAST_BITS: Final = np.uint64(0x8080_8080_8080_8080)
-_SEVENS: Final = np.uint64(0x7F7F_7F7F_7F7F_7F7F)
+_LOW_7_BITS: Final = np.uint64(0x7F7F_7F7F_7F7F_7F7F)
 # Masks of the groups that are joined in a step, and the shift in bits: groups of 7 bits become 14, then 28, then 56
-_FOLDS: Final = tuple(
+_FOLD_STEPS: Final = tuple(
     (np.uint64(low), np.uint64(high), np.uint64(bits))
     for low, high, bits in (
         (0x007F_007F_007F_007F, 0x7F00_7F00_7F00_7F00, 1),
@@ -81,7 +81,7 @@ def read_columns(source: AvroBlocks, wanted: Mapping[str, pa.DataType]) -> dict[
     starts = np.cumsum(lengths) - lengths
     lanes = np.argsort(-counts, kind="stable")
     try:
-        program = _Program(_Octets(octets), wanted)
+        program = _RecordReader(_Octets(octets), wanted)
         step = program.reader(source.schema, "")
         at, first = starts[lanes].copy(), (np.cumsum(counts) - counts)[lanes]
         left = counts[lanes]
@@ -121,8 +121,8 @@ class _Octets:
         if not lowest.all():
             raise _UnreadableError
         below = lowest - np.uint64(1)
-        words &= below & _SEVENS
-        for low, high, bits in _FOLDS:
+        words &= below & _LOW_7_BITS
+        for low, high, bits in _FOLD_STEPS:
             words = (words & low) | ((words & high) >> bits)
         taken = np.bitwise_count(below).astype(np.int64) // 8 + 1
         return (words >> np.uint64(1)).view(np.int64) ^ -(words & np.uint64(1)).view(np.int64), self.within(at + taken)
@@ -177,7 +177,7 @@ class _Cells:
         return numbers
 
 
-class _Program:
+class _RecordReader:
     """A reader for each field of a schema. Readers of wanted fields keep their values."""
 
     def __init__(self, octets: _Octets, wanted: Mapping[str, pa.DataType]) -> None:

@@ -34,7 +34,7 @@ _ORC_CODECS: Final = {
 _STRIPE_BYTES: Final = 1 << 20  # small, because the size of the file is only known after each stripe
 
 _ATOMIC: Final = {"int": pa.int32(), "long": pa.int64(), "bytes": pa.binary(), "string": pa.string()}
-_TINY: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # columns of type TINYINT, which Avro lacks
+_TINYINT_COLUMNS: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # columns of type TINYINT, which Avro lacks
 
 
 class MetadataWriter(Protocol):
@@ -118,7 +118,7 @@ def arrow_schema_of(schema: AvroSchema) -> pa.Schema:
 def _field(field: Mapping[str, Any]) -> pa.Field:
     name, kind = field["name"], field["type"]
     is_nullable = isinstance(kind, list)
-    arrow_type = pa.int8() if name in _TINY else _arrow_type(kind[1] if is_nullable else kind)
+    arrow_type = pa.int8() if name in _TINYINT_COLUMNS else _arrow_type(kind[1] if is_nullable else kind)
     return pa.field(name, arrow_type, nullable=is_nullable)
 
 

@@ -167,19 +167,19 @@ def _live(columns: pa.RecordBatch, kinds: pa.Array) -> NDArray[np.bool_] | None:
     """Returns which of all entries remain live. Only entries whose file name occurs again are checked one by one."""
     names = columns.column("file_name").dictionary_encode().indices.to_numpy()
     live: NDArray[np.bool_] = kinds.to_numpy() == FileKind.ADD
-    again = np.flatnonzero(np.bincount(names)[names] > 1)
-    if not len(again):
+    repeated = np.flatnonzero(np.bincount(names)[names] > 1)
+    if not len(repeated):
         return live
     live = live.copy()
-    live[again] = False
-    places = pa.array(again)
+    live[repeated] = False
+    places = pa.array(repeated)
     contested = columns.take(places)
     parts = [contested.column(name).to_pylist() for name in ("partition", "bucket", "level", "file_name")]
     extra_files = [tuple(names or ()) for names in contested.column("extra_files").to_pylist()]
     others = [contested.column(name).to_pylist() for name in ("embedded_index", "external_path")]
     try:
         of_kinds = [FileKind(kind) for kind in kinds.take(places).to_pylist()]
-        lines = map(_Line, of_kinds, zip(*parts, extra_files, *others, strict=True), again.tolist())
+        lines = map(_Line, of_kinds, zip(*parts, extra_files, *others, strict=True), repeated.tolist())
         remaining = merge_entries(lines).values()
     except ValueError:
         return None

@@ -42,12 +42,12 @@ class MergedManifests:
         self.size_bytes = bytes_of_entries(sample) * len(self.entries) // max(1, len(sample))
 
 
-def merged_and_kept(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
+def merge_with_cache(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
     """Returns the result of `merge_entries` for all entries of these manifests. Raises its ValueError, and CorruptFile.
 
     The result is kept in the metadata cache if it has room. Thread-safe: a second thread merges separately.
     """
-    found = manifests.take_kept(_NAME)
+    found = manifests.pop_cached(_NAME)
     known = found if isinstance(found, MergedManifests) and found.is_beginning_of(metas) else MergedManifests()
     for meta in metas[len(known.names) :]:
         known.add(meta.file_name, manifests.read(meta))

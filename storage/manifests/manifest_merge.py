@@ -29,7 +29,7 @@ from storage.manifests.snapshot_files import merged
 from storage.options import TableOptions
 
 _FEW_ENTRIES: Final = 100  # a manifest with at most this many entries is mostly header: it is always merged
-_CROWD: Final = 4  # at this multiple of merge-min-count, all small manifests at the end are merged
+_FORCED_MERGE_FACTOR: Final = 4  # at this multiple of merge-min-count, all small manifests at the end are merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ def merge_manifests(
         rewritten = _merge_fully(manifests, metas, limits)
         if rewritten is not None:
             return rewritten
-    start = first_to_join(metas, limits)
+    start = first_to_merge(metas, limits)
     if start == len(metas):
         return list(metas)
     return [*metas[:start], *manifests.write(merged(manifests, metas[start:], where))]
 
 
-def first_to_join(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int:
+def first_to_merge(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int:
     """Returns the position of the first manifest to merge, up to the end; `len(metas)` if no merge is worthwhile."""
     end = len(metas)
     start, entries, size = end, 0, 0
@@ -81,7 +81,7 @@ def first_to_join(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int
     if end - start >= enough:
         return start
     small = next((i for i in range(end, 0, -1) if metas[i - 1].file_size >= limits.target_bytes), 0)
-    return small if end - small >= _CROWD * enough else end
+    return small if end - small >= _FORCED_MERGE_FACTOR * enough else end
 
 
 def _merge_fully(

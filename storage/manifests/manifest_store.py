@@ -99,7 +99,7 @@ class ManifestStore:
             self._cache.put(path, entries, _bytes_of_index(entries))
         return entries
 
-    def take_kept(self, name: str) -> object | None:
+    def pop_cached(self, name: str) -> object | None:
         """Removes and returns what was kept under this name. The caller may change it."""
         taken = self._cache.take(self._paths.manifest(name))
         return None if taken is None else taken[0]

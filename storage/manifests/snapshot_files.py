@@ -11,7 +11,7 @@ from itertools import chain, compress
 
 from storage.errors import CorruptFile
 from storage.format import FileKind
-from storage.manifests.live_files import merged_and_kept
+from storage.manifests.live_files import merge_with_cache
 from storage.manifests.manifest_entry import ManifestEntry, merge_entries
 from storage.manifests.manifest_file_meta import ManifestFileMeta
 from storage.manifests.manifest_store import ListFile, ManifestStore
@@ -49,7 +49,7 @@ def live_entries_of(
     if partitions is not None:
         metas = list(compress(metas, may_hold(metas, partitions, manifests.partition_types)))
     with _each_added_once(where):
-        entries = merged_and_kept(manifests, metas)
+        entries = merge_with_cache(manifests, metas)
     if partitions is None:
         return [entry for entry in entries if entry.kind is FileKind.ADD]
     return [entry for entry in entries if entry.kind is FileKind.ADD and entry.partition in partitions]

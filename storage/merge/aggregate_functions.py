@@ -92,10 +92,10 @@ def _null_keys(text: str) -> NullKeys:
         raise BadInput(f"expected one of {', '.join(NullKeys)}") from None
 
 
-_OLDER_NAMES: Final = {"first_not_null_value": AggregateFunction.FIRST_NON_NULL_VALUE}
+_ALIASES: Final = {"first_not_null_value": AggregateFunction.FIRST_NON_NULL_VALUE}
 _NUMBERS: Final = frozenset({*INTEGER_ROOTS, Root.DECIMAL, Root.FLOAT, Root.DOUBLE})
 _ON_NESTED_ROWS: Final = (AggregateFunction.NESTED_UPDATE, AggregateFunction.NESTED_PARTIAL_UPDATE)
-_WITHOUT_ORDER: Final = frozenset({*CONSTRUCTED_ROOTS, Root.VARIANT, Root.BLOB})
+_UNORDERED_ROOTS: Final = frozenset({*CONSTRUCTED_ROOTS, Root.VARIANT, Root.BLOB})
 
 
 def function_name(column: str, options: Mapping[str, str], keys: Collection[str], sequences: Collection[str]) -> str:
@@ -204,8 +204,8 @@ def check_functions(options: Mapping[str, str]) -> None:
 
 
 def _function(name: str, column: str) -> AggregateFunction:
-    if name in _OLDER_NAMES:
-        return _OLDER_NAMES[name]
+    if name in _ALIASES:
+        return _ALIASES[name]
     if name in set(AggregateFunction):
         return AggregateFunction(name)
     if name == "count":
@@ -237,7 +237,7 @@ def _accepted(function: AggregateFunction, data_type: DataType) -> str | None:
         case AggregateFunction.SUM | AggregateFunction.PRODUCT:
             fits, accepted = data_type.root in _NUMBERS, "numbers"
         case AggregateFunction.MAX | AggregateFunction.MIN:
-            fits, accepted = data_type.root not in _WITHOUT_ORDER, "types with an order, none that holds others"
+            fits, accepted = data_type.root not in _UNORDERED_ROOTS, "types with an order, none that holds others"
         case AggregateFunction.BOOL_AND | AggregateFunction.BOOL_OR:
             fits, accepted = data_type.root is Root.BOOLEAN, "BOOLEAN"
         case AggregateFunction.LISTAGG:

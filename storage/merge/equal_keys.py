@@ -71,7 +71,7 @@ class Groups:
         begins[self.starts[1:]] = 1
         return np.cumsum(begins)
 
-    def spread(self, of_groups: NDArray[T]) -> NDArray[T]:
+    def broadcast(self, of_groups: NDArray[T]) -> NDArray[T]:
         """(g,) -> (n,): repeats the value of each group at all its positions."""
         return of_groups[self.numbers]  # faster than `np.repeat`, whose cost grows with the number of groups
 
@@ -80,7 +80,7 @@ class Groups:
 
         chosen (g,): which groups to keep.
         """
-        positions = np.flatnonzero(self.spread(chosen))
+        positions = np.flatnonzero(self.broadcast(chosen))
         ends = np.cumsum(self.lengths[chosen])
         return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
 
@@ -179,7 +179,7 @@ class _Rounds:
             return values[:0]
         found = values[self.positions[0]]
         for positions in self.positions[1:]:
-            so_far = found[: len(positions)]
-            operation(so_far, values[positions], out=so_far)
+            previous = found[: len(positions)]
+            operation(previous, values[positions], out=previous)
         result: NDArray[Any] = found[self.place]
         return result

@@ -99,15 +99,15 @@ def merge_runs(
             merged = _merged(parts, taken_words, order, merge)
         yield merged
         del merged  # rows may be large: release them before others are read
-        going_on = []
+        remaining = []
         for cursor in cursors:
             if not cursor.is_empty:
-                going_on.append(cursor)
+                remaining.append(cursor)
                 continue
             _park(cursors, parked_rows)
-            if cursor.read_on():
-                going_on.append(cursor)
-        cursors = going_on
+            if cursor.read_next_batch():
+                remaining.append(cursor)
+        cursors = remaining
 
 
 def _park(cursors: Sequence[_Cursor], parked_rows: ParkedRows | None) -> None:
@@ -164,7 +164,7 @@ def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder,
 
     The newest rows are found with the deciding columns. The other rows are released before anything is copied.
     """
-    rows = pa.concat_batches([part.deciding.select(_deciding(part.deciding, order)) for part in parts])
+    rows = pa.concat_batches([part.deciding.select(_deciding_columns(part.deciding, order)) for part in parts])
     keys = tuple(np.concatenate(same) for same in zip(*words, strict=True))
     by_key, is_last = merge_order(keys, sequence_words(rows, order))
     starts = np.cumsum([0, *(part.num_rows for part in parts)])
@@ -179,7 +179,7 @@ def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder,
     return merge(newest[0] if len(newest) == 1 else pa.concat_batches(newest), Groups.singles(len(newest)))
 
 
-def _deciding(rows: pa.RecordBatch, order: MergeOrder) -> list[str]:
+def _deciding_columns(rows: pa.RecordBatch, order: MergeOrder) -> list[str]:
     """Returns the columns that decide which row of a key is the newest."""
     names = (*order.sequence_fields, SEQUENCE_COLUMN, KIND_COLUMN)
     return [name for name in dict.fromkeys(names) if name in rows.schema.names]
@@ -214,7 +214,7 @@ def _has_rows(batch: pa.RecordBatch) -> bool:
 class _Rows:
     """The rows of a run up to a cut.
 
-    deciding: all these rows, with the columns that `_deciding` returns and maybe others.
+    deciding: all these rows, with the columns that `_deciding_columns` returns and maybe others.
     load: returns the rows with all columns. It can be called once.
     large_bytes: the size of the rows in memory or on disk, if they were read as a batch of large rows; otherwise 0.
     """
@@ -230,7 +230,7 @@ class _Rows:
 
 
 class _Cursor:
-    """An open run with its next rows. It is empty only between `take` and `read_on`.
+    """An open run with its next rows. It is empty only between `take` and `read_next_batch`.
 
     keys: the words of the rows' keys.
     large_bytes: the size of the rows if they are large and in memory; otherwise 0.
@@ -281,11 +281,11 @@ class _Cursor:
         """Moves large rows to `parked_rows`."""
         if self.large_bytes:
             rows = self._batch
-            self._batch = rows.select(_deciding(rows, self._order))
+            self._batch = rows.select(_deciding_columns(rows, self._order))
             self._parked = _Rows(self._batch, parked_rows.park(rows), self.large_bytes)
             self.large_bytes = 0
 
-    def read_on(self) -> bool:
+    def read_next_batch(self) -> bool:
         """Reads the next batch. Returns False at the end of the run."""
         following = next(self._rest, None)
         if following is not None:

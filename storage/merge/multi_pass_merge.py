@@ -45,14 +45,14 @@ def multi_pass_merge(
     *,
     fan_in: int = FAN_IN,
     newest_wins: bool = False,
-    written_first: Sequence[int] = (),
+    spilled_first: Sequence[int] = (),
     spill_directory: str | None = None,
 ) -> Generator[T]:
     """Like `merge_runs`, with at most fan_in runs open at the same time.
 
     runs: the runs, oldest first. A run opens its file when its first batch is requested.
     schema: the schema of their batches.
-    written_first: positions of runs that are spilled first, because they must not be open together with others
+    spilled_first: positions of runs that are spilled first, because they must not be open together with others
         (`sections.runs_to_spill`).
     spill_directory: where runs are spilled; None means the system's temporary directory. The files are deleted when the
         generator ends or is closed. A full disk raises OSError.
@@ -65,13 +65,13 @@ def multi_pass_merge(
             scratch.callback(file.delete)
             return file.read()
 
-        def as_one(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        def merge_group(group: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
             return written(merge_runs(group, order, keep_all, parked_rows=parked_rows))
 
-        runs = [written(run) if number in written_first else run for number, run in enumerate(runs)]
+        runs = [written(run) if number in spilled_first else run for number, run in enumerate(runs)]
         while len(runs) > fan_in:
             kept, groups = _grouped(runs, fan_in)
-            runs = [*kept, *map(as_one, groups)]
+            runs = [*kept, *map(merge_group, groups)]
         yield from merge_runs(runs, order, merge, newest_wins=newest_wins, parked_rows=parked_rows)
 
 

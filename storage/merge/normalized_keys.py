@@ -35,7 +35,7 @@ Word: TypeAlias = NDArray[Any]  # (n,) int64 or uint64
 KeyWords: TypeAlias = tuple[Word, ...]
 
 _BYTES_PER_WORD = 7
-_CONTINUES = 8
+_CONTINUATION = 8
 
 # One long value among many short ones must not add as many words to every row. All words are made only if they take at
 # most 4 times the size of the values, or if they are few. Otherwise the first words and a rank are made.
@@ -223,5 +223,5 @@ def _text_words(column: pa.Array, groups: range) -> Iterator[Word]:
         taken = eight_from[np.where(left > 0, begin + group * _BYTES_PER_WORD, 0)].astype(np.uint64)
         keep = ((np.uint64(1) << (inside * 8).astype(np.uint64)) - np.uint64(1)) << ((8 - inside) * 8).astype(np.uint64)
         keep[inside == 0] = 0
-        mark = np.where(left > _BYTES_PER_WORD, _CONTINUES, inside).astype(np.uint64)
+        mark = np.where(left > _BYTES_PER_WORD, _CONTINUATION, inside).astype(np.uint64)
         yield (taken & keep) | mark

@@ -68,10 +68,10 @@ def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
         )
     ordering = {name for group in found.groups for name in group.ordered_by}
     for name in sorted(found.removing - ordering):
-        there = f"those are {', '.join(sorted(ordering))}" if ordering else "the table has none"
+        available = f"those are {', '.join(sorted(ordering))}" if ordering else "the table has none"
         raise BadInput(
             f"option {_ON_SEQUENCES} = {options[_ON_SEQUENCES]!r}: {name!r} is no sequence field of a "
-            f"'fields.<column>.sequence-group'; {there}"
+            f"'fields.<column>.sequence-group'; {available}"
         )
 
 

@@ -84,6 +84,6 @@ class SectionMerge:
             merge,
             fan_in=fan_in_of(self.context.options),
             newest_wins=newest_wins,
-            written_first=runs_to_spill(self.runs, len(fields)),
+            spilled_first=runs_to_spill(self.runs, len(fields)),
             spill_directory=spill_directory,
         )

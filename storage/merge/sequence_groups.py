@@ -16,7 +16,7 @@ from storage.types import CONSTRUCTED_ROOTS, Root
 
 PREFIX: Final = "fields."
 SUFFIX: Final = ".sequence-group"
-NO_ORDER: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
+UNORDERED_ROOTS: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _group(schema: TableSchema, key: str, value: str) -> SequenceGroup:
             raise BadInput(f"{where}: {name!r} is part of the primary key, the same in all rows of a key; leave it out")
     for name in ordered_by:
         found = schema.by_name[name].type
-        if found.root in NO_ORDER:
+        if found.root in UNORDERED_ROOTS:
             raise BadInput(f"{where}: {name!r} is {found}, which has no order; order the group by another column")
     return SequenceGroup(key, ordered_by, frozenset(protected).difference(ordered_by))
 

@@ -40,7 +40,7 @@ _LOCK: Final = "lock"  # removed last: a folder without it is either empty or be
 TOUCHED_EVERY_S: Final = 600
 _ABANDONED_S: Final = 86_400
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
+_LOCK_UNSUPPORTED_ERRORS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class SpillFolders:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._folders: dict[str, _Folder] = {}
-        self._swept: set[str] = set()
+        self._cleaned: set[str] = set()
         self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
@@ -91,10 +91,10 @@ class SpillFolders:
 
     def _new_file(self, directory: str) -> Path:
         with self._guard:
-            is_first = directory not in self._swept
-            self._swept.add(directory)
+            is_first = directory not in self._cleaned
+            self._cleaned.add(directory)
         if is_first:  # without the lock: dead processes may have left many files
-            _sweep(directory)
+            _delete_abandoned(directory)
         with self._guard:
             folder = self._folders.get(directory)
             if folder is not None and not folder.path.exists():  # a cleaner of /tmp removed it
@@ -160,7 +160,7 @@ def _create_folder(directory: str) -> _Folder:
             return _Folder(path, lock)
 
 
-def _sweep(directory: str) -> None:
+def _delete_abandoned(directory: str) -> None:
     with os.scandir(directory) as entries:
         paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PREFIX) and _is_own_folder(entry)]
     others = [path for path in paths if not path.name.startswith(_own_prefix())]
@@ -229,7 +229,7 @@ def _try_lock(folder: Path, *, is_new: bool = False, may_lack_locks: bool = Fals
     except (BlockingIOError, FileNotFoundError):
         pass
     except OSError as e:
-        if (is_new or may_lack_locks) and e.errno in _NO_LOCKS:
+        if (is_new or may_lack_locks) and e.errno in _LOCK_UNSUPPORTED_ERRORS:
             return lock
         os.close(lock)
         raise

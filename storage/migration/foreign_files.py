@@ -58,7 +58,7 @@ def check_migratable_format(name: str) -> str:
     return name
 
 
-def look_at(io: FileIO, path: str, status: FileStatus, format_name: str) -> ForeignFile:
+def read_foreign_file(io: FileIO, path: str, status: FileStatus, format_name: str) -> ForeignFile:
     """Read the footer of a file. Raises CorruptFile if it isn't of the format, BadInput for types that Paimon lacks."""
     with io.open_input(path) as source, corruption(path, f"a file in {format_name}"):
         if format_name == "parquet":

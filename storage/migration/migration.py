@@ -34,7 +34,13 @@ from storage.format_tables.definition import data_fields
 from storage.format_tables.partitions import Partition, is_hidden, list_partitions
 from storage.logs import get_logger
 from storage.manifests.snapshot_files import live_entries
-from storage.migration.foreign_files import ForeignFile, check_alike, check_migratable_format, look_at, meta_of
+from storage.migration.foreign_files import (
+    ForeignFile,
+    check_alike,
+    check_migratable_format,
+    meta_of,
+    read_foreign_file,
+)
 from storage.options import TableOptions
 from storage.paths import parse_partition_path
 from storage.schema.table_schema import TableSchema
@@ -48,7 +54,7 @@ HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _USER: Final = "migration"
 _IDENTIFIER: Final = 1
 _COPIED_BYTES: Final = 8 << 20
-_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+_LINK_UNSUPPORTED_ERRORS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +141,12 @@ def plan_migration(source: SourceFolder) -> MigrationPlan:
     """Read all footers. Raises BadInput, UnsupportedFeature and CorruptFile for a folder that can't become a table."""
     check_migratable_format(source.format_name)
     partitions = list_partitions(source.context(()))
-    _check_nothing_else(source, {partition.location for partition in partitions})
+    _check_only_partitions(source, {partition.location for partition in partitions})
     listed = [(partition, *entry) for partition in partitions for entry in _files(source, partition.location)]
     if not listed:
         raise BadInput(f"{source.location} holds no files; name the folder that holds them or their partitions")
-    looked = map_parallel(lambda e: look_at(source.io, e[1], e[2], source.format_name), listed)
-    files = [(partition, file) for (partition, _, _), file in zip(listed, looked, strict=True)]
+    foreign_files = map_parallel(lambda e: read_foreign_file(source.io, e[1], e[2], source.format_name), listed)
+    files = [(partition, file) for (partition, _, _), file in zip(listed, foreign_files, strict=True)]
     first = files[0][1]
     for _, file in files[1:]:
         check_alike(first, file)
@@ -158,7 +164,7 @@ def _files(source: SourceFolder, location: str) -> list[tuple[str, FileStatus]]:
     return [(f"{location}/{e.name}", e) for e in entries if not e.is_directory and not is_hidden(e.name)]
 
 
-def _check_nothing_else(source: SourceFolder, partitions: set[str]) -> None:
+def _check_only_partitions(source: SourceFolder, partitions: set[str]) -> None:
     """Raise BadInput for files next to partition directories: they would not be migrated."""
     places, names = [source.location], list(source.partition_types)
     for name in names:
@@ -239,14 +245,14 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
     if target.exists(path) and target.size_bytes(path) == file.size:
         return
     if isinstance(source, LocalFileIO) and isinstance(target, LocalFileIO):
-        there = local_path(path)
-        os.makedirs(os.path.dirname(there), exist_ok=True)
+        local_target = local_path(path)
+        os.makedirs(os.path.dirname(local_target), exist_ok=True)
         try:
-            os.link(local_path(file.path), there)
+            os.link(local_path(file.path), local_target)
         except FileExistsError:
             raise BadInput(f"{path} is there already, of another size; move it away") from None
         except OSError as e:
-            if e.errno not in _NO_LINKS:
+            if e.errno not in _LINK_UNSUPPORTED_ERRORS:
                 raise
         else:
             return
@@ -276,11 +282,11 @@ def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence
 def _is_same(source: FileIO, one: str, target: FileIO, other: str) -> bool:
     if isinstance(source, LocalFileIO) and os.path.samefile(local_path(one), local_path(other)):
         return True
-    with source.open_input(one) as here, target.open_input(other) as there:
-        while data := here.read(_COPIED_BYTES):
-            if data != there.read(len(data)):
+    with source.open_input(one) as source_stream, target.open_input(other) as target_stream:
+        while data := source_stream.read(_COPIED_BYTES):
+            if data != target_stream.read(len(data)):
                 return False
-        return not there.read(1)
+        return not target_stream.read(1)
 
 
 def _remove_empty_directories(plan: MigrationPlan) -> None:

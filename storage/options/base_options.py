@@ -83,15 +83,15 @@ class BaseOptions(Mapping[str, str]):
         """Returns the value, or the registry's default."""
         return self._optional(key, str)
 
-    def parsed(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
+    def parsed(self, key: str, parse: Callable[[str], T], default: Any) -> Any:
         """Returns the value of an option, or the registry's default.
 
-        otherwise: the result for an option without both.
+        default: the result for an option without both.
         """
         option = option_of(key, self.registry)
         name = self._name_of(key, option)
         if name is None:
-            return otherwise if option.in_effect is None else _parsed_default(option.in_effect, parse)
+            return default if option.in_effect is None else _parsed_default(option.in_effect, parse)
         try:
             return parse(self._values[name])
         except BadInput as e:
@@ -100,15 +100,15 @@ class BaseOptions(Mapping[str, str]):
     def _name_of(self, key: str, option: Option) -> str | None:
         return next((name for name in (key, *option.fallbacks) if name in self._values), None)
 
-    def _kept(self, key: str, parse: Callable[[str], T], otherwise: Any) -> Any:
+    def _kept(self, key: str, parse: Callable[[str], T], default: Any) -> Any:
         """Does the same as `parsed`, and keeps the result: a table has thousands of buckets, and each one asks.
 
         parse: a function of a module, not a new one for each call, because it is part of the key.
         """
-        asked = key, parse, otherwise
-        if asked not in self.known:
-            self.known[asked] = self.parsed(key, parse, otherwise)
-        return self.known[asked]
+        cache_key = key, parse, default
+        if cache_key not in self.known:
+            self.known[cache_key] = self.parsed(key, parse, default)
+        return self.known[cache_key]
 
     def _text(self, key: str) -> str:
         return str(self._kept(key, str, ""))
@@ -120,8 +120,8 @@ class BaseOptions(Mapping[str, str]):
         """Returns a value in lower case, without surrounding blanks."""
         return self._trimmed(key).lower()
 
-    def _int(self, key: str, otherwise: int | None = None) -> int:
-        return int(self._kept(key, parse_int, otherwise))
+    def _int(self, key: str, default: int | None = None) -> int:
+        return int(self._kept(key, parse_int, default))
 
     def _long(self, key: str) -> int:
         return int(self._kept(key, parse_long, None))
@@ -129,11 +129,11 @@ class BaseOptions(Mapping[str, str]):
     def _fraction(self, key: str) -> float:
         return float(self._kept(key, parse_fraction, None))
 
-    def _size_bytes(self, key: str, otherwise: int | None = None) -> int:
-        return int(self._kept(key, parse_size_bytes, otherwise))
+    def _size_bytes(self, key: str, default: int | None = None) -> int:
+        return int(self._kept(key, parse_size_bytes, default))
 
-    def _duration_ms(self, key: str, otherwise: int | None = None) -> int:
-        return int(self._kept(key, parse_duration_ms, otherwise))
+    def _duration_ms(self, key: str, default: int | None = None) -> int:
+        return int(self._kept(key, parse_duration_ms, default))
 
     def _names(self, key: str) -> tuple[str, ...]:
         found: tuple[str, ...] = self.parsed(key, parse_names, ())

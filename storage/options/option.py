@@ -45,9 +45,9 @@ EXPIRE: Final = frozenset({Operation.EXPIRE})
 CREATE: Final = frozenset({Operation.CREATE})
 OPEN: Final = frozenset({Operation.OPEN})
 READING: Final = READ | CHANGES
-MAKING_FILES: Final = WRITE | COMPACT
-MERGING: Final = READ | MAKING_FILES
-USING_ROWS: Final = READING | MAKING_FILES
+FILE_WRITING_OPERATIONS: Final = WRITE | COMPACT
+MERGING: Final = READ | FILE_WRITING_OPERATIONS
+ROW_OPERATIONS: Final = READING | FILE_WRITING_OPERATIONS
 
 
 class OptionValues(Protocol):
@@ -108,7 +108,7 @@ class Option:
     derived: a description of the effective value of an option that is not set, if the default does not apply.
     fallbacks: other names of the option; the first one that is set decides.
     immutable: can't change once the table has snapshots, because files depend on it.
-    for_ever: can't change at all, because it identifies the table or its type.
+    never_changes: can't change at all, because it identifies the table or its type.
     decides_rows: can change, but decides which rows or changes readers see. It must not be changed as a side effect.
     acts_on: operations that this release does differently because of it.
     no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
@@ -126,7 +126,7 @@ class Option:
     release: str = "2.0.0"
     unset: str | None = None
     derived: str | None = None
-    for_ever: bool = False
+    never_changes: bool = False
     decides_rows: bool = False
     is_family: bool = field(init=False)
 
@@ -150,7 +150,7 @@ class Option:
         return re.compile("".join(".+" if part[:1] in ("<", "*") else re.escape(part) for part in parts))
 
 
-def acts(
+def supported(
     key: str,
     kind: OptionType,
     default: str | None,
@@ -161,7 +161,7 @@ def acts(
     release: str = "2.0.0",
     unset: str | None = None,
     derived: str | None = None,
-    for_ever: bool = False,
+    never_changes: bool = False,
 ) -> Option:
     """Defines an option that does the same as in Java, except for values that an operation refuses."""
     return Option(
@@ -175,7 +175,7 @@ def acts(
         release=release,
         unset=unset,
         derived=derived,
-        for_ever=for_ever,
+        never_changes=never_changes,
     )
 
 
@@ -183,7 +183,7 @@ def deciding_rows(option: Option) -> Option:
     return replace(option, decides_rows=True)
 
 
-def refused(
+def unsupported(
     key: str,
     kind: OptionType,
     default: str | None,

@@ -63,7 +63,7 @@ def _local_time_ms(text: str) -> int:
         raise BadInput("expected a time such as 2026-01-31 12:00:00") from None
 
 
-def _pair_of_times(text: str) -> tuple[int, int]:
+def _parse_time_range(text: str) -> tuple[int, int]:
     try:
         first, last = (int(part) if part.strip().isdecimal() else _local_time_ms(part) for part in text.split(","))
     except ValueError:
@@ -102,7 +102,7 @@ class ScanOptions(BaseOptions):
         return startup
 
     def _check_place(self, mode: StartupMode, places: list[str]) -> None:
-        fitting = [key for key, meant in _PLACES.items() if meant is mode]
+        fitting = [key for key, required_mode in _PLACES.items() if required_mode is mode]
         if mode is StartupMode.FROM_SNAPSHOT_FULL:
             fitting = ["scan.snapshot-id"]
         if fitting and not places:
@@ -132,7 +132,9 @@ class ScanOptions(BaseOptions):
     # Two snapshot ids or two tags: the first is not part of the range, the second is
     incremental_between = OptionValue[tuple[str, str] | None]("incremental-between", _pair)
     # Epoch milliseconds, or local times: the snapshots after the first, up to the second
-    incremental_between_times_ms = OptionValue[tuple[int, int] | None]("incremental-between-timestamp", _pair_of_times)
+    incremental_between_times_ms = OptionValue[tuple[int, int] | None](
+        "incremental-between-timestamp", _parse_time_range
+    )
     # The changes between the previous automatic tag and this one
     incremental_to_auto_tag = OptionValue[str | None]("incremental-to-auto-tag")
     incremental_scan_mode = EnumValue("incremental-between-scan-mode", IncrementalScanMode)

@@ -24,7 +24,7 @@ def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterat
     try:
         yield
     except (CorruptFile, FileNotFoundError) as error:
-        if _is_there(context, snapshot_id):
+        if _snapshot_exists(context, snapshot_id):
             raise
         raise snapshot_expired(context, snapshot_id) from error
 
@@ -56,11 +56,13 @@ def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool =
     """
     store = context.history if changes else context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
-    there = "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
-    return SnapshotExpired(context.name, snapshot_id, there)
+    available = (
+        "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
+    )
+    return SnapshotExpired(context.name, snapshot_id, available)
 
 
-def _is_there(context: TableContext, snapshot_id: int) -> bool:
+def _snapshot_exists(context: TableContext, snapshot_id: int) -> bool:
     """Whether the snapshot still exists, in the table or as a tag.
 
     Expiry first moves the hint for the earliest snapshot. Files of snapshots below the hint may be missing already.
@@ -81,5 +83,5 @@ def snapshot_by_id(context: TableContext, snapshot_id: int) -> Snapshot:
     earliest, latest = snapshots.earliest_id(), snapshots.latest_id()
     if latest is not None and snapshot_id < latest:
         raise snapshot_expired(context, snapshot_id)
-    there = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
-    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {there}")
+    available = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+    raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {available}")

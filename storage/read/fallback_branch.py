@@ -31,7 +31,7 @@ from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from storage.table import TableContext
 from storage.types import same_ignoring_nullability
 
-_OF_ONE_BRANCH: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  # Java: rewriteOtherOptions
+_BRANCH_OPTIONS: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  # Java: rewriteOtherOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class FallbackBranch:
 
     context: its schema is used for the read
     snapshot: None if the branch has no snapshot
-    goes_first: its partitions have priority over those of the opened branch
+    has_priority: its partitions have priority over those of the opened branch
     """
 
     context: TableContext
     snapshot: Snapshot | None
-    goes_first: bool
+    has_priority: bool
 
 
 def named_branch(context: TableContext) -> tuple[str, str] | None:
@@ -81,7 +81,7 @@ def fallback_branch(
         return None
     option, name = named
     if files_since_ms is not None:
-        raise _can_t(context, option, "a read of files by their time")
+        raise _unsupported_error(context, option, "a read of files by their time")
     other = _opened(context, option, name)
     snapshot = _state(other, found, snapshot_id, tag, as_of)
     if snapshot is not None and (snapshot_id, tag, as_of) != (None, None, None):
@@ -99,10 +99,10 @@ def refuse_fallback_branch(context: TableContext, what: str) -> None:
     """
     named = named_branch(context)
     if named is not None:
-        raise _can_t(context, named[0], what)
+        raise _unsupported_error(context, named[0], what)
 
 
-def _can_t(context: TableContext, option: str, what: str) -> UnsupportedFeature:
+def _unsupported_error(context: TableContext, option: str, what: str) -> UnsupportedFeature:
     return UnsupportedFeature(
         f"{context.name}: option {option} = {context.options[option]}",
         f"{what} is of one branch",
@@ -114,7 +114,7 @@ def _opened(context: TableContext, option: str, name: str) -> TableContext:
     if name not in (DEFAULT_BRANCH, *branch_names(context.io, context.paths)):
         raise BadInput(f"{context.name}: option {option} = {name}, and there is no such branch; make it, or unset this")
     other = context.of_branch(name)
-    return replace(other, options=context.options.rebase(other.schema.options, without=_OF_ONE_BRANCH))
+    return replace(other, options=context.options.rebase(other.schema.options, without=_BRANCH_OPTIONS))
 
 
 def _state(
@@ -141,12 +141,12 @@ def _state(
 
 
 def _check_alike(context: TableContext, other: TableContext, option: str) -> None:
-    here, there = context.schema, other.schema
-    alike = here.names == there.names and here.partition_keys == there.partition_keys
+    own, fallback = context.schema, other.schema
+    alike = own.names == fallback.names and own.partition_keys == fallback.partition_keys
     if not alike or not all(
-        same_ignoring_nullability(a.type, b.type) for a, b in zip(here.fields, there.fields, strict=True)
+        same_ignoring_nullability(a.type, b.type) for a, b in zip(own.fields, fallback.fields, strict=True)
     ):
-        shown = [", ".join(f"{f.name} {f.type}" for f in schema.fields) for schema in (here, there)]
+        shown = [", ".join(f"{f.name} {f.type}" for f in schema.fields) for schema in (own, fallback)]
         raise BadInput(
             f"{context.name}: option {option} = {other.branch}, whose columns are others: {shown[1]} instead of "
             f"{shown[0]}; alter one of the branches, or unset the option"
@@ -183,11 +183,11 @@ def branch_reads(
     if other is None:
         return [own]
     others = BranchRead(scan_of(other.context), other.snapshot, of_fallback_branch=True)
-    first, second = (others, own) if other.goes_first else (own, others)
-    there, keep = _partitions(first), second.scan.keep_entry
+    first, second = (others, own) if other.has_priority else (own, others)
+    first_partitions, keep = _partitions(first), second.scan.keep_entry
 
     def is_missing(entry: ManifestEntry) -> bool:
-        return entry.partition not in there and (keep is None or keep(entry))
+        return entry.partition not in first_partitions and (keep is None or keep(entry))
 
     return [first, replace(second, scan=replace(second.scan, keep_entry=is_missing))]
 

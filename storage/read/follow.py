@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from storage.clock import epoch_ms
-from storage.fileio.file_watch import when_there
+from storage.fileio.file_watch import call_when_exists
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader, change_batches, without_first
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.read_ahead import read_ahead
@@ -54,7 +54,7 @@ class Follower:
     bound: `is_done` becomes true when everything before it was read.
     share: which of several readers this one is.
     sequence_numbers: rows have the column `_SEQUENCE_NUMBER`.
-    longest_wait_ms: longest time between two checks, also while the next snapshot is watched (`when_there`)
+    longest_wait_ms: longest time between two checks, also while the next snapshot is watched (`call_when_exists`)
     shown: transforms each batch before it is returned.
     """
 
@@ -84,7 +84,7 @@ class Follower:
         self._now_ms = now_ms
         self._idle_steps = 0
         self._is_beyond = False
-        self._is_held_back = False
+        self._is_delayed = False
         self._start = Start.of(start)
         self.position = self._first(ignores_progress)
 
@@ -122,20 +122,20 @@ class Follower:
         if self.position is None:
             self.position = first_position(self._context, self._start)
         snapshot = None if self.position is None else self._snapshots.find(self.position)
-        self._is_held_back = snapshot is not None and self._is_too_young(snapshot)
-        if self.position is None or snapshot is None or self._is_held_back:
+        self._is_delayed = snapshot is not None and self._is_too_young(snapshot)
+        if self.position is None or snapshot is None or self._is_delayed:
             self._idle_steps += 1
             return None
         self._idle_steps = 0
         if not self.position.is_full and self._bound.is_behind(snapshot):
             self._is_beyond = True
             return None
-        return self._delivered(snapshot, self.position)
+        return self._deliver(snapshot, self.position)
 
     def _is_too_young(self, snapshot: Snapshot) -> bool:
         return self._delay_ms > 0 and snapshot.time_ms + self._delay_ms > self._now_ms()
 
-    def _delivered(self, snapshot: Snapshot, begin: ChangePosition) -> Iterator[ChangeBatch]:
+    def _deliver(self, snapshot: Snapshot, begin: ChangePosition) -> Iterator[ChangeBatch]:
         """Yields the batches. The position moves when the next batch is requested: then the last one is processed."""
         end = ChangePosition.behind(snapshot)
         if begin.is_full:
@@ -168,7 +168,7 @@ class Follower:
         """How long to wait before the next `step`. The time grows with the number of steps without a new snapshot."""
         return int(min(_FIRST_WAIT_MS * 2 ** min(self._idle_steps, 20), self.longest_wait_ms))
 
-    def when_there(
+    def call_when_exists(
         self, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None] | None:
         """Calls `call` in another thread when the next snapshot exists or when `or_when` returns true.
@@ -176,10 +176,10 @@ class Follower:
         Returns a function that ends the waiting; None if the storage can't watch files, for example an object store.
         """
         # Held back: the snapshot exists, but it is younger than the configured delay.
-        if self._is_held_back:
+        if self._is_delayed:
             return None
         path = self._context.paths.snapshot(self.next_snapshot_id)
-        return when_there(self._context.io, path, call, or_when)
+        return call_when_exists(self._context.io, path, call, or_when)
 
 
 @runtime_checkable
@@ -205,12 +205,12 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
 
 def _wait(follower: Follower, stop: CancelEvent) -> None:
     """Waits until the next snapshot exists, or until it is time for the next check."""
-    there = threading.Event()
-    cancel = follower.when_there(there.set, stop.is_set) if isinstance(stop, threading.Event) else None
+    snapshot_exists = threading.Event()
+    cancel = follower.call_when_exists(snapshot_exists.set, stop.is_set) if isinstance(stop, threading.Event) else None
     if cancel is None:
         stop.wait(follower.wait_ms / 1000)
         return
     try:
-        there.wait(follower.longest_wait_ms / 1000)
+        snapshot_exists.wait(follower.longest_wait_ms / 1000)
     finally:
         cancel()

@@ -25,7 +25,7 @@ from storage.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)
-class ChangesOf:
+class SnapshotChanges:
     """The changes of the snapshots start to end, both included. It is empty if end is before start.
 
     files: which files of these snapshots hold the changes.
@@ -37,7 +37,7 @@ class ChangesOf:
 
 
 @dataclass(frozen=True, slots=True)
-class DifferenceOf:
+class SnapshotDifference:
     """The changes that turn the table at `before` into the table at `after`.
 
     before: None for an empty table.
@@ -47,7 +47,7 @@ class DifferenceOf:
     after: Snapshot
 
 
-Increment: TypeAlias = ChangesOf | DifferenceOf | None  # None: there are no changes to read
+Increment: TypeAlias = SnapshotChanges | SnapshotDifference | None  # None: there are no changes to read
 
 
 class NoIncrement(Enum):
@@ -76,7 +76,7 @@ def increment_of(context: TableContext) -> Increment:
     options = context.options
     if options.startup_mode is StartupMode.LATEST_DELTA:
         latest = context.snapshots.latest_id()
-        return None if latest is None else ChangesOf(latest, latest, ChangeSource.DELTA)
+        return None if latest is None else SnapshotChanges(latest, latest, ChangeSource.DELTA)
     if (between := options.incremental_between) is not None:
         return _Range(context, options.incremental_scan_mode, options.tags_stand_for_snapshots).between(*between)
     if (times_ms := options.incremental_between_times_ms) is not None:
@@ -119,12 +119,12 @@ def read_increment(context: TableContext, increment: Increment) -> Iterator[Chan
     match increment:
         case None:
             return iter(())
-        case ChangesOf():
+        case SnapshotChanges():
             reader = ChangeReader(context, Subtask.of(context.options), files=increment.files)
             for snapshot_id in {increment.start, increment.end} if increment.start <= increment.end else ():
                 reader.get(snapshot_id)
             return reader.read_range(increment.start, increment.end)
-        case DifferenceOf():
+        case SnapshotDifference():
             return SnapshotDiff(context, increment.before, increment.after).read()
 
 
@@ -182,9 +182,9 @@ class _Range:
             start = earliest
         return _difference(start, end)
 
-    def _changes(self, after: int, end: int) -> ChangesOf:
+    def _changes(self, after: int, end: int) -> SnapshotChanges:
         files = _FILES.get(self.mode) or files_of_changes(self.context.options.changelog_producer)
-        return ChangesOf(after + 1, end, files)
+        return SnapshotChanges(after + 1, end, files)
 
 
 _FILES: Final = {
@@ -194,4 +194,4 @@ _FILES: Final = {
 
 
 def _difference(before: Snapshot | None, after: Snapshot) -> Increment:
-    return None if before is not None and before.id == after.id else DifferenceOf(before, after)
+    return None if before is not None and before.id == after.id else SnapshotDifference(before, after)

@@ -19,7 +19,9 @@ import pyarrow as pa
 Number: TypeAlias = int | float | Decimal
 
 _EXPONENT_MAX: Final = 400  # decimal exponent; doubles end at 308 and -324
-_ABOVE_ALL: Final = frozenset([">", ">=", "!="])  # operators that hold for all values if the number is below all values
+_TRUE_ABOVE: Final = frozenset(
+    [">", ">=", "!="]
+)  # operators that hold for all values if the number is below all values
 
 
 def as_number(value: Any) -> Number | None:
@@ -82,7 +84,7 @@ def _between(operator: str, below: int, kind: pa.DataType, *, is_nan: bool = Fal
     below: the largest value of the type below the number; less than all values if no such value exists.
     """
     lowest, _, _ = _range(kind)
-    is_true_of_all = operator == "!=" or (operator in _ABOVE_ALL and below < lowest and not is_nan)
+    is_true_of_all = operator == "!=" or (operator in _TRUE_ABOVE and below < lowest and not is_nan)
     if is_true_of_all or operator == "==" or below < lowest or is_nan:
         return (">=" if is_true_of_all else "<"), _scalar(lowest, kind)
     return ("<=" if operator in ("<", "<=") else ">"), _scalar(below, kind)

@@ -133,7 +133,7 @@ class Compare(_ColumnPredicate):
                 fits = (pc.less if operator == "<" else pc.less_equal)(known.minimum, value)
             case _:
                 fits = (pc.greater if operator == ">" else pc.greater_equal)(known.maximum, value)
-        return _unless_false(fits) & ~_all_null(known)
+        return _null_as_true(fits) & ~_all_null(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class IsIn(_ColumnPredicate):
             return ~_all_null(known)
         span = pc.min_max(values)
         inside = pc.and_kleene(pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"]))
-        return _unless_false(inside) & ~_all_null(known)
+        return _null_as_true(inside) & ~_all_null(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class StartsWith(_ColumnPredicate):
         after_start = pc.greater_equal(known.maximum, self.prefix)
         head = pc.binary_slice(known.minimum.cast(pa.binary()), 0, len(self.prefix.encode()))
         before_end = pc.less_equal(head, self.prefix.encode())
-        return _unless_false(pc.and_kleene(after_start, before_end)) & ~_all_null(known)
+        return _null_as_true(pc.and_kleene(after_start, before_end)) & ~_all_null(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class IsNull(_ColumnPredicate):
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         if self.key is not None:
             return None  # a map that is not null may lack the key
-        return _unless_false(pc.greater(bounds(self.column).null_count, 0))
+        return _null_as_true(pc.greater(bounds(self.column).null_count, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +404,7 @@ def _joined(
     return parts[0]
 
 
-def _unless_false(truth: pa.Array) -> Maybe:
+def _null_as_true(truth: pa.Array) -> Maybe:
     """Returns the truth values; null becomes true."""
     maybe: Maybe = pc.fill_null(truth, True).to_numpy(zero_copy_only=False)
     return maybe

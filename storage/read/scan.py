@@ -111,14 +111,14 @@ class TableScan:
                 if entry.bucket == POSTPONE_BUCKET:
                     self.report(entry.file, SkipReason.POSTPONED)
             entries = [entry for entry in entries if entry.bucket != POSTPONE_BUCKET]
-        if self.passes_over_level_0:
+        if self.skips_level_0:
             for entry in entries:
                 if entry.file.level == 0:
                     self.report(entry.file, SkipReason.LEVEL_0)
             entries = [entry for entry in entries if entry.file.level > 0]
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
 
-    def that_may_match(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+    def matching_entries(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """Returns those files that may hold rows with the requested keys, in the same order."""
         if self.predicate is None:
             return list(entries)
@@ -147,7 +147,7 @@ class TableScan:
         return kept
 
     @property
-    def passes_over_level_0(self) -> bool:
+    def skips_level_0(self) -> bool:
         """Whether the scan skips files of level 0.
 
         With deletion vectors, level 0 may hold new versions of keys whose old rows are not marked as deleted yet. With
@@ -264,7 +264,7 @@ class TableScan:
         return True
 
 
-def made_since(time_ms: int) -> Callable[[ManifestEntry], bool]:
+def created_since(time_ms: int) -> Callable[[ManifestEntry], bool]:
     """Returns a filter for files created at this time or later, in epoch milliseconds.
 
     A file without a creation time is left out.

@@ -93,7 +93,7 @@ class SnapshotDiff:
         before, after = self._buckets(self._before), self._buckets(self._after)
         self._check_bucket_counts()
         for bucket in sorted(before.keys() | after.keys()):
-            sides = _without_same(before.get(bucket), after.get(bucket))
+            sides = _without_equal_sections(before.get(bucket), after.get(bucket))
             runs = [self._run(split, is_after) for split, is_after in sides]
             for rows in merge_runs(runs, self._order, compare):
                 if rows.num_rows:
@@ -114,24 +114,24 @@ class SnapshotDiff:
             yield batch.append_column(_IS_AFTER, pa.array(np.full(batch.num_rows, is_after)))
 
     def _changes(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        before, after = _sides(rows, groups)
+        before, after = _before_and_after(rows, groups)
         return row_changes(before.adds(), after.adds(), len(groups), self._compared)
 
     def _rows_after(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        before, after = _sides(rows, groups)
+        before, after = _before_and_after(rows, groups)
         old, new = before.places(len(groups)), after.places(len(groups))
         both = np.flatnonzero((old >= 0) & (new >= 0))
-        deaths = [is_retract(row_kinds(side.rows)) for side in (before, after)]
-        both = both[deaths[0][old[both]] == deaths[1][new[both]]]
+        is_deleted = [is_retract(row_kinds(side.rows)) for side in (before, after)]
+        both = both[is_deleted[0][old[both]] == is_deleted[1][new[both]]]
         same = both[equal_rows(before.rows, old[both], after.rows, new[both], self._compared)]
         changed = new >= 0
         changed[same] = False
-        gone = (old >= 0) & (new < 0)
-        gone[np.flatnonzero(old >= 0)] &= ~deaths[0][old[old >= 0]]
-        keys = np.flatnonzero(changed | gone)
-        places = np.where(gone, old, new + before.rows.num_rows)[keys]
+        removed = (old >= 0) & (new < 0)
+        removed[np.flatnonzero(old >= 0)] &= ~is_deleted[0][old[old >= 0]]
+        keys = np.flatnonzero(changed | removed)
+        places = np.where(removed, old, new + before.rows.num_rows)[keys]
         found = pa.concat_batches([before.rows, after.rows]).take(pa.array(places))
-        kinds = np.where(gone[keys], np.int8(RowKind.DELETE), row_kinds(found))
+        kinds = np.where(removed[keys], np.int8(RowKind.DELETE), row_kinds(found))
         at = found.schema.get_field_index(KIND_COLUMN)
         return found.set_column(at, found.schema.field(at), pa.array(kinds))
 
@@ -152,7 +152,7 @@ class SnapshotDiff:
                 )
 
 
-def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
+def _before_and_after(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
     """Returns the rows before and the rows after, retracts included."""
     is_after = rows.column(_IS_AFTER).to_numpy(zero_copy_only=False)[groups.rows]
     positions = [groups.last(side) for side in (~is_after, is_after)]
@@ -161,7 +161,7 @@ def _sides(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
     return KeyedRows(taken[0], keys[0]), KeyedRows(taken[1], keys[1])
 
 
-def _without_same(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
+def _without_equal_sections(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
     """Yields both splits without the sections that are the same in both. A split without sections is left out."""
     sides = [(split, is_after) for split, is_after in ((before, False), (after, True)) if split is not None]
     known = [{_identity(section, split) for section in split.sections} for split, _ in sides]

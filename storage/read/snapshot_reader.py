@@ -200,10 +200,10 @@ def filtered(
     """Yields rows that fulfil the condition; batches may be empty. Raises BadInput if it can't be applied."""
     if condition is None:
         return batches
-    return _where(context, batches, condition.expression(tracked_schema(context)))
+    return _filter_batches(context, batches, condition.expression(tracked_schema(context)))
 
 
-def _where(
+def _filter_batches(
     context: TableContext, batches: Iterator[pa.RecordBatch], expression: pc.Expression
 ) -> Iterator[pa.RecordBatch]:
     def kept(batch: pa.RecordBatch) -> pa.RecordBatch:

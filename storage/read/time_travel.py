@@ -49,7 +49,7 @@ class TimeTravel:
             case StartupMode.FROM_TIMESTAMP:
                 return cls(as_of_ms=options.scan_timestamp_ms)
             case StartupMode.FROM_SNAPSHOT | StartupMode.FROM_SNAPSHOT_FULL:
-                return cls._named(context)
+                return cls._from_options(context)
             case StartupMode.FROM_FILE_CREATION_TIME:
                 return cls(files_since_ms=options.scan_file_creation_time_ms)
             case StartupMode.FROM_CREATION_TIMESTAMP:
@@ -61,7 +61,7 @@ class TimeTravel:
                 raise BadInput(f"{context.name}: its options ask for changes (scan.mode = {mode}), not for a snapshot")
 
     @classmethod
-    def _named(cls, context: TableContext) -> TimeTravel:
+    def _from_options(cls, context: TableContext) -> TimeTravel:
         options = context.options
         if (version := options.scan_version) is not None:
             return cls._of_version(context, version)

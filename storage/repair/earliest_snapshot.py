@@ -18,10 +18,10 @@ def repair_earliest_snapshot(context: TableContext, snapshot_id: int) -> int:
     earliest, latest = context.snapshots.earliest_id(), context.snapshots.latest_id()
     if earliest is None or latest is None:
         raise BadInput(f"{context.name} has no snapshots")
-    there = context.snapshots.ids()
-    if snapshot_id not in there:
-        raise BadInput(f"{context.name} has no snapshot {snapshot_id}; there are {there[0]} to {there[-1]}")
-    lost = sorted(set(range(snapshot_id, latest + 1)) - set(there))
+    existing = context.snapshots.ids()
+    if snapshot_id not in existing:
+        raise BadInput(f"{context.name} has no snapshot {snapshot_id}; there are {existing[0]} to {existing[-1]}")
+    lost = sorted(set(range(snapshot_id, latest + 1)) - set(existing))
     if lost:
         raise BadInput(
             f"{context.name}: history can't begin with snapshot {snapshot_id}, as {lost[-1]} is missing behind it. "

@@ -36,11 +36,13 @@ def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> lis
     with raise_if_snapshot_expired(context, latest.id):
         for entry in live_entries(context, latest):
             of_buckets[entry.partition, entry.bucket, entry.total_buckets].append(entry)
-    lost = {bucket: files for bucket, entries in of_buckets.items() if (files := _lost(context, bucket, entries))}
+    lost = {
+        bucket: files for bucket, entries in of_buckets.items() if (files := _missing_files(context, bucket, entries))
+    }
     newest = context.snapshots.latest()
     if lost and newest is not None and newest.id != latest.id:  # files that a commit deleted meanwhile may have expired
-        there = {entry.identity for entry in live_entries(context, newest)}
-        lost = {bucket: [(p, e) for p, e in files if e.identity in there] for bucket, files in lost.items()}
+        live_files = {entry.identity for entry in live_entries(context, newest)}
+        lost = {bucket: [(p, e) for p, e in files if e.identity in live_files] for bucket, files in lost.items()}
     messages = [_message(bucket, [entry.file for _, entry in files]) for bucket, files in lost.items() if files]
     if messages and not dry_run:
         commit = TableCommit(context, new_commit_user(context.options))
@@ -48,7 +50,9 @@ def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> lis
     return sorted(path for files in lost.values() for path, _ in files)
 
 
-def _lost(context: TableContext, bucket: _Bucket, entries: Sequence[ManifestEntry]) -> list[tuple[str, ManifestEntry]]:
+def _missing_files(
+    context: TableContext, bucket: _Bucket, entries: Sequence[ManifestEntry]
+) -> list[tuple[str, ManifestEntry]]:
     """Return the missing files with their paths.
 
     The bucket is listed once; files not in the list are checked by name.

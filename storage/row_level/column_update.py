@@ -99,8 +99,10 @@ class _Update:
             raise BadInput(f"{context.name}: column {ROW_ID_COLUMN} is a whole number, and never null")
         numbers = ids.to_numpy().astype(np.int64)
         order = np.argsort(numbers, kind="stable")
-        if len(twice := np.flatnonzero(np.diff(numbers[order]) == 0)):
-            raise BadInput(f"{context.name}: row {numbers[order][twice[0]]} is there twice; say once what it becomes")
+        if len(duplicates := np.flatnonzero(np.diff(numbers[order]) == 0)):
+            raise BadInput(
+                f"{context.name}: row {numbers[order][duplicates[0]]} is there twice; say once what it becomes"
+            )
         context.schema.select(names)  # raises for columns that the table lacks
         wanted = with_columns(_without_defaults(context), names)
         converter = RowConverter(wanted.schema, wanted.options, context.name, location=context.location)
@@ -191,9 +193,9 @@ class _GroupUpdate:
 
     def _check_not_deleted(self, directory: str) -> None:
         deleted = RowIdGroupReader(self.context, ()).deleted(self.group, self.split.deletion_files)
-        if deleted is not None and len(gone := np.intersect1d(deleted, self._positions)):
-            gone_id = row_ids_of(self.group).start + int(gone[0])
-            raise BadInput(f"{self.context.name}: row {gone_id} was deleted; nothing was written")
+        if deleted is not None and len(deleted_rows := np.intersect1d(deleted, self._positions)):
+            deleted_row_id = row_ids_of(self.group).start + int(deleted_rows[0])
+            raise BadInput(f"{self.context.name}: row {deleted_row_id} was deleted; nothing was written")
 
     def _plain_file(self, directory: str, names: Sequence[str], file_names: DataFileNames) -> DataFileMeta:
         ids = row_ids_of(self.group)

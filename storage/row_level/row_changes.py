@@ -91,7 +91,7 @@ def _attempt(
     compactor_factory: CompactorFactory | None,
 ) -> int | None:
     snapshot = context.snapshots.latest()
-    context = _under_newest_schema(context)  # read after the snapshot, so that it has all columns of its files
+    context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
     change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
     writer = TableWriter(_without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
@@ -129,7 +129,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
     check_supported(context, Operation.WRITE)
 
 
-def _under_newest_schema(context: TableContext) -> TableContext:
+def _with_latest_schema(context: TableContext) -> TableContext:
     newest = context.schemas.latest()
     if newest is None:
         raise BadInput(f"{context.name} is no table any more: it was dropped")

@@ -31,7 +31,7 @@ _TEXTS: Final = STRING_ROOTS
 _BYTES: Final = frozenset({Root.BINARY, Root.VARBINARY})
 _INTEGERS: Final = frozenset(INTEGER_ROOTS)
 _NUMBERS: Final = _INTEGERS | {Root.FLOAT, Root.DOUBLE, Root.DECIMAL}
-_HAVE_TEXT: Final = _NUMBERS | _BYTES | {Root.BOOLEAN, Root.ARRAY, Root.MAP, Root.ROW}
+_CASTABLE_TO_TEXT: Final = _NUMBERS | _BYTES | {Root.BOOLEAN, Root.ARRAY, Root.MAP, Root.ROW}
 _IN_DOUBLE: Final = frozenset({Root.TINYINT, Root.SMALLINT, Root.INT, Root.FLOAT, Root.DOUBLE})  # without rounding
 _INTEGER_DIGITS: Final = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
 _ONLY_AS_STRING: Final = TIMESTAMP_ROOTS | {Root.DATE, Root.TIME}  # no cast to CHAR(n) or VARCHAR(n)
@@ -57,8 +57,8 @@ IMPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
 
 # New root -> old roots. Allowed unless the table forbids explicit casts.
 EXPLICIT: Final[Mapping[Root, frozenset[Root]]] = {
-    Root.CHAR: _TEXTS | _HAVE_TEXT,
-    Root.VARCHAR: _HAVE_TEXT,
+    Root.CHAR: _TEXTS | _CASTABLE_TO_TEXT,
+    Root.VARCHAR: _CASTABLE_TO_TEXT,
     Root.BOOLEAN: _TEXTS | _INTEGERS,
     Root.BINARY: _TEXTS | _BYTES,
     Root.VARBINARY: _TEXTS,

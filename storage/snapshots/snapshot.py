@@ -252,7 +252,7 @@ class SnapshotStore:
             if snapshot is not None:
                 yield snapshot
 
-    def back_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+    def backwards_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
         """Yields this snapshot, its predecessor and so on, to the oldest existing one."""
         current: Snapshot | None = snapshot
         while current is not None:
@@ -298,7 +298,7 @@ class SnapshotStore:
         """
         return write_durable_hint(self._io, self._paths.earliest_hint, snapshot_id, instead_of=self._paths.latest_hint)
 
-    def withdraw(self, snapshot_id: int) -> None:
+    def delete_snapshot_file(self, snapshot_id: int) -> None:
         """Deletes a file that is surely not part of the table's history."""
         self._io.delete(self._paths.snapshot(snapshot_id))
 

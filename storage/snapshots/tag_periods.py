@@ -12,11 +12,11 @@ from typing import Final, Self
 
 from storage.options import TableOptions
 
-_DASHES: Final = "with_dashes"
-_DAY: Final = {_DASHES: "%Y-%m-%d"}
-_HOUR: Final = {_DASHES: "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
+_WITH_DASHES: Final = "with_dashes"
+_DAY: Final = {_WITH_DASHES: "%Y-%m-%d"}
+_HOUR: Final = {_WITH_DASHES: "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
 _MINUTE: Final = "%Y%m%d%H%M"
-_DAYS: Final = (_DAY[_DASHES], "%Y%m%d")
+_DAYS: Final = (_DAY[_WITH_DASHES], "%Y%m%d")
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
@@ -41,7 +41,7 @@ class TagPeriod:
             case "hourly":
                 return cls(timedelta(hours=1), _HOUR[options.tag_period_format])
             case _:
-                return cls(timedelta(hours=2), _HOUR[_DASHES])
+                return cls(timedelta(hours=2), _HOUR[_WITH_DASHES])
 
     def time_of(self, name: str) -> datetime | None:
         """Returns the start of the period; None for a name that no automatic tag can have."""

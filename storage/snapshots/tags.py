@@ -51,8 +51,8 @@ class TagStore:
         try:
             data = self._io.read(path)
         except FileNotFoundError:
-            there = ", ".join(self.names()) or "none"
-            raise BadInput(f"{self._paths.location} has no tag {name!r}; there are: {there}") from None
+            available = ", ".join(self.names()) or "none"
+            raise BadInput(f"{self._paths.location} has no tag {name!r}; there are: {available}") from None
         members = parse_json_object(data, path, "a tag")
         return Tag(name, Snapshot.from_members(members, path), _created_at(members, path), _retained(members, path))
 

@@ -153,7 +153,7 @@ class CatalogOptionsTable(WarehouseTable[tuple[str, str]]):
 _WAREHOUSE_TABLES: Final[Mapping[str, type[WarehouseTable]]] = {  # type: ignore[type-arg]
     table.name: table for table in (AllTables, AllPartitions, AllTableOptions, CatalogOptionsTable)
 }
-_OTHER_NAMES: Final = {"all_tables": AllTables.name, "all_partitions": AllPartitions.name}
+_ALIASES: Final = {"all_tables": AllTables.name, "all_partitions": AllPartitions.name}
 _ENABLED: Final = "catalog-options-table.enabled"
 
 
@@ -168,10 +168,10 @@ def warehouse_table(
     name: without `sys.`. `all_tables` is the same as `tables`, `all_partitions` the same as `partitions`.
     """
     lower = name.lower()
-    found = _WAREHOUSE_TABLES.get(_OTHER_NAMES.get(lower, lower))
+    found = _WAREHOUSE_TABLES.get(_ALIASES.get(lower, lower))
     if found is None:
-        there = ", ".join(f"sys.{known}" for known in _WAREHOUSE_TABLES)
-        raise BadInput(f"no table sys.{name}; there are {there}{did_you_mean(name, _WAREHOUSE_TABLES)}")
+        available = ", ".join(f"sys.{known}" for known in _WAREHOUSE_TABLES)
+        raise BadInput(f"no table sys.{name}; there are {available}{did_you_mean(name, _WAREHOUSE_TABLES)}")
     if found is CatalogOptionsTable and not CatalogValues(catalog_options).shows_catalog_options:
         raise BadInput(f"sys.{name} may show secrets; open the catalog with option {_ENABLED} = true to read it")
     return found(context, tables, catalog_options)

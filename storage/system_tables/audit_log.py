@@ -18,8 +18,8 @@ from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from storage.read.changes.subtask import Subtask
 from storage.read.fallback_branch import branch_reads, rows_of_branch_reads
-from storage.read.incremental_read import ChangesOf, DifferenceOf, Increment, NoIncrement
-from storage.read.scan import TableScan, made_since
+from storage.read.incremental_read import Increment, NoIncrement, SnapshotChanges, SnapshotDifference
+from storage.read.scan import TableScan, created_since
 from storage.read.snapshot_diff import SnapshotDiff
 from storage.schema.table_schema import SEQUENCE_FIELD
 from storage.system_tables.base import SystemTable, SystemTableRead
@@ -65,7 +65,7 @@ class AuditLog(SystemTable):
 
     def _rows_of_snapshot(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         numbers = (SEQUENCE_COLUMN,) if self.sequence_numbers else ()
-        is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        is_new = None if at.files_since_ms is None else created_since(at.files_since_ms)
         keep = Subtask.of(at.context.options).keep_entry(at.context, is_new)
         parts = branch_reads(lambda context: TableScan(context, keep_entry=keep), at.context, at.snapshot, at.other)
         return rows_of_branch_reads(parts, (*at.context.schema.names, KIND_COLUMN, *numbers))
@@ -73,13 +73,13 @@ class AuditLog(SystemTable):
     def _rows_of_increment(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         increment: Increment | NoIncrement = at.increment
         match increment:
-            case ChangesOf():
+            case SnapshotChanges():
                 share = Subtask.of(at.context.options)
                 reader = ChangeReader(at.context, share, files=increment.files, sequence_numbers=self.sequence_numbers)
                 for change in reader.read_range(increment.start, increment.end):
                     if not change.is_break:
                         yield change.rows
-            case DifferenceOf():
+            case SnapshotDifference():
                 diff = SnapshotDiff(
                     at.context, increment.before, increment.after, sequence_numbers=self.sequence_numbers
                 )

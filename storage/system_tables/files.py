@@ -86,7 +86,7 @@ class FilesTable(MetadataTable[Any]):
             keep = pc.and_(keep, _made_since(files, at.files_since_ms))
         return files.filter(keep)
 
-    def picked(self, items: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
+    def selected(self, items: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
         return items.take(pa.array(numbers, pa.int64()))
 
     def columns(self, items: pa.RecordBatch, context: TableContext) -> Columns:

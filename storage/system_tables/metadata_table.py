@@ -63,9 +63,9 @@ class MetadataTable(SystemTable, Generic[Item]):
         batch = self._batch(items, context, names)
         condition = predicate.expression(self.schema(context))
         numbers = pa.table([*batch.columns, pa.array(range(len(items)))], names=[*names, ""])
-        return self.picked(items, numbers.filter(condition).column("").to_pylist())
+        return self.selected(items, numbers.filter(condition).column("").to_pylist())
 
-    def picked(self, items: Sequence[Item], numbers: Sequence[int]) -> Sequence[Item]:
+    def selected(self, items: Sequence[Item], numbers: Sequence[int]) -> Sequence[Item]:
         return [items[i] for i in numbers]
 
     def _batch(self, items: Sequence[Item], context: TableContext, names: Sequence[str]) -> pa.RecordBatch:

@@ -96,9 +96,9 @@ def partitions_read(context: TableContext, snapshot: Snapshot | None, other: Fal
     if other is None:
         return found
     others = partition_totals(other.context, other.snapshot)
-    first, second = (others, found) if other.goes_first else (found, others)
-    there = {item.partition for item in first}
-    both = [*first, *(item for item in second if item.partition not in there)]
+    first, second = (others, found) if other.has_priority else (found, others)
+    partitions = {item.partition for item in first}
+    both = [*first, *(item for item in second if item.partition not in partitions)]
     return sorted(both, key=lambda item: item.partition_text)
 
 

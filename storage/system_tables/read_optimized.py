@@ -14,7 +14,7 @@ from storage.read.changes.change_reader import ChangeBatch
 from storage.read.changes.subtask import Subtask
 from storage.read.fallback_branch import branch_reads, rows_of_branch_reads
 from storage.read.incremental_read import NoIncrement
-from storage.read.scan import TableScan, made_since
+from storage.read.scan import TableScan, created_since
 from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.table import TableContext
 from storage.types.row_kinds import is_retract, row_kinds
@@ -31,7 +31,7 @@ class ReadOptimized(SystemTable):
     def read(self, at: SystemTableRead) -> Iterator[pa.RecordBatch]:
         if not isinstance(at.increment, NoIncrement):
             raise self.no_changes()
-        is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        is_new = None if at.files_since_ms is None else created_since(at.files_since_ms)
 
         def scan_of(context: TableContext) -> TableScan:
             highest = context.options.num_levels - 1

@@ -18,7 +18,7 @@ from storage.errors import BadInput
 from storage.read.changes.subtask import Subtask
 from storage.read.fallback_branch import branch_reads, rows_of_branch_reads
 from storage.read.incremental_read import NoIncrement
-from storage.read.scan import TableScan, made_since
+from storage.read.scan import TableScan, created_since
 from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
 from storage.system_tables.base import SystemTable, SystemTableRead
 from storage.table import TableContext
@@ -47,7 +47,7 @@ class RowTracking(SystemTable):
         own = at.context.schema.names
         columns = [name for name in self.schema(at.context).names if at.columns is None or name in at.columns]
         condition = None if at.predicate is None else at.predicate.within(frozenset(own))
-        is_new = None if at.files_since_ms is None else made_since(at.files_since_ms)
+        is_new = None if at.files_since_ms is None else created_since(at.files_since_ms)
         keep = Subtask.of(at.context.options).keep_entry(at.context, is_new)
         parts = branch_reads(lambda context: TableScan(context, condition, keep), at.context, at.snapshot, at.other)
         return rows_of_branch_reads(parts, tuple(columns or own[:1]))  # a batch without columns has no row count

@@ -68,8 +68,8 @@ def _structs(column: pa.StructArray) -> list[Any]:
     names = [field.name for field in column.type]
     rows = zip(*map(json_values, column.flatten()), strict=True) if names else ((),) * len(column)
     return [
-        dict(zip(names, row, strict=True)) if there else None
-        for there, row in zip(column.is_valid().to_pylist(), rows, strict=True)
+        dict(zip(names, row, strict=True)) if is_valid else None
+        for is_valid, row in zip(column.is_valid().to_pylist(), rows, strict=True)
     ]
 
 
@@ -80,8 +80,8 @@ def _maps(column: pa.MapArray) -> list[Any]:
     children = (column.keys[first:last], column.items[first:last])
     entries = list(map(list, zip(*map(json_values, children), strict=True)))
     return [
-        entries[start - first : end - first] if there else None
-        for there, start, end in zip(column.is_valid().to_pylist(), offsets[:-1], offsets[1:], strict=True)
+        entries[start - first : end - first] if is_valid else None
+        for is_valid, start, end in zip(column.is_valid().to_pylist(), offsets[:-1], offsets[1:], strict=True)
     ]
 
 

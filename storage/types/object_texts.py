@@ -17,7 +17,7 @@ from storage.types.partition_text import partition_text
 
 _DECIMAL_FROM, _DECIMAL_BELOW = 1e-3, 1e7  # in between, Java and Arrow print floats with a point, the fewest digits
 _YEARS_PRINTED: Final = (np.datetime64("0001-01-01"), np.datetime64("10000-01-01"))
-_SHORTER: Final = (r"(\.\d{6})000$", r"(\.\d{3})000$", r"()\.000$")
+_TRAILING_ZEROS: Final = (r"(\.\d{6})000$", r"(\.\d{3})000$", r"()\.000$")
 
 
 def object_texts_of_numbers(column: pa.Array, data_type: DataType) -> pa.Array:
@@ -55,7 +55,7 @@ def _timestamp_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     unit = column.type.unit
     local = column.cast(pa.timestamp(unit))
     texts = pc.replace_substring(local.cast(pa.string()), " ", "T")
-    for zeros in _SHORTER:
+    for zeros in _TRAILING_ZEROS:
         texts = pc.replace_substring_regex(texts, zeros, r"\1")
     texts = pc.replace_substring_regex(texts, r"(T\d\d:\d\d):00$", r"\1")
     if unit == "ns":  # 1677 to 2262

@@ -78,7 +78,7 @@ class _TypeParser:
     def _wrong(self) -> BadInput:
         return BadInput(f"not a column type: {shown(self._text)}")
 
-    def _deeper(self) -> None:
+    def _enter_type(self) -> None:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             raise BadInput(f"column type {shown(self._text)}: types in types more than {_DEPTH_MAX} deep; nest fewer")
@@ -105,10 +105,10 @@ class _TypeParser:
 
     def _type(self) -> DataType:
         outside = self._depth
-        self._deeper()
+        self._enter_type()
         parsed = self._nullability(self._head())
         while self._peek() in (Root.ARRAY, Root.MULTISET):  # the suffix form: INT ARRAY
-            self._deeper()
+            self._enter_type()
             make = ArrayType if self._take().upper() == Root.ARRAY else MultisetType
             parsed = self._nullability(make(parsed))
         self._depth = outside

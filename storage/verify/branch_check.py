@@ -29,7 +29,7 @@ from storage.verify.manifest_check import ManifestCheck
 from storage.verify.snapshot_chain import SnapshotChain
 from storage.verify.vector_check import VectorCheck
 
-_GO_ON: Final = "The next expiry continues with them: `tidelake table expire`"
+_EXPIRY_CONTINUES: Final = "The next expiry continues with them: `tidelake table expire`"
 
 HistoryCheck: TypeAlias = Callable[[Sequence[Snapshot]], Iterable[Finding]]
 
@@ -75,8 +75,8 @@ class BranchCheck:
         first = held.snapshots[0] if held.snapshots else None
         for snapshot_id in held.snapshots:
             self._check_snapshot(snapshot_id, chain, is_first=snapshot_id == first)
-        self._name_what_goes_with_changelogs(held)
-        self._check_half_expired(held.partially_expired)
+        self._add_files_of_changelogs(held)
+        self._check_partly_expired(held.partially_expired)
         self.snapshots.sort(key=lambda snapshot: snapshot.id)
         if held.snapshots:
             self._check_hint()
@@ -95,7 +95,7 @@ class BranchCheck:
 
     # ------------------------------------------------------------ snapshots
 
-    def _check_half_expired(self, ids: Sequence[int]) -> None:
+    def _check_partly_expired(self, ids: Sequence[int]) -> None:
         """Checks snapshots below the hint EARLIEST. Expiry moves the hint, then deletes their files, and them last.
 
         Their remaining files are referenced by them, so they are no orphans.
@@ -107,7 +107,9 @@ class BranchCheck:
         if len(self.findings) > found:
             del self.findings[found:]
             what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
-            self.findings.append(Finding("half-expired", f"{self._line}snapshots", what, _GO_ON, Severity.NOTE))
+            self.findings.append(
+                Finding("half-expired", f"{self._line}snapshots", what, _EXPIRY_CONTINUES, Severity.NOTE)
+            )
 
     def _check_snapshot(self, snapshot_id: int, chain: SnapshotChain, *, is_first: bool = False) -> None:
         where = f"{self._line}snapshot {snapshot_id}"
@@ -174,18 +176,18 @@ class BranchCheck:
             self._manifests.is_complete = False
             yield Finding("manifest-unreadable", where, f"its index manifest can't be read: {error}", RESTORE)
             return
-        sound = []
+        valid = []
         for entry, path in zip(entries, paths, strict=True):
             self._names.add(entry.file.file_name)
             size = self._listing.size_bytes(path)
             if size is None or size != entry.file.file_size:
-                said = entry.file.file_size
-                what = "is not there" if size is None else f"has {size} bytes, its manifest says {said}"
+                recorded_size = entry.file.file_size
+                what = "is not there" if size is None else f"has {size} bytes, its manifest says {recorded_size}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
             else:
-                sound.append(entry)
+                valid.append(entry)
                 yield from self._vectors.check(self._context, entry.file, path, self._files.row_counts, where)
-        yield from check_hash_index(self._context, sound, where)
+        yield from check_hash_index(self._context, valid, where)
 
     def _statistics(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
         if snapshot.statistics is None:
@@ -232,15 +234,17 @@ class BranchCheck:
 
     def _check_changelogs(self, held: RetainedStates) -> None:
         for changelog_id in held.changelogs:
-            self.findings += self._long_lived(changelog_id)
+            self.findings += self._check_long_lived_changelog(changelog_id)
         is_complete, ids = self._manifests.is_complete, held.partially_expired_changelogs
-        found = [finding for changelog_id in ids for finding in self._long_lived(changelog_id)]
+        found = [finding for changelog_id in ids for finding in self._check_long_lived_changelog(changelog_id)]
         self._manifests.is_complete = is_complete
         if found:
             what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
-            self.findings.append(Finding("half-expired", f"{self._line}changelogs", what, _GO_ON, Severity.NOTE))
+            self.findings.append(
+                Finding("half-expired", f"{self._line}changelogs", what, _EXPIRY_CONTINUES, Severity.NOTE)
+            )
 
-    def _long_lived(self, changelog_id: int) -> list[Finding]:
+    def _check_long_lived_changelog(self, changelog_id: int) -> list[Finding]:
         """Checks a changelog that outlived its snapshot."""
         where = f"{self._line}changelog {changelog_id}"
         path = self._context.paths.changelog(changelog_id)
@@ -275,7 +279,7 @@ class BranchCheck:
         self._names |= {name for e in entries or () for name in (e.file.file_name, *e.file.extra_files)}
         return entries or ()
 
-    def _name_what_goes_with_changelogs(self, held: RetainedStates) -> None:
+    def _add_files_of_changelogs(self, held: RetainedStates) -> None:
         """References files that changelogs keep. If deltas hold the changes and outlive their snapshots, a file is kept
         until the delta that deleted it expires. This includes the delta of the first existing snapshot.
         """

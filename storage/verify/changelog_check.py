@@ -180,8 +180,8 @@ class _Check:
     def _state(self, snapshot_id: int) -> Snapshot:
         found = self._snapshots.find(snapshot_id)
         if found is None:
-            there = f"there are {self._snapshots.earliest_id()} to {self._snapshots.latest_id()}"
-            raise BadInput(f"{self._context.name} has no state of snapshot {snapshot_id}: {there}")
+            available = f"there are {self._snapshots.earliest_id()} to {self._snapshots.latest_id()}"
+            raise BadInput(f"{self._context.name} has no state of snapshot {snapshot_id}: {available}")
         return found
 
     def run(self) -> ChangelogReport:
@@ -196,18 +196,18 @@ class _Check:
 
     def _check(self, parts: _Parts) -> None:
         columns = self._context.schema.names
-        there = Checksums.of(self._rows_of(parts.after), self._order.key_columns, columns)
-        replayed = Checksums(there.ranges, columns)
+        table_checksums = Checksums.of(self._rows_of(parts.after), self._order.key_columns, columns)
+        replayed = Checksums(table_checksums.ranges, columns)
         for rows in self._merged(parts, self._replay):
             replayed.add(rows)
-        differs = there.differ(replayed)
+        differs = table_checksums.differing_ranges(replayed)
         if differs.any():
 
             def in_differing_range(rows: pa.RecordBatch) -> pa.RecordBatch:
-                wanted = differs[there.ranges.of_rows(rows)]
+                wanted = differs[table_checksums.ranges.of_rows(rows)]
                 return rows if wanted.all() else rows.filter(pa.array(wanted))
 
-            for _ in self._merged(parts, self._compare, in_differing_range, with_after=True):
+            for _ in self._merged(parts, self._compare, in_differing_range, include_after=True):
                 pass
 
     def _merged(
@@ -216,14 +216,14 @@ class _Check:
         merge: Merge[T],
         wanted: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
         *,
-        with_after: bool = False,
+        include_after: bool = False,
     ) -> Iterator[T]:
         """Merges the rows of equal keys: of the state before, of changes, and if wanted of the state after."""
         size = parts.size
         runs = [
             self._marked(self._rows_of(parts.before), _BEFORE),
             *(self._marked(self._change_run(entry, size), _CHANGE) for entry in parts.changes),
-            *([self._marked(self._rows_of(parts.after), _AFTER)] if with_after else []),
+            *([self._marked(self._rows_of(parts.after), _AFTER)] if include_after else []),
         ]
         fan_in = fan_in_of(self._context.options)
         return multi_pass_merge([map(wanted, run) for run in runs], self._schema, self._order, merge, fan_in=fan_in)
@@ -280,17 +280,17 @@ class _Check:
         # The other keys are counted already.
         self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))
         rows = rows.drop_columns([_SIDE])
-        there = _last(rows, groups, side == _AFTER)
+        table_rows = _last(rows, groups, side == _AFTER)
         replayed = self._replayed(rows, groups, side != _AFTER).adds()
-        old, new = replayed.places(len(groups)), there.places(len(groups))
+        old, new = replayed.places(len(groups)), table_rows.places(len(groups))
         both = np.flatnonzero((old >= 0) & (new >= 0))
         same = (old < 0) & (new < 0)
-        same[both[equal_rows(replayed.rows, old[both], there.rows, new[both], self._compared)]] = True
+        same[both[equal_rows(replayed.rows, old[both], table_rows.rows, new[both], self._compared)]] = True
         wrong = np.flatnonzero(~same)
         self._report.differing += len(wrong)
         if len(wrong) and self._report.first is None:
             first = wrong[0]
-            rows_there = [_row(side_rows, places[first]) for side_rows, places in ((replayed, old), (there, new))]
+            rows_there = [_row(side_rows, places[first]) for side_rows, places in ((replayed, old), (table_rows, new))]
             key = self._key(rows, groups, int(first))
             self._report.first = ChangelogDifference(key, rows_there[0], rows_there[1])
 

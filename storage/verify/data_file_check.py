@@ -18,7 +18,7 @@ from storage.table import TableContext
 from storage.verify.file_listing import FileListing
 from storage.verify.finding import REPORT, RESTORE, Finding
 
-_AS_READERS_SEE_IT: Final = "Readers of this snapshot fail or lose rows"
+_EFFECT_ON_READERS: Final = "Readers of this snapshot fail or lose rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DataFileCheck:
         new: list[ManifestEntry] = []
         for entry in entries:
             try:
-                path, *beside = all_paths(self._directory(context, entry), entry.file)
+                path, *extra_paths = all_paths(self._directory(context, entry), entry.file)
             except (TidelakeError, ValueError) as error:
                 what = f"data file {entry.file.file_name} has a partition that can't be read: {error}"
                 yield Finding("entry-malformed", where, what, REPORT)
@@ -61,7 +61,7 @@ class DataFileCheck:
             self.names |= {entry.file.file_name, *entry.file.extra_files}
             self.row_counts[entry.file.file_name] = entry.file.row_count
             new.append(entry)
-            yield from self._check_presence(path, beside, entry, where)
+            yield from self._check_presence(path, extra_paths, entry, where)
             yield from _check_numbers(context, entry, where)
         if context.schema.has_primary_key:
             in_buckets = [entry for entry in new if entry.bucket != POSTPONE_BUCKET]  # staged rows are not sorted
@@ -73,15 +73,15 @@ class DataFileCheck:
             self._directories[bucket] = bucket_directory(context, *bucket)
         return self._directories[bucket]
 
-    def _check_presence(self, path: str, beside: list[str], entry: ManifestEntry, where: str) -> Iterator[Finding]:
+    def _check_presence(self, path: str, extra_paths: list[str], entry: ManifestEntry, where: str) -> Iterator[Finding]:
         size = self._listing.size_bytes(path)
         if size is None:
-            what = f"data file {path} ({entry.file.row_count} rows) is not there. {_AS_READERS_SEE_IT}"
+            what = f"data file {path} ({entry.file.row_count} rows) is not there. {_EFFECT_ON_READERS}"
             yield Finding("file-missing", where, what, RESTORE)
         elif size != entry.file.file_size:
             what = f"data file {path} has {size} bytes, the manifest says {entry.file.file_size}"
             yield Finding("file-size", where, what, RESTORE)
-        for extra in beside:
+        for extra in extra_paths:
             if self._listing.size_bytes(extra) is None:
                 what = f"{extra}, which belongs to data file {entry.file.file_name}, is not there"
                 yield Finding("file-missing", where, what, RESTORE)

@@ -96,7 +96,7 @@ class Checksums:
         self._counts[numbers[starts]] += stops - starts
         self._sums[numbers[starts]] += until[stops] - until[starts]
 
-    def differ(self, other: Checksums) -> NDArray[np.bool_]:
+    def differing_ranges(self, other: Checksums) -> NDArray[np.bool_]:
         """Returns for each range (r,) whether the rows differ. Both must have the same ranges."""
         found: NDArray[np.bool_] = (self._counts != other._counts) | (self._sums != other._sums)
         return found

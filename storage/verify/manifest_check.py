@@ -108,9 +108,9 @@ class ManifestCheck:
 
     def _check_counts(self, meta: ManifestFileMeta, entries: Sequence[ManifestEntry], where: str) -> None:
         added = sum(entry.kind is FileKind.ADD for entry in entries)
-        counts, said = (added, len(entries) - added), (meta.num_added_files, meta.num_deleted_files)
-        if counts != said:
-            what = f"manifest/{meta.file_name} adds {counts[0]} and deletes {counts[1]} files, its list says {said}"
+        counts, recorded = (added, len(entries) - added), (meta.num_added_files, meta.num_deleted_files)
+        if counts != recorded:
+            what = f"manifest/{meta.file_name} adds {counts[0]} and deletes {counts[1]} files, its list says {recorded}"
             self.findings.append(Finding("manifest-counts", where, what, REPORT))
         for kind, low, high, numbers in (
             ("bucket", meta.min_bucket, meta.max_bucket, [entry.bucket for entry in entries]),

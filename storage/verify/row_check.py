@@ -144,11 +144,11 @@ def _bound_findings(context: TableContext, file: DataFileMeta, content: _FileCon
     bounds = decode_rows([file.min_key, file.max_key], [field.type for field in keys])
     for which, row in ((0, content.first), (1, content.last)):
         assert row is not None
-        said = pa.RecordBatch.from_arrays([column.slice(which, 1) for column in bounds], schema=row.schema)
-        pair = _words(context, pa.concat_batches([said, row]))
+        recorded = pa.RecordBatch.from_arrays([column.slice(which, 1) for column in bounds], schema=row.schema)
+        pair = _words(context, pa.concat_batches([recorded, row]))
         if any(word[0] != word[1] for word in pair):
             kind = ("smallest", "largest")[which]
-            yield f"a {kind} key {row.to_pylist()[0]} instead of {said.to_pylist()[0]}"
+            yield f"a {kind} key {row.to_pylist()[0]} instead of {recorded.to_pylist()[0]}"
 
 
 def _words(context: TableContext, keys: pa.RecordBatch) -> KeyWords:

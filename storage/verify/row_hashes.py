@@ -20,14 +20,14 @@ from storage.types.arrow_buffers import fixed_width_values
 Hashes = NDArray[np.uint64]
 
 _NULL: Final = np.uint64(0x9E3779B97F4A7C15)
-_NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # an odd factor, so that the order of columns matters
+_COLUMN_FACTOR: Final = np.uint64(0xD6E8FEB86659FD93)  # an odd factor, so that the order of columns matters
 
 
 def row_hashes(columns: Iterable[pa.Array], count: int) -> Hashes:
     """Returns hashes (n,), for n = count rows. The same values in other columns give another hash."""
     hashes = np.zeros(count, np.uint64)
     for column in columns:
-        hashes = _mixed(hashes * _NEXT + _value_hashes(column))
+        hashes = _mixed(hashes * _COLUMN_FACTOR + _value_hashes(column))
     return hashes
 
 
@@ -58,7 +58,7 @@ def _hashes_of_present(column: pa.Array) -> Hashes:
         column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column)  # NaN has many bit patterns
     if pa.types.is_decimal128(kind):
         low, high = fixed_width_values(column, np.int64).reshape(-1, 2).T
-        return _mixed(_mixed(low) * _NEXT + high.view(np.uint64))
+        return _mixed(_mixed(low) * _COLUMN_FACTOR + high.view(np.uint64))
     return _mixed(fixed_width_values(column, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64))
 
 
@@ -72,7 +72,7 @@ def _by_place(hashes: Hashes, offsets: pa.Array) -> Hashes:
     places = np.arange(len(hashes))
     inside = slice(int(starts[0]), int(starts[-1])) if len(starts) else slice(0)
     places[inside] -= np.repeat(starts[:-1], np.diff(starts))
-    return _mixed(hashes + places.astype(np.uint64) * _NEXT)
+    return _mixed(hashes + places.astype(np.uint64) * _COLUMN_FACTOR)
 
 
 def _sums(hashes: Hashes, offsets: pa.Array) -> Hashes:
@@ -80,4 +80,4 @@ def _sums(hashes: Hashes, offsets: pa.Array) -> Hashes:
     until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
     starts = offsets.to_numpy()
     lengths = np.diff(starts).astype(np.uint64)
-    return _mixed((until[starts[1:]] - until[starts[:-1]]) * _NEXT + lengths)
+    return _mixed((until[starts[1:]] - until[starts[:-1]]) * _COLUMN_FACTOR + lengths)

@@ -49,7 +49,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeOfRow:
+class RowChange:
     """A row of the changelog."""
 
     snapshot: Snapshot
@@ -68,7 +68,7 @@ class RowHistory:
     key: pa.RecordBatch
     snapshot: Snapshot
     versions: Sequence[Version]
-    changes: Sequence[ChangeOfRow]
+    changes: Sequence[RowChange]
     visible: pa.RecordBatch | None
 
     @property
@@ -84,10 +84,10 @@ def row_history(context: TableContext, key: Mapping[str, Any], snapshot_id: int 
 
     Raises BadInput for columns that are not the key, and for a snapshot that does not exist.
     """
-    return _Historian(context, key, snapshot_id).history()
+    return _HistoryReader(context, key, snapshot_id).history()
 
 
-class _Historian:
+class _HistoryReader:
     def __init__(self, context: TableContext, key: Mapping[str, Any], snapshot_id: int | None) -> None:
         wanted = context.schema.primary_keys
         if set(key) != set(wanted):
@@ -106,8 +106,8 @@ class _Historian:
     def _found(self, snapshot_id: int | None) -> Snapshot:
         found = self._store.latest() if snapshot_id is None else self._store.find(snapshot_id)
         if found is None:
-            there = f"there are {self._store.earliest_id()} to {self._store.latest_id()}"
-            what = "a snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}: {there}"
+            available = f"there are {self._store.earliest_id()} to {self._store.latest_id()}"
+            what = "a snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}: {available}"
             raise BadInput(f"{self._context.name} does not have {what}")
         return found
 
@@ -135,20 +135,20 @@ class _Historian:
     def _versions(self) -> Iterator[Version]:
         live = {
             entry.file.file_name: entry.file.level
-            for entry in self._scan.that_may_match(live_entries(self._context, self._snapshot))
+            for entry in self._scan.matching_entries(live_entries(self._context, self._snapshot))
         }
         seen: set[tuple[str, int]] = set()
         for snapshot, entries, removed in self._added():
-            for entry in self._scan.that_may_match(entries):
+            for entry in self._scan.matching_entries(entries):
                 place = (entry.file.file_name, entry.file.level)
                 if place in seen:
                     continue
                 seen.add(place)
                 is_live = live.get(entry.file.file_name) == entry.file.level
                 made_from = [
-                    gone.file.file_name
-                    for gone in removed
-                    if (gone.partition, gone.bucket) == (entry.partition, entry.bucket)
+                    deleted.file.file_name
+                    for deleted in removed
+                    if (deleted.partition, deleted.bucket) == (entry.partition, entry.bucket)
                 ]
                 for kind, number, row in self._rows(entry):
                     yield Version(
@@ -186,14 +186,14 @@ class _Historian:
             for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
                 yield RowKind(kind), number, rows.slice(place, 1)
 
-    def _changes(self) -> Iterator[ChangeOfRow]:
+    def _changes(self) -> Iterator[RowChange]:
         reader = ChangeReader(self._context)
         first = reader.history.earliest_id() or self._snapshot.id
         for snapshot_id in range(first, self._snapshot.id + 1):
             snapshot = reader.get(snapshot_id)
-            for entry in self._scan.that_may_match(reader.entries(snapshot)):
+            for entry in self._scan.matching_entries(reader.entries(snapshot)):
                 for kind, _, row in self._rows(entry):
-                    yield ChangeOfRow(snapshot, kind, row)
+                    yield RowChange(snapshot, kind, row)
 
 
 def _age(version: Version) -> tuple[int, int]:

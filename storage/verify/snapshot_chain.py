@@ -99,22 +99,22 @@ class SnapshotChain:
 
     def _check_base(self, base: Sequence[ManifestFileMeta], where: str) -> Iterator[Finding]:
         """Checks that the base list has the state of the previous snapshot, perhaps in other manifests."""
-        gone = self._manifests.entries(_without(self._metas, base), where)
-        come = self._manifests.entries(_without(base, self._metas), where)
-        if gone is None or come is None:
+        removed = self._manifests.entries(_without(self._metas, base), where)
+        added = self._manifests.entries(_without(base, self._metas), where)
+        if removed is None or added is None:
             return
-        net = _net(gone)
-        if net is not None and net == _net(come):
+        net = _net(removed)
+        if net is not None and net == _net(added):
             return
-        everything = self._manifests.entries(base, where)  # the ADD of a DELETE may be in another manifest
-        if everything is None:
+        entries = self._manifests.entries(base, where)  # the ADD of a DELETE may be in another manifest
+        if entries is None:
             return
-        said, expected = _net(everything), {identity for files in self._live.values() for identity in files}
-        if said is None or {identity for identity, kind in said.items() if kind is FileKind.ADD} != expected:
+        merged, expected = _net(entries), {identity for files in self._live.values() for identity in files}
+        if merged is None or {identity for identity, kind in merged.items() if kind is FileKind.ADD} != expected:
             what = "its base manifest list does not say what the snapshot before it said"
-            if said is None:
+            if merged is None:
                 what += ", and contradicts itself: readers fail"
-            elif lost := expected - said.keys():
+            elif lost := expected - merged.keys():
                 what += f"; {len(lost)} files are lost, {next(iter(lost))[3]} among them"
             yield Finding("base-differs", where, what, REPORT)
             yield from self._begin(base, where)

@@ -123,8 +123,8 @@ class BucketRouter:
                 codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(), return_inverse=True
             )
         _, first_rows, ids = np.unique(codes, return_index=True, return_inverse=True)
-        one_each = [column.take(pa.array(first_rows)) for column in columns]
-        partitions = serialize_rows(one_each, self._partition_types)
+        first_values = [column.take(pa.array(first_rows)) for column in columns]
+        partitions = serialize_rows(first_values, self._partition_types)
         if self._check_partition is not None:
             for partition in set(partitions) - self._checked:
                 self._check_partition(partition)

@@ -34,7 +34,7 @@ from storage.write.write_buffer import WriteBuffer
 _log = get_logger(__name__)
 
 # A buffer of this size gives a file of useful size. It is flushed, because spilling would write the rows twice.
-FLUSH_RATHER_THAN_SPILL_BYTES: Final = 32 * 1024 * 1024
+MIN_SPILL_BYTES: Final = 32 * 1024 * 1024
 
 
 class BucketWriter(Protocol):
@@ -98,7 +98,7 @@ class BucketWriter(Protocol):
         """
         ...
 
-    def compact_left(self) -> CompactResult:
+    def compact_level_0(self) -> CompactResult:
         """Compacts what commits left on level 0, and waits for it.
 
         Does nothing if rows were written since the last increment: their own commit compacts.
@@ -184,7 +184,7 @@ class PrimaryKeyBucketWriter:
     def flush_memory(self) -> None:
         with self.lock:
             # With large rows, the flush would hold one row of each segment in memory.
-            is_small = self._buffer.held_bytes < FLUSH_RATHER_THAN_SPILL_BYTES and not self._buffer.has_large_rows
+            is_small = self._buffer.held_bytes < MIN_SPILL_BYTES and not self._buffer.has_large_rows
             if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
             else:
@@ -236,7 +236,7 @@ class PrimaryKeyBucketWriter:
                 self._compacted = CompactResult()
                 self._compactor.reset(replace(bucket, files=[*bucket.files, *self._new_files]))
 
-    def compact_left(self) -> CompactResult:
+    def compact_level_0(self) -> CompactResult:
         with self.lock:
             compactor = self._compactor
             if compactor is None or self._new_files or not self._buffer.is_empty or not self._compacted.is_empty:
@@ -292,8 +292,8 @@ class PrimaryKeyBucketWriter:
     def _take_compacted(self, *, wait: bool) -> None:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
-            self._compacted, needless = merge_compactions(self._compacted, result)
-            self.files.discard(needless)
+            self._compacted, unneeded = merge_compactions(self._compacted, result)
+            self.files.discard(unneeded)
 
     def _write_files(self) -> None:
         changelog = _write_all(self.files.changelog(), self._changelog()) if self._writes_changelog else []
@@ -312,7 +312,7 @@ class PrimaryKeyBucketWriter:
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
         """Returns every row that arrived, ordered by key and arrival."""
-        return map(self.files.file_rows, self._buffer.arrived())
+        return map(self.files.file_rows, self._buffer.rows_in_arrival_order())
 
 
 class AppendBucketWriter:
@@ -378,7 +378,7 @@ class AppendBucketWriter:
     def reset_compaction(self, bucket: RestoredBucket) -> None:
         """Does nothing: an append bucket has no compaction while it is written."""
 
-    def compact_left(self) -> CompactResult:
+    def compact_level_0(self) -> CompactResult:
         return CompactResult()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
@@ -386,7 +386,7 @@ class AppendBucketWriter:
 
     def abort(self) -> None:
         with self._lock:
-            self._forget_memory()
+            self._release_memory()
             open_file, self._open = self._open, None
             new_files, self._new_files = self._new_files, []
             if open_file is not None:
@@ -400,7 +400,7 @@ class AppendBucketWriter:
             self._open = self._new_file_writer()
         for batch in self._batches:
             self._write_batch(self._open, batch)
-        self._forget_memory()
+        self._release_memory()
 
     def _new_file_writer(self) -> RollingFileWriter:
         return self._files.data()
@@ -412,7 +412,7 @@ class AppendBucketWriter:
         output.write(batch, first_sequence_number=self.next_sequence_number)
         self.next_sequence_number += batch.num_rows
 
-    def _forget_memory(self) -> None:
+    def _release_memory(self) -> None:
         self._batches = []
         self._held_bytes = 0
 

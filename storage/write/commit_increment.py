@@ -45,7 +45,7 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
     after = (*(file for file in done.after if file.place not in consumed), *then.after)
     before = (*done.before, *(file for file in then.before if file.place not in consumed))
     kept = {file.file_name for file in (*before, *after)}
-    needless = [f for f in done.after if f.place in consumed and f.file_name not in kept]
+    unneeded = [f for f in done.after if f.place in consumed and f.file_name not in kept]
     reasons = dict.fromkeys(reason for reason in (*done.reason.split(", "), then.reason) if reason)
     merged = CompactResult(
         before,
@@ -61,7 +61,7 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
         ),
     )
     replaced = [file for file in done.new_index_files if file in then.deleted_index_files]
-    return merged, CompactResult(after=tuple(needless), new_index_files=tuple(replaced))
+    return merged, CompactResult(after=tuple(unneeded), new_index_files=tuple(replaced))
 
 
 def as_written(increment: CommitIncrement) -> tuple[CommitIncrement, CompactResult]:
@@ -70,7 +70,7 @@ def as_written(increment: CommitIncrement) -> tuple[CommitIncrement, CompactResu
     consumed = {file.place for file in done.before}
     files = (*(file for file in increment.new_files if file.place not in consumed), *done.after)
     kept = {file.file_name for file in files}
-    needless = tuple(file for file in done.before if file.file_name not in kept)
+    unneeded = tuple(file for file in done.before if file.file_name not in kept)
     return replace(increment, new_files=files, compacted=CompactResult()), CompactResult(
-        after=needless, changelog=done.changelog, tombstones=done.tombstones
+        after=unneeded, changelog=done.changelog, tombstones=done.tombstones
     )

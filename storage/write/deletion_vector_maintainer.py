@@ -96,7 +96,7 @@ class DeletionVectorMaintainer:
         if not self._changed:
             return None
         replaced = [file for file in self._files if self._is_one_file or self._is_touched(file)]
-        new = self._written(self._to_write(replaced))
+        new = self._written(self._vectors_to_write(replaced))
         change = IndexChange(tuple(new), tuple(replaced))
         self._load([*(file for file in self._files if file not in replaced), *new])
         return change
@@ -104,7 +104,7 @@ class DeletionVectorMaintainer:
     def _is_touched(self, file: IndexFileMeta) -> bool:
         return any(vector.data_file in self._changed for vector in file.vectors)
 
-    def _to_write(self, replaced: Sequence[IndexFileMeta]) -> Iterator[tuple[str, StoredVector]]:
+    def _vectors_to_write(self, replaced: Sequence[IndexFileMeta]) -> Iterator[tuple[str, StoredVector]]:
         bitmap64 = self._context.options.deletion_vectors_bitmap64
         for file in replaced:
             for vector in file.vectors:

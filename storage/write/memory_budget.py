@@ -51,11 +51,11 @@ class MemoryBudget:
         self._holders: set[MemoryOwner] = set()
         self._lock = threading.Lock()
 
-    def join(self, holder: MemoryOwner) -> None:
+    def register(self, holder: MemoryOwner) -> None:
         with self._lock:
             self._holders.add(holder)
 
-    def leave(self, holder: MemoryOwner) -> None:
+    def unregister(self, holder: MemoryOwner) -> None:
         with self._lock:
             self._holders.discard(holder)
 
@@ -84,15 +84,15 @@ class MemoryBudget:
         while large_row_bytes(nbytes, rows.num_rows) and (holder := self._largest(nbytes)) is not None:
             holder.flush_memory()
 
-    def _largest(self, coming_bytes: int = 0) -> MemoryOwner | None:
+    def _largest(self, incoming_bytes: int = 0) -> MemoryOwner | None:
         """Returns the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
         with self._lock:
             held = {holder: holder.held_bytes for holder in self._holders}
-            coming_bytes = max([coming_bytes, *(holder.large_row_bytes for holder in self._holders)])
+            incoming_bytes = max([incoming_bytes, *(holder.large_row_bytes for holder in self._holders)])
         largest = max(held, key=held.__getitem__, default=None)
         if largest is None or not held[largest]:
             return None
-        if sum(held.values()) + coming_bytes <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX:
+        if sum(held.values()) + incoming_bytes <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX:
             return None
         return largest
 

@@ -37,7 +37,7 @@ _ESCAPED_BYTES_MAX: Final = 3  # the most bytes that one byte of a value takes i
 class RowConverter:
     """Converts batches to the columns of one schema, in schema order, followed by `_VALUE_KIND`.
 
-    carried: columns outside of the table's schema that are kept unchanged, after all others.
+    passthrough: columns outside of the table's schema that are kept unchanged, after all others.
     location: the table's root, for commands in error messages; "" if it has none.
     """
 
@@ -46,18 +46,18 @@ class RowConverter:
         schema: TableSchema,
         options: TableOptions,
         table_name: str,
-        carried: Sequence[str] = (),
+        passthrough: Sequence[str] = (),
         location: str = "",
     ) -> None:
         self._schema = schema
-        self._carried = tuple(carried)
+        self._passthrough = tuple(passthrough)
         self._table_name = table_name
         self._alter_hints = AlterHints(schema, table_name, location)
         self._row_kind_field = options.row_kind_field
         self._dropped_kinds = _dropped_kinds(options)
         self._required = {*schema.primary_keys, *(f.name for f in schema.fields if not f.type.nullable)}
         self._defaults = {f.name: default_value(f) for f in schema.fields if f.default is not None}
-        self._named_after = {f.name for f in schema.partition_fields if f.type.root in STRING_ROOTS}
+        self._directory_columns = {f.name for f in schema.partition_fields if f.type.root in STRING_ROOTS}
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
     def batches(self, rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -79,9 +79,9 @@ class RowConverter:
         self._check_names(batch)
         columns = [self._column(batch, f) for f in self._schema.fields]
         kinds = self._kinds(batch, columns)
-        carried = batch.select(self._carried)
+        passthrough = batch.select(self._passthrough)
         converted = pa.RecordBatch.from_arrays(
-            [*columns, pa.array(kinds), *carried.columns], schema=pa.schema([*self._target, *carried.schema])
+            [*columns, pa.array(kinds), *passthrough.columns], schema=pa.schema([*self._target, *passthrough.schema])
         )
         if self._dropped_kinds:
             keep = ~np.isin(kinds, self._dropped_kinds)
@@ -99,7 +99,7 @@ class RowConverter:
         repeated = [name for name, count in given.items() if count > 1]
         if repeated:
             raise BadInput(f"{self._table_name}: column {repeated[0]!r} occurs {given[repeated[0]]} times in the batch")
-        known = {*self._schema.names, *self._carried, KIND_COLUMN}
+        known = {*self._schema.names, *self._passthrough, KIND_COLUMN}
         unknown = [name for name in given if name not in known]
         if unknown:
             raise BadInput(
@@ -119,7 +119,7 @@ class RowConverter:
             why = "is part of the primary key" if field.name in self._schema.primary_keys else "is NOT NULL"
             what = "the batch lacks it" if position < 0 else f"row {first} of the batch is null"
             raise BadInput(f"{self._table_name}: column {field.name!r} {why}, but {what}")
-        if field.name in self._named_after:
+        if field.name in self._directory_columns:
             self._check_directory_names(column, field.name)
         return column
 

@@ -51,8 +51,8 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
     if function is None or len(small) < BUCKETS_MIN:
         return
     flush = _SmallFlush(context, FilePlan(context, 0, FileSource.APPEND, changelog=False), function, limit)
-    for some in _rounds(small):
-        flush.flush(some)
+    for batch in _rounds(small):
+        flush.flush(batch)
 
 
 def _rounds(buckets: Sequence[PrimaryKeyBucketWriter]) -> Iterator[list[PrimaryKeyBucketWriter]]:

@@ -83,15 +83,15 @@ class TableWriter:
         self._compacts_replaced = replaces and self._compactor_of is not None
         self._given = RestoredState() if replaces else restored
         self._state: RestoredTable | None = None
-        self._unopened: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
+        self._restored_buckets: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
         self._bases: dict[BucketKey, int | None] = {}  # base snapshots, if not that of `_state`
         self._prepared: list[CommitMessage] = []
         self._lost_compactions: set[BucketKey] = set()
-        self._left_on_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_left`
+        self._buckets_with_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_level_0`
         self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
         compacts_all = self._compactor_of is not None and not replaces
         self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
-        self._has_opened_left = False  # see `_open_left_on_level_0`
+        self._has_opened_level_0 = False  # see `_open_buckets_with_level_0`
         self._not_full: set[BucketKey] = set()  # buckets that need a full compaction
         self._full_prepared: set[BucketKey] = set()  # those that the last commit compacted in full
         self._next_sequence_numbers: dict[BucketKey, int] = {}
@@ -181,7 +181,7 @@ class TableWriter:
             if self._compacts_replaced:
                 full = set(self._buckets)
             elif not is_last:
-                self._open_left_on_level_0()
+                self._open_buckets_with_level_0()
             if not (writers := list(self._buckets.items())):
                 return []
 
@@ -195,8 +195,8 @@ class TableWriter:
             for key, writer in writers:
                 increment = writer.take_increment()
                 if self._compacts_replaced:
-                    increment, needless = as_written(increment)
-                    BucketFiles(self._context, key).discard(needless)
+                    increment, unneeded = as_written(increment)
+                    BucketFiles(self._context, key).discard(unneeded)
                 if not increment.is_empty:
                     messages.append(self._message(key, increment))
                 elif writer.is_idle:
@@ -213,13 +213,13 @@ class TableWriter:
         """
         self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
         self._assigner.committed(snapshot_id)
-        self._settled()
+        self._reset_after_commit()
 
     def dropped(self) -> None:
         """Called when the files of `prepare_commit` will not be committed: the table has their rows (a replay)."""
         self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
-        self._settled()
+        self._reset_after_commit()
 
     def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
         """Called when the rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
@@ -236,15 +236,15 @@ class TableWriter:
         """Restarts the compaction of these buckets from the table's files, which include files unknown to it."""
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
 
-    def compact_left(self) -> list[CommitMessage]:
+    def compact_level_0(self) -> list[CommitMessage]:
         """Returns compactions to publish after a commit whose compaction was lost, by a conflict or a crash. Call it
         again after each commit until it returns none.
 
         Only if commits wait for lookups: readers don't see the rows that stayed on level 0. Otherwise the next commit
         compacts them.
         """
-        lost, left = set(self._lost_compactions), self._left_on_level_0 | self._lost_compactions
-        self._left_on_level_0 = set()
+        lost, left = set(self._lost_compactions), self._buckets_with_level_0 | self._lost_compactions
+        self._buckets_with_level_0 = set()
         if self._compactor_of is None or not self._waits_for_lookups or self._failure is not None:
             return []
         self._check_usable()
@@ -254,9 +254,9 @@ class TableWriter:
             bucket = self._bucket(key)
             if key in lost:
                 bucket.reset_compaction(restore_bucket(self._context, key))
-            if not (compacted := bucket.compact_left()).is_empty:
+            if not (compacted := bucket.compact_level_0()).is_empty:
                 messages.append(self._message(key, CommitIncrement(compacted=compacted)))
-                self._left_on_level_0.add(key)
+                self._buckets_with_level_0.add(key)
         self._lost_compactions -= left
         return messages
 
@@ -268,7 +268,7 @@ class TableWriter:
         for bucket in list(self._buckets.values()):
             bucket.cancel_compaction()
 
-    def _settled(self) -> None:
+    def _reset_after_commit(self) -> None:
         self._prepared = []
         for key, bucket in list(self._buckets.items()) if self._compacts_replaced else ():
             bucket.abort()  # the next commit replaces everything that it knows
@@ -283,7 +283,7 @@ class TableWriter:
         except Exception as error:
             self._failure = error
         self._not_full -= self._full_prepared - self._lost_compactions
-        self._left_on_level_0 = self._lost_compactions & self._buckets.keys()
+        self._buckets_with_level_0 = self._lost_compactions & self._buckets.keys()
         self._full_prepared, self._lost_compactions = set(), set()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
@@ -301,11 +301,11 @@ class TableWriter:
 
         Does nothing in a process that was forked from the writer's process.
         """
-        if not self.is_in_its_process:
+        if not self.is_in_owner_process:
             return
         self._is_closed = True
         for bucket in self._buckets.values():
-            self._memory.leave(bucket)
+            self._memory.unregister(bucket)
         failure: Exception | None = None
         for bucket in self._buckets.values():
             try:
@@ -317,9 +317,9 @@ class TableWriter:
             raise failure
 
     @property
-    def is_in_its_process(self) -> bool:
+    def is_in_owner_process(self) -> bool:
         """False in a child process after a fork: rows and files belong to the parent."""
-        return self._owner.is_here
+        return self._owner.is_current_process
 
     @property
     def held_bytes(self) -> int:
@@ -339,7 +339,7 @@ class TableWriter:
             bucket = self._buckets[key] = self._open_bucket(key)
             if self._compactor_of is None:  # compactions were cancelled while this bucket was opened
                 bucket.cancel_compaction()
-            self._memory.join(bucket)
+            self._memory.register(bucket)
         return self._buckets[key]
 
     def _message(self, key: BucketKey, increment: CommitIncrement) -> CommitMessage:
@@ -368,26 +368,26 @@ class TableWriter:
         if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
             return set()
         if not only_written:
-            num_levels = self._context.options.num_levels
+            levels = self._context.options.num_levels
             self._restored()
-            self._not_full |= {k for k, b in self._unopened.items() if not is_fully_compacted(b.files, num_levels)}
+            self._not_full |= {k for k, b in self._restored_buckets.items() if not is_fully_compacted(b.files, levels)}
         for key in self._not_full:
             self._bucket(key)
         return set(self._not_full)
 
-    def _open_left_on_level_0(self) -> None:
+    def _open_buckets_with_level_0(self) -> None:
         """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
         rows and their changes would be invisible until the next write to their buckets.
         """
-        if self._compactor_of is None or self._has_opened_left or not self._context.options.needs_lookup:
+        if self._compactor_of is None or self._has_opened_level_0 or not self._context.options.needs_lookup:
             return
         self._restored()
-        for key in [key for key, bucket in self._unopened.items() if any(file.level == 0 for file in bucket.files)]:
+        for key in [k for k, bucket in self._restored_buckets.items() if any(f.level == 0 for f in bucket.files)]:
             self._bucket(key)
-        self._has_opened_left = True
+        self._has_opened_level_0 = True
 
     def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
-        self._memory.leave(writer)
+        self._memory.unregister(writer)
         self._next_sequence_numbers[key] = writer.next_sequence_number
         del self._buckets[key]
 
@@ -413,7 +413,7 @@ class TableWriter:
     def _restored_bucket(self, key: BucketKey) -> RestoredBucket:
         """Returns the content of a bucket that is opened."""
         state = self._restored()
-        if (bucket := self._unopened.pop(key, None)) is not None:
+        if (bucket := self._restored_buckets.pop(key, None)) is not None:
             return bucket
         if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
             return RestoredBucket()  # it was empty, and this writer wrote nothing to it
@@ -423,7 +423,7 @@ class TableWriter:
         """Reads the table's state when it is first needed, so that opening a writer costs nothing."""
         if self._state is None:
             restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
-            self._state, self._unopened = restored.table, dict(restored.buckets)
+            self._state, self._restored_buckets = restored.table, dict(restored.buckets)
             self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
         return self._state
 

@@ -45,7 +45,7 @@ from storage.types import (
 from storage.types.arrow_buffers import is_ascii
 from storage.write.value_location import ElementLocation, EntryLocation, FieldLocation, ValueLocation
 
-_LOOKED_THROUGH: Final = STRING_ROOTS | {Root.DECIMAL, Root.TIME}
+_CHECKED_ROOTS: Final = STRING_ROOTS | {Root.DECIMAL, Root.TIME}
 _VARIANT_PARTS: Final = (DataField(0, "value", not_null(BYTES)), DataField(1, "metadata", not_null(BYTES)))
 _WHOLE: Final = pa.decimal256(76, 0)  # any integer
 _INT32_MAX: Final = 2**31 - 1
@@ -61,7 +61,7 @@ def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation)
     """
     column = _unwrapped(column)
     target = arrow_type(data_type)
-    if column.type == target and not _has_to_be_looked_through(data_type):
+    if column.type == target and not _needs_value_check(data_type):
         return column
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), target)
@@ -82,15 +82,15 @@ def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation)
             return _atoms(column, data_type, place)
 
 
-def _has_to_be_looked_through(data_type: DataType) -> bool:
+def _needs_value_check(data_type: DataType) -> bool:
     """Whether a column in the type's form may still hold invalid values, or nulls in NOT NULL parts."""
     own, *parts = walk_types(data_type)
-    return _may_be_odd(own) or any(not part.nullable or _may_be_odd(part) for part in parts)
+    return _may_hold_invalid_values(own) or any(not part.nullable or _may_hold_invalid_values(part) for part in parts)
 
 
-def _may_be_odd(data_type: DataType) -> bool:
+def _may_hold_invalid_values(data_type: DataType) -> bool:
     if isinstance(data_type, AtomicType):
-        return data_type.root in _LOOKED_THROUGH or data_type.root is Root.VARIANT
+        return data_type.root in _CHECKED_ROOTS or data_type.root is Root.VARIANT
     return isinstance(data_type, MapType | MultisetType | VectorType)  # null keys, null elements
 
 
@@ -111,7 +111,7 @@ def _unwrapped(column: pa.Array) -> pa.Array:
 def _row(column: pa.Array, data_type: DataType, fields: Sequence[DataField], place: ValueLocation) -> pa.Array:
     target = arrow_type(data_type)
     if not pa.types.is_struct(column.type):
-        raise place.misfit(data_type, column.type, "it is no struct")
+        raise place.mismatch_error(data_type, column.type, "it is no struct")
     _check_field_names(column, [f.name for f in fields], place)
     given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null if the struct is
     children = []
@@ -123,7 +123,7 @@ def _row(column: pa.Array, data_type: DataType, fields: Sequence[DataField], pla
         elif f.type.nullable or column.null_count == len(column):
             child = pa.nulls(len(column), arrow_type(f.type))
         else:
-            raise part.lacking()
+            raise part.missing_value_error()
         children.append(child)
     if column.type == target and all(child is given[f.name] for child, f in zip(children, fields, strict=True)):
         return column
@@ -141,7 +141,7 @@ def _check_field_names(column: pa.StructArray, known: Sequence[str], place: Valu
 
 def _array(column: pa.Array, data_type: ArrayType, place: ValueLocation) -> pa.Array:
     if not _is_list(column.type):
-        raise place.misfit(data_type, column.type, "it is no list")
+        raise place.mismatch_error(data_type, column.type, "it is no list")
     items, item = column.flatten(), ElementLocation(place, column)
     elements = convert_exactly(items, data_type.element, item)
     _check_not_null(elements, data_type.element, item)
@@ -151,11 +151,11 @@ def _array(column: pa.Array, data_type: ArrayType, place: ValueLocation) -> pa.A
 
 def _vector(column: pa.Array, data_type: VectorType, place: ValueLocation) -> pa.Array:
     if not _is_list(column.type):
-        raise place.misfit(data_type, column.type, "it is no list")
+        raise place.mismatch_error(data_type, column.type, "it is no list")
     other_length = pc.not_equal(pc.list_value_length(column), data_type.length)
     if pc.any(other_length).as_py():
         index = pc.index(other_length, True).as_py()
-        raise place.misfit(data_type, column.type, f"a list of {len(column[index])} elements", index)
+        raise place.mismatch_error(data_type, column.type, f"a list of {len(column[index])} elements", index)
     items, item = column.flatten(), ElementLocation(place, column)
     elements = convert_exactly(items, data_type.element, item)
     _check_not_null(elements, not_null(data_type.element), item)
@@ -172,7 +172,7 @@ def _vector(column: pa.Array, data_type: VectorType, place: ValueLocation) -> pa
 
 def _map(column: pa.Array, data_type: DataType, key: DataType, value: DataType, place: ValueLocation) -> pa.Array:
     if not pa.types.is_map(column.type):
-        raise place.misfit(data_type, column.type, "it is no map")
+        raise place.mismatch_error(data_type, column.type, "it is no map")
     lists = with_child(column, pa.list_(column.values.type), column.values)
     entries = lists.flatten()
     given_keys, given_values = entries.field(0), entries.field(1)
@@ -228,7 +228,7 @@ def _check_not_null(part: pa.Array, data_type: DataType, place: ValueLocation, p
 
 
 def _atoms(column: pa.Array, data_type: AtomicType, place: ValueLocation) -> pa.Array:
-    _check_goes_with(column.type, data_type, place)
+    _check_cast_meaning(column.type, data_type, place)
     try:
         return _converted(column, data_type)
     except pa.ArrowException as e:
@@ -239,7 +239,7 @@ def _atoms(column: pa.Array, data_type: AtomicType, place: ValueLocation) -> pa.
                 _converted(column.slice(index, 1), data_type)
             except pa.ArrowException as of_value:
                 reason = of_value
-        raise place.misfit(data_type, column.type, str(reason).splitlines()[0], index) from None
+        raise place.mismatch_error(data_type, column.type, str(reason).splitlines()[0], index) from None
 
 
 def _first_fault(column: pa.Array, attempt: Callable[[pa.Array], object]) -> int | None:
@@ -281,7 +281,7 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 def _check_values(column: pa.Array, data_type: AtomicType) -> None:
     """Raises pa.ArrowInvalid for values that an array of the right type can hold, but the type can't."""
-    if data_type.root not in _LOOKED_THROUGH or (data_type.root in STRING_ROOTS and is_ascii(column)):
+    if data_type.root not in _CHECKED_ROOTS or (data_type.root in STRING_ROOTS and is_ascii(column)):
         return
     try:
         column.validate(full=True)
@@ -291,7 +291,7 @@ def _check_values(column: pa.Array, data_type: AtomicType) -> None:
         raise pa.ArrowInvalid(str(e).splitlines()[0]) from None
 
 
-def _check_goes_with(given: pa.DataType, data_type: AtomicType, place: ValueLocation) -> None:
+def _check_cast_meaning(given: pa.DataType, data_type: AtomicType, place: ValueLocation) -> None:
     """Raises BadInput for casts with a wrong meaning. Arrow would treat times without zone as UTC, drop zones and treat
     numbers as times of any unit.
     """
@@ -302,13 +302,13 @@ def _check_goes_with(given: pa.DataType, data_type: AtomicType, place: ValueLoca
     if is_time != is_wanted:
         reason = "a number does not say what it counts" if is_wanted else "a time is no number"
         remedy = "Convert it first, naming the unit (pyarrow.compute.cast)"
-        raise place.misfit(data_type, given, reason, remedy=remedy)
+        raise place.mismatch_error(data_type, given, reason, remedy=remedy)
     has_zone, wants_zone = (getattr(kind, "tz", None) is not None for kind in (given, target))
     if is_time and has_zone != wants_zone:
         has = "it has a time zone" if has_zone else "it has no time zone"
-        wants = "an instant is wanted" if wants_zone else "a time without zone is wanted"
+        required = "an instant is wanted" if wants_zone else "a time without zone is wanted"
         remedy = "Convert it first, saying which zone is meant (pyarrow.compute.assume_timezone, local_timestamp)"
-        raise place.misfit(data_type, given, f"{has}, and {wants}", remedy=remedy)
+        raise place.mismatch_error(data_type, given, f"{has}, and {required}", remedy=remedy)
 
 
 def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:
@@ -339,16 +339,16 @@ def _check_same(given: pa.Array, converted: pa.Array) -> None:
     if _is_text(given.type):
         if pa.types.is_floating(converted.type):
             lost = pc.and_(pc.is_inf(converted), pc.invert(pc.match_substring_regex(given, "(?i)^[+-]?inf")))
-            _refuse_any(lost, given, converted)
+            _raise_if_any(lost, given, converted)
         return
     back = converted.cast(given.type, safe=False)
     same = pc.equal(back, given)
     if pa.types.is_floating(given.type):
         same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(given)))
-    _refuse_any(pc.invert(same), given, converted)
+    _raise_if_any(pc.invert(same), given, converted)
 
 
-def _refuse_any(lost: pa.Array, given: pa.Array, converted: pa.Array) -> None:
+def _raise_if_any(lost: pa.Array, given: pa.Array, converted: pa.Array) -> None:
     index = pc.index(lost, True).as_py()
     if index >= 0:
         raise pa.ArrowInvalid(f"{given[index].as_py()!r} would become {converted[index].as_py()!r}")

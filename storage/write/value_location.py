@@ -37,7 +37,7 @@ class ValueLocation(ABC):
     def at(self, index: int | None) -> tuple[int | None, str]:
         """Returns (row in the batch, path) of the value at this index; None means all values."""
 
-    def misfit(
+    def mismatch_error(
         self,
         data_type: DataType,
         given: pa.DataType,
@@ -67,7 +67,7 @@ class ValueLocation(ABC):
         row, path = self.at(index)
         return self._error(path, f"is NOT NULL, but null in row {row} of the batch; give it a value")
 
-    def lacking(self) -> BadInput:
+    def missing_value_error(self) -> BadInput:
         """Returns the error for required values that the batch lacks."""
         return self._error(self.at(None)[1], "is NOT NULL, but the batch lacks it; add it")
 

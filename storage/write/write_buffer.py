@@ -80,7 +80,7 @@ class WriteBuffer:
         rows: int = sum(batch.num_rows for batch in self._batches)
         return self.held_bytes >= LARGE_ROW_BYTES * max(1, rows)
 
-    def arrived(self) -> Iterator[pa.RecordBatch]:
+    def rows_in_arrival_order(self) -> Iterator[pa.RecordBatch]:
         """Yields all rows by key and arrival, for a changelog of the input. Only before anything was spilled."""
         assert not self._segments, "rows of a segment are merged already"
         if self.has_large_rows:
@@ -92,7 +92,7 @@ class WriteBuffer:
     def versions(self) -> Iterator[pa.RecordBatch]:
         """Yields what the buffer holds now, on disk and in memory, oldest first. Later changes don't affect it."""
         # A segment whose reading has started stays readable after it is deleted.
-        segments = [_begun(segment.read()) for segment in self._segments]
+        segments = [_start_run(segment.read()) for segment in self._segments]
         return chain(*segments, list(self._batches))
 
     def spill(self) -> None:
@@ -101,7 +101,7 @@ class WriteBuffer:
             return
         rows, is_last = self._as_run()
         self._segments.append(SpillFile(self._spill_directory, rows.schema, _in_pieces(rows, is_last)))
-        self._forget_memory()
+        self._release_memory()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Yields the merged run, in key order. The buffer is emptied at the end of the iteration, and only then.
@@ -117,7 +117,7 @@ class WriteBuffer:
         for segment in self._segments:
             segment.delete()
         self._segments = []
-        self._forget_memory()
+        self._release_memory()
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         if not self._segments:
@@ -157,12 +157,12 @@ class WriteBuffer:
             self._batches = [pa.concat_batches(self._batches)]
         return self._batches[0]
 
-    def _forget_memory(self) -> None:
+    def _release_memory(self) -> None:
         self._batches = []
         self.held_bytes = self.large_row_bytes = 0
 
 
-def _begun(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _start_run(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return chain([next(run)], run)
 
 

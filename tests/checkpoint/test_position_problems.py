@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_problems import ProblemKind, SourceState, compare_with_source, few_of
+from checkpoint.position_problems import ProblemKind, SourceState, compare_with_source, first_few
 
 P0, P1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 IDENTITY = SourceIdentity("c1", {"t": "id1", "u": "id2"})
@@ -78,5 +78,5 @@ def test_position_problems_are_found(case: Case) -> None:
 
 
 def test_a_long_list_is_shortened_to_its_first_items() -> None:
-    assert few_of(f"p{n}" for n in range(3)) == "p0, p1, p2"
-    assert few_of(f"p{n}" for n in range(9)) == "p0, p1, p2 and 6 more"
+    assert first_few(f"p{n}" for n in range(3)) == "p0, p1, p2"
+    assert first_few(f"p{n}" for n in range(9)) == "p0, p1, p2 and 6 more"

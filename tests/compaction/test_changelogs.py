@@ -16,9 +16,9 @@ import tidelake
 from compaction.jobs.compact_job import compact_table
 from storage.format import CommitKind, FileSource
 from storage.lookup import file_parts
-from storage.lookup.file_parts import Part
+from storage.lookup.file_parts import LookupFilePart
 from storage.lookup.lookup_cache import LookupCache, Span
-from storage.lookup.lookup_file import FoundInFile, Keys, LookupFile
+from storage.lookup.lookup_file import FileLookupResult, Keys, LookupFile
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries
 from storage.read.snapshot_reader import SnapshotReader
@@ -255,20 +255,23 @@ def test_a_new_writer_decodes_only_the_row_groups_that_contain_its_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_parts, "PART_ROWS", 1_000)
-    monkeypatch.setattr("storage.files.writer.LOOKED_UP_ROWS", 1_000)
+    monkeypatch.setattr("storage.files.writer.LOOKUP_ROWS", 1_000)
     table = new_table(LOOKUP)
     write(table, [(INSERT, k, 0) for k in range(0, 20_000, 2)])
     table.compact(full=True)
-    decoded: list[Part] = []
+    decoded: list[LookupFilePart] = []
     keep = LookupCache._keep
 
-    def noted(self: LookupCache, span: Span, asked: Any, part: Part, *rest: Any) -> LookupFile | None:
+    def noted(self: LookupCache, span: Span, asked: Any, part: LookupFilePart, *rest: Any) -> LookupFile | None:
         decoded.append(part)
         return keep(self, span, asked, part, *rest)
 
     monkeypatch.setattr(LookupCache, "_keep", noted)
     write(table, [(INSERT, 4_000, 1), (INSERT, 4_001, 1), (DELETE, 16_002, 0)], [(INSERT, 4_002, 1)])
-    of_large_file, of_small_one = [Part(2_000, 1_000, range(2, 3)), Part(8_000, 1_000, range(8, 9))], [Part(0, 3)]
+    of_large_file, of_small_one = (
+        [LookupFilePart(2_000, 1_000, range(2, 3)), LookupFilePart(8_000, 1_000, range(8, 9))],
+        [LookupFilePart(0, 3)],
+    )
     assert decoded == of_large_file + of_small_one
     assert changes(table)[-2:] == [
         [(UPDATE_BEFORE, 4_000, 0), (UPDATE_AFTER, 4_000, 1), (INSERT, 4_001, 1), (DELETE, 16_002, 0)],
@@ -288,7 +291,7 @@ def test_a_job_leaves_no_lookup_files(monkeypatch: pytest.MonkeyPatch, tmp_path:
     kept: list[int] = []
     made = LookupFile.find
 
-    def find(self: LookupFile, keys: Keys) -> Iterator[FoundInFile]:
+    def find(self: LookupFile, keys: Keys) -> Iterator[FileLookupResult]:
         kept.append(len(list(tmp_path.rglob("*.arrow"))))
         return made(self, keys)
 

@@ -66,12 +66,12 @@ class CountingBudget(MemoryBudget):
         super().__init__(1 << 28)
         self.owners = set[MemoryOwner]()
 
-    def join(self, holder: MemoryOwner) -> None:
-        super().join(holder)
+    def register(self, holder: MemoryOwner) -> None:
+        super().register(holder)
         self.owners.add(holder)
 
-    def leave(self, holder: MemoryOwner) -> None:
-        super().leave(holder)
+    def unregister(self, holder: MemoryOwner) -> None:
+        super().unregister(holder)
         self.owners.discard(holder)
 
 

@@ -195,7 +195,7 @@ def test_without_lookup_wait_a_lost_compaction_is_left_to_the_next_commit(waits:
     assert snapshot_id is not None
     writer.committed(snapshot_id)
     writer.restart_compaction([replace(message, compact_before=message.new_files) for message in messages])
-    assert bool(writer.compact_left()) is (waits == "true")
+    assert bool(writer.compact_level_0()) is (waits == "true")
     writer.abort()
 
 

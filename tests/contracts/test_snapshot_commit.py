@@ -165,7 +165,7 @@ def test_an_id_that_was_used_and_expired_is_not_used_again(branch: Branch) -> No
     for base, following in zip(bases, (FIRST, SECOND, snapshot(3), snapshot(4)), strict=True):
         assert branch.commit(base, following)
     for expired in (1, 2, 3):
-        branch.table.snapshots.withdraw(expired)
+        branch.table.snapshots.delete_snapshot_file(expired)
     assert not branch.commit(FIRST, snapshot(2, "slept"))
     assert branch.table.snapshots.all() == [snapshot(4)]
 

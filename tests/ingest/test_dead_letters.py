@@ -87,7 +87,7 @@ def test_letters_are_stored_by_the_flush_and_only_once(folder: Path) -> None:
 
 
 def test_many_letters_request_a_flush(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "HELD_BYTES_MAX", 1_000)
+    monkeypatch.setattr(dead_letters, "BUFFER_BYTES_MAX", 1_000)
     kept = open_dead_letters(folder)
     kept.add(raw_batch(range(20)), [failure(n, n) for n in range(2)])
     assert not kept.should_flush

@@ -73,7 +73,7 @@ async def test_the_lag_is_the_distance_from_commits_to_the_end_of_the_log(
     assert monitor is not None
     await until(lambda: run.done() or sum(t.rows for t in observed.tables.values()) == 10)
     await until(lambda: observed.lag == 0 and len(observed.partitions) == 2)
-    await monitor.look(pipeline.source)
+    await monitor.poll_once(pipeline.source)
     assert {p.partition: (at.committed, at.end, at.lag) for p, at in observed.partitions.items()} == {
         0: (5, 5, 0),
         1: (5, 5, 0),
@@ -85,7 +85,7 @@ async def test_the_lag_is_the_distance_from_commits_to_the_end_of_the_log(
     assert not_ready(observed) == []
     await to_thread(kafka_broker.send, [record(topic, n, "6", 0) for n in range(3)])
     await until(lambda: sum(t.rows for t in observed.tables.values()) == 13 and observed.lag == 0)
-    await monitor.look(pipeline.source)
+    await monitor.poll_once(pipeline.source)
     assert sum(at.end or 0 for at in observed.partitions.values()) == 13
     newest_ms = observed.table("shop.orders").newest_committed_ms
     assert newest_ms is not None
@@ -120,7 +120,7 @@ async def test_an_unavailable_broker_is_the_reported_reason(tmp_path: Path, priv
     assert monitor is not None
     await until(lambda: run.done() or (observed.checkpoints == 1 and observed.lag == 0))
     await to_thread(private_kafka_broker.kill)
-    await monitor.look(pipeline.source)
+    await monitor.poll_once(pipeline.source)
     assert observed.source_problem == "no answer within 5 s"
     await until(lambda: [reason.code for reason in not_ready(observed)] == ["source_unreachable"])
     pipeline.stop()

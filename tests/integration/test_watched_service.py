@@ -103,7 +103,7 @@ async def test_prometheus_scrapes_a_run_and_answers_every_query_of_the_dashboard
                 await until_answered(
                     prom, "sum(tidelake_table_rows_total) == 35"
                 )  # they are written after they are read
-                await pipeline.monitor.look(pipeline.source)
+                await pipeline.monitor.poll_once(pipeline.source)
                 await until_answered(prom, "sum(tidelake_table_files)")
                 for query in QUERIES:  # a machine that is busy may make a scrape late, and series stale
                     async with asyncio.timeout(60):
@@ -150,7 +150,7 @@ async def test_a_browser_shows_tables_lag_and_stalls(tmp_path: Path) -> None:
     async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, _):
         await write_changes(pipeline, tmp_path, 8)
         assert pipeline.monitor is not None
-        await pipeline.monitor.look(pipeline.source)
+        await pipeline.monitor.poll_once(pipeline.source)
         url = f"http://127.0.0.1:{pipeline.monitor.server.port}"
         shown = await to_thread(browse, url, tmp_path, "--dump-dom")
         text = text_of(shown.stdout)
@@ -179,7 +179,7 @@ async def test_tables_can_be_sorted_by_click_and_searched(tmp_path: Path) -> Non
     async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, _):
         await write_changes(pipeline, tmp_path, 8)
         assert pipeline.monitor is not None
-        await pipeline.monitor.look(pipeline.source)
+        await pipeline.monitor.poll_once(pipeline.source)
         async with opened(f"http://127.0.0.1:{pipeline.monitor.server.port}", tmp_path) as page:
             names, rows = "#tables td.name", "document.querySelectorAll('#tables th button')[2]"
             await page.until("document.querySelectorAll('#tables td.name').length === 2")

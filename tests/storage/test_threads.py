@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from storage.threads import (
-    ShortWork,
+    ShortTaskRunner,
     map_on_cores,
     map_to_end,
     map_uncancellable,
@@ -301,7 +301,7 @@ def _busy(milliseconds: float) -> bool:
 
 async def test_short_work_runs_in_the_event_loop_while_it_stays_short() -> None:
     """The duration of the first call is unknown. Later calls are long or short by the duration of the last one."""
-    short_work = ShortWork(short_ms=500)
+    short_work = ShortTaskRunner(short_ms=500)
     assert [await short_work(_busy, ms) for ms in (0, 0, 600, 0, 0)] == [False, True, True, False, True]
 
 
@@ -310,14 +310,14 @@ async def test_durations_are_measured_per_function_across_objects() -> None:
         def where(self) -> bool:
             return _busy(0)
 
-    short_work = ShortWork(short_ms=500)
+    short_work = ShortTaskRunner(short_ms=500)
     assert [await short_work(Batch().where) for _ in range(2)] == [False, True]
     assert [await short_work(_busy, 600) for _ in range(2)] == [False, False]
     assert await short_work(Batch().where)
 
 
 async def test_short_work_yields_to_the_loop_and_raises_its_errors() -> None:
-    short_work, turns = ShortWork(short_ms=500), list[str]()
+    short_work, turns = ShortTaskRunner(short_ms=500), list[str]()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await short_work(divmod, 7, 0)

@@ -16,7 +16,7 @@ def write_shop_log(folder: Path, changes: int = 400, files: int = 2) -> Shop:
     """The shop as it is after the last of these changes."""
     folder.mkdir(parents=True, exist_ok=True)
     shop, log = Shop(seed=7), ChangeLog(folder)
-    log.write(shop.opening(customers=20, articles=5))
+    log.write(shop.initial_rows(customers=20, articles=5))
     events = shop.changes()
     for _ in range(files):
         log.write(itertools.islice(events, changes // files))

@@ -30,7 +30,7 @@ __all__ = ["call"]
 
 def some_changes(seed: int, count: int = 3_000) -> Iterator[ShopChange]:
     shop = Shop(seed)
-    yield from shop.opening(customers=30, articles=8)
+    yield from shop.initial_rows(customers=30, articles=8)
     yield from itertools.islice(shop.changes(), count)
 
 
@@ -42,7 +42,7 @@ def test_the_same_seed_gives_the_same_shop() -> None:
 def test_applying_all_changes_gives_the_expected_tables() -> None:
     shop = Shop(1)
     rows: dict[str, dict[tuple[object, ...], object]] = {table.name: {} for table in TABLES}
-    for change in itertools.chain(shop.opening(customers=30, articles=8), itertools.islice(shop.changes(), 3_000)):
+    for change in itertools.chain(shop.initial_rows(customers=30, articles=8), itertools.islice(shop.changes(), 3_000)):
         kept = rows[change.table.name]
         if change.before is not None:
             assert kept.pop(change.table.key_of(change.before)) == change.before

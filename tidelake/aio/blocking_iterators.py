@@ -31,18 +31,18 @@ async def iterate(start: Callable[[], Iterator[T]]) -> AsyncGenerator[T]:
 
 async def wait_for_snapshot(follower: Follower) -> None:
     """Wait until there is a new snapshot, or until it is time to check again."""
-    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    loop, snapshot_exists = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
-        loop.call_soon_threadsafe(there.set)
+        loop.call_soon_threadsafe(snapshot_exists.set)
 
-    cancel = follower.when_there(wake)
+    cancel = follower.call_when_exists(wake)
     if cancel is None:
         await asyncio.sleep(follower.wait_ms / 1000)
         return
     try:
         async with asyncio.timeout(follower.longest_wait_ms / 1000):
-            await there.wait()
+            await snapshot_exists.wait()
     except TimeoutError:
         pass
     finally:

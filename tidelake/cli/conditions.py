@@ -52,7 +52,7 @@ _COMPARE: Final[dict[str, Callable[[Column, Any], Predicate]]] = {
 
 def parse_condition(text: str) -> Predicate:
     """Parse a condition. Raises BadInput that names the position in the text."""
-    return _Parser(text).whole()
+    return _Parser(text).parse_all()
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -80,8 +80,8 @@ class _Parser:
         self._at = 0
         self._depth = 0  # open brackets
 
-    def whole(self) -> Predicate:
-        condition = self._either()
+    def parse_all(self) -> Predicate:
+        condition = self._parse_or()
         if self._peek().kind != "end":
             raise self._error("expected AND, OR or the end")
         return condition
@@ -98,31 +98,31 @@ class _Parser:
 
     # ------------------------------------------------------------ grammar
 
-    def _either(self) -> Predicate:
-        parts = [self._both()]
+    def _parse_or(self) -> Predicate:
+        parts = [self._parse_and()]
         while self._take("or"):
-            parts.append(self._both())
+            parts.append(self._parse_and())
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _both(self) -> Predicate:
-        parts = [self._one()]
+    def _parse_and(self) -> Predicate:
+        parts = [self._parse_not()]
         while self._take("and"):
-            parts.append(self._one())
+            parts.append(self._parse_not())
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _one(self) -> Predicate:
+    def _parse_not(self) -> Predicate:
         is_negated = False
         while self._take("not"):
             is_negated = not is_negated
-        one = self._single()
+        one = self._parse_term()
         return Not(one) if is_negated else one
 
-    def _single(self) -> Predicate:
+    def _parse_term(self) -> Predicate:
         if self._take("("):
             self._depth += 1
             if self._depth > DEPTH_MAX:
                 raise self._error(f"brackets are nested more than {DEPTH_MAX} deep; use fewer")
-            inner = self._either()
+            inner = self._parse_or()
             self._expect(")")
             self._depth -= 1
             return inner
@@ -210,9 +210,9 @@ class _Parser:
     def _take(self, value: str) -> bool:
         """Consume a reserved word or a sign, if it is next."""
         token = self._peek()
-        is_it = token.kind in ("word", "sign") and token.value == value
-        self._at += is_it
-        return is_it
+        matches = token.kind in ("word", "sign") and token.value == value
+        self._at += matches
+        return matches
 
     def _expect(self, value: str) -> None:
         if not self._take(value):

@@ -32,13 +32,13 @@ class TableProgress:
     """What the changelog of a table has contained so far.
 
     kinds: the number of changes of each kind
-    some: a few of the newest snapshot
+    latest_changes: a few of the newest snapshot
     ends: the next offsets in the position of the newest snapshot
     """
 
     snapshots: int = 0
     kinds: Counter[RowKind] = field(default_factory=Counter)
-    some: tuple[ShownChange, ...] = ()
+    latest_changes: tuple[ShownChange, ...] = ()
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -99,7 +99,7 @@ def _note(progress: TableProgress, change: ChangeBatch) -> None:
     kinds = change.rows.column(KIND_COLUMN)
     progress.kinds.update({RowKind(entry["values"]): entry["counts"] for entry in kinds.value_counts().to_pylist()})
     # Changes are in key order, so the end has only new keys: show some from the middle.
-    some = change.rows.slice(len(kinds) // 2, _CHANGES_KEPT)
-    rows = json_rows(some.drop_columns([KIND_COLUMN]))
-    shown = zip(some.column(KIND_COLUMN).to_pylist(), rows, strict=True)
-    progress.some = tuple(ShownChange(change.snapshot_id, RowKind(kind), row) for kind, row in shown)
+    recent = change.rows.slice(len(kinds) // 2, _CHANGES_KEPT)
+    rows = json_rows(recent.drop_columns([KIND_COLUMN]))
+    shown = zip(recent.column(KIND_COLUMN).to_pylist(), rows, strict=True)
+    progress.latest_changes = tuple(ShownChange(change.snapshot_id, RowKind(kind), row) for kind, row in shown)

@@ -60,11 +60,13 @@ def _checksum(rows: list[dict[str, Any]]) -> str:
 
 
 def _differences(table: ShopTable, found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
-    there = {table.key_of(row): row for row in found}
+    actual = {table.key_of(row): row for row in found}
     wanted = {table.key_of(row): row for row in expected}
-    differences = [f"missing: {wanted[key]}" for key in wanted if key not in there]
-    differences += [f"too much: {there[key]}" for key in there if key not in wanted]
-    differences += [f"{wanted[k]} in the shop, {there[k]} here" for k in wanted if k in there and there[k] != wanted[k]]
-    if len(there) < len(found):
-        differences.append(f"{len(found) - len(there)} keys occur twice")
+    differences = [f"missing: {wanted[key]}" for key in wanted if key not in actual]
+    differences += [f"too much: {actual[key]}" for key in actual if key not in wanted]
+    differences += [
+        f"{wanted[k]} in the shop, {actual[k]} here" for k in wanted if k in actual and actual[k] != wanted[k]
+    ]
+    if len(actual) < len(found):
+        differences.append(f"{len(found) - len(actual)} keys occur twice")
     return differences[:_DIFFERENCES_SHOWN] or ["the order of columns differs"]

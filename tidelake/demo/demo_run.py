@@ -22,9 +22,9 @@ from tidelake.prerequisites import missing_for_spark
 from tidelake.table import Table
 
 _FILES: Final = 12
-_FILES_AT_THE_START: Final = 4
+_INITIAL_FILES: Final = 4
 _REFRESH_SECONDS: Final = 0.1
-_PATIENCE_SECONDS: Final = 300.0
+_TIMEOUT_SECONDS: Final = 300.0
 
 _TABLE_OPTIONS: Final = {"changelog-producer": "input"}
 
@@ -110,7 +110,7 @@ class DemoState:
 
 
 class Screen(Protocol):
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Show one line permanently."""
         ...
 
@@ -132,7 +132,7 @@ class DemoReport:
 
     @property
     def is_right(self) -> bool:
-        return self.is_changelog_right and all(verdict.is_right for verdict in self.verdicts)
+        return self.is_changelog_right and all(comparison.is_right for comparison in self.verdicts)
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class DemoRun:
             next_file = self._begin_log(scene.log)
             engine = self._start_engine(scene)
             try:
-                self._feed(scene, engine, next_file)
+                self._write_remaining_files(scene, engine, next_file)
             finally:
                 engine.stop()
         finally:
@@ -185,7 +185,7 @@ class DemoRun:
 
         Returns a function that writes one more file, and returns whether there was one to write.
         """
-        log.write(self._shop.opening(customers=self.records // 30, articles=self.records // 120))
+        log.write(self._shop.initial_rows(customers=self.records // 30, articles=self.records // 120))
         changes = self._shop.changes()
         a_file = max(1, (self.records - log.records) // _FILES)
 
@@ -195,12 +195,12 @@ class DemoRun:
             log.write(itertools.islice(changes, a_file))
             return True
 
-        for _ in range(_FILES_AT_THE_START):
+        for _ in range(_INITIAL_FILES):
             next_file()
-        self.screen.say(f"wrote {log.records:,} change records of a shop to {self.layout.log}")
+        self.screen.print_line(f"wrote {log.records:,} change records of a shop to {self.layout.log}")
         return next_file
 
-    def _feed(self, scene: DemoState, engine: DemoEngine, next_file: Callable[[], bool]) -> None:
+    def _write_remaining_files(self, scene: DemoState, engine: DemoEngine, next_file: Callable[[], bool]) -> None:
         """Write more files while the pipeline runs, until the last record is in its table."""
         scene.running_since = moved_at = next_file_at = time.monotonic()
         scene.doing = "reads what is there"
@@ -213,9 +213,9 @@ class DemoRun:
                 scene.doing = "more files appear while it runs" if has_more else "the log is whole, the tables catch up"
             if scene.records_in_tables > seen:
                 moved_at, seen = now, scene.records_in_tables
-            elif now - moved_at > _PATIENCE_SECONDS:
+            elif now - moved_at > _TIMEOUT_SECONDS:
                 raise TidelakeError(
-                    f"nothing new came into the tables for {_PATIENCE_SECONDS:.0f} seconds, and {engine.name} raised "
+                    f"nothing new came into the tables for {_TIMEOUT_SECONDS:.0f} seconds, and {engine.name} raised "
                     "nothing: the machine may be too busy. Start the demo again; `tidelake demo --engine asyncio` "
                     "needs the least"
                 )
@@ -239,7 +239,7 @@ class DemoRun:
         except TidelakeError as error:
             if self.engine != "auto" or isinstance(engine, AsyncioEngine):
                 raise
-            self.screen.say(f"{error}\nthe asyncio pipeline runs instead")
+            self.screen.print_line(f"{error}\nthe asyncio pipeline runs instead")
             engine = self._asyncio_engine()
             scene.engine = engine.name
             engine.start()
@@ -253,7 +253,7 @@ class DemoRun:
         if missing is not None and self.engine == "spark":
             raise TidelakeError(f"Spark can't run here: {missing}")
         if missing is not None:
-            self.screen.say(f"no Spark here ({missing}); the asyncio pipeline runs instead")
+            self.screen.print_line(f"no Spark here ({missing}); the asyncio pipeline runs instead")
         if self.engine == "asyncio" or missing is not None:
             return self._asyncio_engine()
         from tidelake.demo.spark import SparkEngine

@@ -39,21 +39,21 @@ class LiveScreen:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        with Live(get_renderable=self._picture, console=self._console, refresh_per_second=8):
+        with Live(get_renderable=self._render, console=self._console, refresh_per_second=8):
             yield
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._console.print(Text(text))
 
     def show(self, scene: DemoState) -> None:
         self._scene = scene
 
-    def _picture(self) -> Group | Text:
+    def _render(self) -> Group | Text:
         scene = self._scene
         if scene is None:
             return Text()
         return Group(
-            Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_some_changes(scene)
+            Text(), self._heading(scene), Text(), _bars(scene), Text(), _tables(scene), Text(), *_latest_changes(scene)
         )
 
     def _heading(self, scene: DemoState) -> Grid:
@@ -72,15 +72,15 @@ class PlainScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._said_at = float("-inf")
-        self._doing = ""
+        self._printed_at = float("-inf")
+        self._last_activity = ""
         self._records = -1
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         yield
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
 
     def show(self, scene: DemoState) -> None:
@@ -88,12 +88,12 @@ class PlainScreen:
         now = time.monotonic()
         is_stuck = scene.records_in_tables == self._records
         interval_seconds = _STUCK_INTERVAL_SECONDS if is_stuck else _PLAIN_INTERVAL_SECONDS
-        if scene.doing == self._doing and now - self._said_at < interval_seconds:
+        if scene.doing == self._last_activity and now - self._printed_at < interval_seconds:
             return
-        self._said_at, self._doing, self._records = now, scene.doing, scene.records_in_tables
+        self._printed_at, self._last_activity, self._records = now, scene.doing, scene.records_in_tables
         tables = "  ".join(f"{name} {progress.rows:,} rows" for name, progress in scene.watcher.progress.items())
         records = f"{scene.records_in_tables:,} of {scene.log.records:,} records"
-        self.say(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
+        self.print_line(f"{scene.seconds:6.1f} s  {scene.engine}: {scene.doing}; {records}; {tables}")
 
 
 def _bars(scene: DemoState) -> Grid:
@@ -122,11 +122,11 @@ def _tables(scene: DemoState) -> Grid:
     return grid
 
 
-def _some_changes(scene: DemoState) -> list[Text]:
+def _latest_changes(scene: DemoState) -> list[Text]:
     """Return a few changes of each table; always the same number of lines, so that the display doesn't jump."""
     lines = []
     for name, progress in scene.watcher.progress.items():
-        changes = progress.some[:_CHANGES_SHOWN]
+        changes = progress.latest_changes[:_CHANGES_SHOWN]
         lines += [_change_line(name, change) for change in changes] + [Text()] * (_CHANGES_SHOWN - len(changes))
     return lines
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
-OPENING: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
+START_TIME: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +131,28 @@ _NEXT_STATUS: Final = {
 class Shop:
     """The current state of the shop.
 
-    rows: the current rows, by table name and key. They include every change that `opening` and `changes` have yielded.
+    rows: the current rows, by table name and key. They include every change that `initial_rows` and `changes` have
+        yielded.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._now = OPENING
+        self._now = START_TIME
         self._next_id = {CUSTOMERS.name: 1, ORDERS.name: 1}
         self.rows: dict[str, dict[Key, Row]] = {table.name: {} for table in TABLES}
         self._keys: dict[str, list[Key]] = {table.name: [] for table in TABLES}  # of rows, and of some deleted rows
         self._actions: Mapping[Callable[[], Iterator[ShopChange]], int] = {
             self._order: 34,
-            self._move_on: 38,
+            self._advance_order: 38,
             self._cancel: 6,
-            self._sell: 12,
-            self._re_shelve: 2,
+            self._sell_article: 12,
+            self._move_article: 2,
             self._join: 4,
             self._change_customer: 3,
-            self._leave: 1,
+            self._delete_customer: 1,
         }
 
-    def opening(self, customers: int, articles: int) -> Iterator[ShopChange]:
+    def initial_rows(self, customers: int, articles: int) -> Iterator[ShopChange]:
         """Yield the rows that existed before the log began."""
         for _ in range(customers):
             yield from self._join(is_snapshot=True)
@@ -180,7 +181,7 @@ class Shop:
     # ------------------------------------------------------------ events
 
     def _order(self) -> Iterator[ShopChange]:
-        customer = self._any(CUSTOMERS)
+        customer = self._random_row(CUSTOMERS)
         if customer is None:
             return
         row = {
@@ -193,25 +194,25 @@ class Shop:
         }
         yield self._put(ORDERS, None, row)
 
-    def _move_on(self) -> Iterator[ShopChange]:
-        order = self._any(ORDERS, recent=4_000)
+    def _advance_order(self) -> Iterator[ShopChange]:
+        order = self._random_row(ORDERS, recent=4_000)
         if order is not None and order["status"] in _NEXT_STATUS:
             yield self._put(ORDERS, order, {**order, "status": _NEXT_STATUS[order["status"]]})
 
     def _cancel(self) -> Iterator[ShopChange]:
-        order = self._any(ORDERS, recent=4_000)
+        order = self._random_row(ORDERS, recent=4_000)
         if order is not None and order["status"] in ("new", "paid"):
             yield self._put(ORDERS, order, None)
 
-    def _sell(self) -> Iterator[ShopChange]:
-        article = self._any(STOCK)
+    def _sell_article(self) -> Iterator[ShopChange]:
+        article = self._random_row(STOCK)
         if article is not None:
             left = article["quantity"] - self._random.randrange(1, 6)
             yield self._put(STOCK, article, {**article, "quantity": left if left >= 0 else 400})
 
-    def _re_shelve(self) -> Iterator[ShopChange]:
+    def _move_article(self) -> Iterator[ShopChange]:
         """Change the shelf of a row. It is part of the key, so the row moves."""
-        article = self._any(STOCK)
+        article = self._random_row(STOCK)
         if article is not None:
             yield self._put(STOCK, article, {**article, "shelf": (article["shelf"] + 1) % 12})
 
@@ -228,12 +229,12 @@ class Shop:
         yield self._put(CUSTOMERS, None, row, is_snapshot=is_snapshot)
 
     def _change_customer(self) -> Iterator[ShopChange]:
-        customer = self._any(CUSTOMERS)
+        customer = self._random_row(CUSTOMERS)
         if customer is not None:
             yield self._put(CUSTOMERS, customer, {**customer, "tier": self._random.choice(("silver", "gold", None))})
 
-    def _leave(self) -> Iterator[ShopChange]:
-        customer = self._any(CUSTOMERS)
+    def _delete_customer(self) -> Iterator[ShopChange]:
+        customer = self._random_row(CUSTOMERS)
         if customer is not None:
             yield self._put(CUSTOMERS, customer, None)
 
@@ -250,7 +251,7 @@ class Shop:
                 self._keys[table.name].append(key)
         return ShopChange(table, before, after, self._now, is_snapshot)
 
-    def _any(self, table: ShopTable, recent: int | None = None) -> Row | None:
+    def _random_row(self, table: ShopTable, recent: int | None = None) -> Row | None:
         """Return a random row, of the most recent ones if requested; None if the chosen row was deleted."""
         keys = self._keys[table.name]
         if not keys:

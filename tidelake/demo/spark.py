@@ -46,7 +46,7 @@ class SparkEngine:
             with _standard_error_into(self._scratch / "spark.log"):
                 self._session = start_session("tidelake demo", _MASTER, settings)
         except TidelakeError as error:
-            raise TidelakeError(f"{error}{self._last_words()}") from None
+            raise TidelakeError(f"{error}{self._log_tail()}") from None
         self._streams = start_query(self._session, self._config, str(self._scratch / "checkpoint"))
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class SparkEngine:
         if self._session is not None:
             self._session.stop()
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         lines = (self._scratch / "spark.log").read_text(errors="replace").splitlines()
         return "".join(f"\n  {line}" for line in lines[-5:])
 

@@ -61,8 +61,8 @@ def has_key_of(query: PlainQuery, source: TableContext, target: TableContext) ->
     columns = query.of_role(Role.COLUMN)
     of_key = [output for output in columns if output.name in target.schema.primary_keys]
     wanted = _keys_of_result(query, source)
-    is_once = len(of_key) == len(target.schema.primary_keys) == len(wanted)
-    return {o.argument for o in of_key} == wanted and is_once and not (query.is_grouped and columns != of_key)
+    has_unique_key = len(of_key) == len(target.schema.primary_keys) == len(wanted)
+    return {o.argument for o in of_key} == wanted and has_unique_key and not (query.is_grouped and columns != of_key)
 
 
 def _keys_of_result(query: PlainQuery, source: TableContext) -> set[str]:
@@ -94,11 +94,11 @@ class TargetChanges:
     def of(self, changed: RowsChanged) -> pa.RecordBatch:
         """Return the rows to write, with the target's columns and `_VALUE_KIND`. Raises NotMaintainable."""
         if not self.target.schema.has_primary_key:
-            return self._converted(self.run(changed.came))
+            return self._converted(self.run(changed.inserted))
         if self.query.is_grouped:
             before, after = self._groups(changed)
         else:
-            before, after = (self._converted(self.run(rows)) for rows in (changed.gone, changed.came))
+            before, after = (self._converted(self.run(rows)) for rows in (changed.deleted, changed.inserted))
         codes = key_codes([batch.select(self.target.schema.primary_keys) for batch in (before, after)])
         count = int(max(part.max(initial=-1) for part in codes)) + 1
         sides = [_keyed(batch, part) for batch, part in zip((before, after), codes, strict=True)]
@@ -113,16 +113,16 @@ class TargetChanges:
 
     def _groups(self, changed: RowsChanged) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Return the changed groups, with their current rows and their new rows."""
-        if changed.gone.num_rows:
+        if changed.deleted.num_rows:
             self._check_retractable()
-        came, gone = self.run(changed.came), self.run(changed.gone)
-        keys = [self._keys_of(rows) for rows in (came, gone)]
+        inserted, deleted = self.run(changed.inserted), self.run(changed.deleted)
+        keys = [self._keys_of(rows) for rows in (inserted, deleted)]
         codes = key_codes(keys)
         both = pa.concat_batches(keys)
         _, first = np.unique(np.concatenate(codes), return_index=True)
         groups = both.take(pa.array(first))
         found, old = lookup_newest_rows(self.target, self.base, groups)
-        parts = [_aligned(rows, part, len(first)) for rows, part in zip((came, gone), codes, strict=True)]
+        parts = [_aligned(rows, part, len(first)) for rows, part in zip((inserted, deleted), codes, strict=True)]
         columns = {name: groups.column(name) for name in groups.schema.names}
         for output in self.query.outputs:
             if output.name not in columns:
@@ -164,14 +164,14 @@ class TargetChanges:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _value(self, output: OutputColumn, old: pa.RecordBatch, parts: Sequence[pa.RecordBatch]) -> pa.Array:
-        before, came, gone = (rows.column(output.name) for rows in (old, *parts))
+        before, inserted, deleted = (rows.column(output.name) for rows in (old, *parts))
         if output.role in (Role.MIN, Role.MAX):
             choose = pc.min_element_wise if output.role is Role.MIN else pc.max_element_wise
-            return choose(before, came.cast(before.type), skip_nulls=True)
+            return choose(before, inserted.cast(before.type), skip_nulls=True)
         if output.role is Role.COUNT:
-            return _sum(_whole(before), _whole(came), _whole(gone))
-        wide = pa.decimal256(_DIGITS, max(_scale(column) for column in (before, came, gone)))
-        numbers = [column.cast(wide) for column in (before, came, gone)]
+            return _sum(_whole(before), _whole(inserted), _whole(deleted))
+        wide = pa.decimal256(_DIGITS, max(_scale(column) for column in (before, inserted, deleted)))
+        numbers = [column.cast(wide) for column in (before, inserted, deleted)]
         total = _sum(*(pc.fill_null(column, pa.scalar(Decimal(0), wide)) for column in numbers)).cast(wide)
         return pc.if_else(self._has_values(output, old, parts, numbers), total, pa.scalar(None, total.type))
 
@@ -194,8 +194,8 @@ def _scale(column: pa.Array) -> int:
     return int(column.type.scale) if pa.types.is_decimal(column.type) else 0
 
 
-def _sum(before: pa.Array, came: pa.Array, gone: pa.Array) -> pa.Array:
-    return pc.subtract_checked(pc.add_checked(before, came), gone)
+def _sum(before: pa.Array, inserted: pa.Array, deleted: pa.Array) -> pa.Array:
+    return pc.subtract_checked(pc.add_checked(before, inserted), deleted)
 
 
 def _aligned(rows: pa.RecordBatch, codes: NDArray[np.int64], count: int) -> pa.RecordBatch:

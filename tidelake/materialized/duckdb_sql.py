@@ -97,10 +97,10 @@ class _Source:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         reader = self._stream()
-        kept = pa.RecordBatchReader.from_batches(reader.schema, self._noting(reader))
+        kept = pa.RecordBatchReader.from_batches(reader.schema, self._collect_errors(reader))
         return kept.__arrow_c_stream__(requested_schema)
 
-    def _noting(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _collect_errors(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
             yield from reader
         except TidelakeError as error:

@@ -59,7 +59,7 @@ class QueryEngine(Protocol):
         """The engine's SQL dialect, as sqlglot names it."""
         ...
 
-    def over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def evaluate_over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the query's result over these rows of its table.
 
         rows: all columns that the query reads

@@ -30,7 +30,7 @@ class InProcess:
     table: str
     dialect: str = DIALECT
 
-    def over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def evaluate_over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
         return result_over(query.sql(DIALECT, SOURCE), rows, self.table)
 
     def replace_all(self, request: FullRefresh) -> int | None:
@@ -38,7 +38,7 @@ class InProcess:
         query = request.query if plain is None else plain.sql(DIALECT, plain.table)
         streams = {name: _stream(source, request) for name, source in request.sources.items()}
         database = target.name.partition(".")[0]
-        if target.primary_key and not _gives_keys_once(request):
+        if target.primary_key and not _has_unique_keys(request):
             self._check_keys(query, streams, request)
         with result_of(query, streams, database, target.name) as rows:
             check_columns(target, rows.schema.names)
@@ -61,7 +61,7 @@ class InProcess:
                 )
 
 
-def _gives_keys_once(request: FullRefresh) -> bool:
+def _has_unique_keys(request: FullRefresh) -> bool:
     if request.plain is None:
         return False
     return has_key_of(request.plain, request.sources[request.plain.table].context, request.target.context)

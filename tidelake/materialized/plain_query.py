@@ -164,7 +164,7 @@ def plain_query(query: str, dialect: str | None, schema_of: Callable[[str], pa.S
         if dialect is None:
             raise NotPlain(f"is no SQL that dialects share ({error})") from None
         raise
-    return _Reading(tree, schema_of).read()
+    return _QueryParser(tree, schema_of).read()
 
 
 def _parsed(query: str, dialect: str) -> Any:
@@ -182,7 +182,7 @@ def _name_of(table: Any) -> str:
     return ".".join(part for part in (table.catalog, table.db, table.name) if part)
 
 
-class _Reading:
+class _QueryParser:
     def __init__(self, tree: Any, schema_of: Callable[[str], pa.Schema]) -> None:
         self._tree = tree
         self._schema_of = schema_of

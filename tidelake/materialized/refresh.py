@@ -139,13 +139,13 @@ class Refresh:
         before = last.state.sources.get(source.table.name)
         if last.state.query != state.query or before is None:
             raise NotMaintainable("the definition is another one than that of the last refresh")
-        if before.is_of(source.snapshot) and before.schema_id == source.context.schema.id:
+        if before.matches_snapshot(source.snapshot) and before.schema_id == source.context.schema.id:
             return None
         if before.schema_id != source.context.schema.id:
             raise NotMaintainable(f"the schema of {source.table.name} has changed")
         check_maintainable(plain, source.context, self.target.context)
         changed = changes_since(source.context, before, source.snapshot, plain.columns())
-        of_query = partial(self.engine.over, plain)
+        of_query = partial(self.engine.evaluate_over, plain)
         return TargetChanges(plain, source.context, self.target.context, base, of_query).of(changed)
 
     def _refreshed(self, kind: RefreshKind, reason: str, published: int | None) -> Refreshed:

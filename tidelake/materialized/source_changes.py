@@ -43,8 +43,8 @@ class RowsChanged:
     With a primary key, each key occurs at most once on either side.
     """
 
-    gone: pa.RecordBatch
-    came: pa.RecordBatch
+    deleted: pa.RecordBatch
+    inserted: pa.RecordBatch
 
 
 def changes_since(context: TableContext, before: QueriedState, after: Snapshot, columns: Sequence[str]) -> RowsChanged:
@@ -62,7 +62,7 @@ def changes_since(context: TableContext, before: QueriedState, after: Snapshot, 
     names = [name for name in context.schema.names if name in {*columns, *context.schema.primary_keys}]
     try:
         if not context.schema.has_primary_key:
-            added = _held(_added(context, before, after), names, context)
+            added = _collect_rows(_added(context, before, after), names, context)
             return RowsChanged(added.slice(0, 0), added)
         return _of_keys(context, before, after, names)
     except SnapshotExpired:
@@ -74,7 +74,7 @@ def changes_since(context: TableContext, before: QueriedState, after: Snapshot, 
 
 def _added(context: TableContext, before: QueriedState, after: Snapshot) -> Iterator[ChangeBatch]:
     reader = ChangeReader(context, ALL, files=ChangeSource.DELTA)
-    known = _found(context, before)
+    known = _find_snapshot(context, before)
     for snapshot_id in range(before.snapshot_id + 1, after.id + 1):
         snapshot = reader.get(snapshot_id)
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.index_manifest != known.index_manifest:
@@ -83,11 +83,11 @@ def _added(context: TableContext, before: QueriedState, after: Snapshot) -> Iter
         yield from reader.read(snapshot)
 
 
-def _found(context: TableContext, state: QueriedState) -> Snapshot:
+def _find_snapshot(context: TableContext, state: QueriedState) -> Snapshot:
     found = context.history.find(state.snapshot_id)
     if found is None:
         raise NoChanges(f"snapshot {state.snapshot_id} of {context.name}, which the last refresh read, has expired")
-    if not state.is_of(found):
+    if not state.matches_snapshot(found):
         raise NoChanges(f"{context.name} was rolled back or made again since the last refresh")
     return found
 
@@ -97,20 +97,20 @@ def _found(context: TableContext, state: QueriedState) -> Snapshot:
 
 def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names: Sequence[str]) -> RowsChanged:
     moves = bucket_mode(context.schema, context.options) is BucketMode.CROSS_PARTITION
-    settled = before.is_settled and QueriedState.of(context, after).is_settled
-    if settled and not moves:
-        _found(context, before)
+    is_settled = before.is_settled and QueriedState.of(context, after).is_settled
+    if is_settled and not moves:
+        _find_snapshot(context, before)
         try:
-            return _net(context, _changelog(context, before, after), names)
-        except (_Break, SnapshotExpired):  # the two states may still exist
+            return _net_changes(context, _changelog(context, before, after), names)
+        except (_ChangelogBreak, SnapshotExpired):  # the two states may still exist
             pass
     known = context.snapshots.find(before.snapshot_id)
-    if not before.is_of(known):
-        _found(context, before)  # raises with the reason
+    if not before.matches_snapshot(known):
+        _find_snapshot(context, before)  # raises with the reason
         raise NoChanges(f"snapshot {before.snapshot_id} of {context.name}, which the last refresh read, has expired")
     try:
         difference = SnapshotDiff(context, known, after, columns=names).read()
-        rows = _held(difference, [*names, KIND_COLUMN], context)
+        rows = _collect_rows(difference, [*names, KIND_COLUMN], context)
     except (BadInput, UnsupportedFeature) as error:
         raise NoChanges(str(error)) from None
     retracts = pa.array(is_retract(row_kinds(rows)))
@@ -118,7 +118,7 @@ def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names
     return RowsChanged(rows.filter(retracts), rows.filter(pa.compute.invert(retracts)))
 
 
-class _Break(Exception):
+class _ChangelogBreak(Exception):
     """A snapshot replaced rows without recording which."""
 
 
@@ -126,13 +126,13 @@ def _changelog(context: TableContext, before: QueriedState, after: Snapshot) -> 
     reader = ChangeReader(context, ALL, files=ChangeSource.CHANGELOG)
     for change in reader.read_range(before.snapshot_id + 1, after.id):
         if change.is_break:
-            raise _Break
+            raise _ChangelogBreak
         yield change
 
 
-def _net(context: TableContext, changes: Iterable[ChangeBatch], names: Sequence[str]) -> RowsChanged:
+def _net_changes(context: TableContext, changes: Iterable[ChangeBatch], names: Sequence[str]) -> RowsChanged:
     """Return the net changes: the first change of each key has its old row, the last one its new row."""
-    rows = _held(changes, [*names, KIND_COLUMN], context)
+    rows = _collect_rows(changes, [*names, KIND_COLUMN], context)
     retracts = is_retract(row_kinds(rows))
     rows = rows.select(names)
     (codes,) = key_codes([rows.select(context.schema.primary_keys)])
@@ -154,7 +154,7 @@ def key_codes(batches: Sequence[pa.RecordBatch]) -> list[NDArray[np.int64]]:
     return np.split(codes.reshape(-1).astype(np.int64), np.cumsum([len(part) for part in stacked])[:-1])
 
 
-def _held(changes: Iterable[ChangeBatch], names: Sequence[str], context: TableContext) -> pa.RecordBatch:
+def _collect_rows(changes: Iterable[ChangeBatch], names: Sequence[str], context: TableContext) -> pa.RecordBatch:
     """Return all rows in one batch. Raises NoChanges for too many."""
     held: list[pa.RecordBatch] = []
     count = 0

@@ -37,7 +37,7 @@ class QueriedState:
     def of(cls, context: TableContext, snapshot: Snapshot) -> Self:
         return cls(snapshot.id, snapshot.delta_manifest_list, context.schema.id, _is_settled(context, snapshot))
 
-    def is_of(self, snapshot: Snapshot | None) -> bool:
+    def matches_snapshot(self, snapshot: Snapshot | None) -> bool:
         return snapshot is not None and snapshot.delta_manifest_list == self.manifest_list
 
 
@@ -110,7 +110,7 @@ def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
     other: Snapshot | None = None
     newest: Snapshot | None = None
     base = 0
-    for snapshot in context.snapshots.back_from(latest):
+    for snapshot in context.snapshots.backwards_from(latest):
         if newest is not None and (snapshot.id <= base or other is not None):
             break
         if snapshot.commit_kind is CommitKind.COMPACT:

@@ -28,13 +28,13 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def truth(text: str) -> bool:
+def parse_boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return text.lower() == "true"
 
 
-def names_of(text: str) -> frozenset[str]:
+def split_names(text: str) -> frozenset[str]:
     """Return comma-separated names."""
     return frozenset(name.strip() for name in text.split(",") if name.strip())
 

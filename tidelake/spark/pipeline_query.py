@@ -37,15 +37,15 @@ from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.offsets import of_members
 from tidelake.spark.kafka.read_options import options_of
 from tidelake.spark.registration import register_source
-from tidelake.spark.schema_following import SchemaFollowing, changes_that_need_order
+from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
 from tidelake.spark.stream_limits import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
 
-_FILES_A_BATCH: Final = 8  # so that a long backlog is committed in small steps
+_MAX_FILES_PER_BATCH: Final = 8  # so that a long backlog is committed in small steps
 _KAFKA_COLUMNS: Final = (  # the columns that the sink reads
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
-_RUN_HERE: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
+_RUN_REMEDY: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
 
 _MISSING_PACKAGE: Final = re.compile(
     r"ModuleNotFoundError: No module named '((?:ingest|storage|checkpoint|compaction|tidelake|pyarrow|numpy)\b[\w.]*)'"
@@ -165,7 +165,7 @@ class _ForeachBatch:
             if creates:
                 self.creation.create(batch)
             missing = self.creation.missing
-            sinks = [self.schemas.decided(one) for one in self.sinks if one.table not in missing]
+            sinks = [self.schemas.with_decisions(one) for one in self.sinks if one.table not in missing]
             write_batch(sinks, batch, batch_id, self.schemas, self.monitor)
         except TidelakeError as error:
             self.failures.append(error)
@@ -212,10 +212,10 @@ def sinks_of(config: Config) -> list[SparkSink]:
         )
         for table in config.tables
     ]
-    return [replace(one, dead_letter_table=into_table, input=_in_format(one.input, format_)) for one in found]
+    return [replace(one, dead_letter_table=into_table, input=_with_format(one.input, format_)) for one in found]
 
 
-def _in_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
+def _with_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
     """Return the input with names in the catalog's case."""
     assert isinstance(rows, RawRecords)
     return replace(rows, format=format_)
@@ -231,7 +231,7 @@ def read_source(spark: SparkSession, config: Config) -> DataFrame:
         if not source.path.is_dir():
             raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
         register_source(spark, ChangeLogFolderDataSource)
-        limits = {"maxFilesPerTrigger": str(_FILES_A_BATCH)} if HAS_LIMITS else {}
+        limits = {"maxFilesPerTrigger": str(_MAX_FILES_PER_BATCH)} if HAS_LIMITS else {}
         headers = ",".join(sorted(open_format(config.format, config.format_options).KEPT_HEADERS))
         starts = {} if source.start == "earliest" else {"startingOffsets": _offsets_text(source.start.offsets)}
         folder = spark.readStream.format(ChangeLogFolderDataSource.name()).options(**limits, **starts, headers=headers)
@@ -266,7 +266,7 @@ def _offsets_text(topics: Mapping[str, Mapping[int, int]]) -> str:
 # ---------------------------------------------------------------- unsupported settings
 
 
-_HEEDED: Final[Mapping[str, frozenset[str]]] = {  # have an effect, or are refused with unsupported values
+_EFFECTIVE_OPTIONS: Final[Mapping[str, frozenset[str]]] = {  # have an effect, or are refused with unsupported values
     "source": frozenset(
         {"path"} | {setting.name for setting in structs.fields(KafkaSettings)} - {"group_id", "until_timestamp_ms"}
     ),
@@ -282,7 +282,7 @@ def check_settings(config: Config) -> None:
         (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
     ]
     unordered = "columns are renamed and dropped between two records, and a batch on Spark has no order between tasks"
-    refused.append((changes_that_need_order(config), "schema_evolution: rename.column, drop.column", unordered))
+    refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
     refused.append((bool(config.templates), "an entry of many tables", "Spark's tables are known before it starts"))
     empties = config.format_options.get("truncates") == "apply"
     refused.append((empties, "format_options: truncates: apply", "a query on Spark stops at a truncate, or skips it"))
@@ -294,7 +294,7 @@ def check_settings(config: Config) -> None:
         refused.append((stops_early, "source.until_timestamp_ms", "a query ends where the partitions ended"))
     for is_given, setting, reason in refused:
         if is_given:
-            raise UnsupportedFeature(setting, reason, _RUN_HERE)
+            raise UnsupportedFeature(setting, reason, _RUN_REMEDY)
     if idle := _without_effect(config):
         _log.warning("without effect on Spark", settings=idle)
 
@@ -303,8 +303,8 @@ def _without_effect(config: Config) -> list[str]:
     """Return the names of settings that differ from their defaults and have no effect on Spark."""
     return [
         f"{section}.{setting.name}"
-        for section, heeded in _HEEDED.items()
+        for section, effective in _EFFECTIVE_OPTIONS.items()
         for settings in [getattr(config, section)]
         for setting in structs.fields(settings)
-        if setting.name not in heeded and getattr(settings, setting.name) != setting.default
+        if setting.name not in effective and getattr(settings, setting.name) != setting.default
     ]

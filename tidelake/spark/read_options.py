@@ -16,7 +16,7 @@ from storage.table import TableContext
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.scan import Scan
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
-from tidelake.spark.option_values import time, truth, value_of, whole_number
+from tidelake.spark.option_values import parse_boolean, time, value_of, whole_number
 from tidelake.spark.stream_options import STREAM_OPTIONS, StreamOptions
 
 _PARTITIONS_MIN: Final = 8
@@ -89,7 +89,7 @@ class ReadOptions:
             value_of(options, "as-of", time, None),
             value_of(options, "push-filters", _pushes_filters, False),
             value_of(options, "min-partitions", whole_number, _PARTITIONS_MIN),
-            value_of(options, _CHANGELOG, truth, None),
+            value_of(options, _CHANGELOG, parse_boolean, None),
             value_of(options, _OVERWRITE_MODE, _replaces_partitions, False),
             StreamOptions.of(options),
             value_of(options, PINNED_READ, PinnedRead.of_text, None),

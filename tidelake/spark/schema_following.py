@@ -35,7 +35,7 @@ NewColumns: TypeAlias = dict[str, dict[TopicPartition, int]]
 _ORDERED = (ChangeKind.RENAME_COLUMN, ChangeKind.DROP_COLUMN)
 
 
-def changes_that_need_order(config: Config) -> bool:
+def has_ordered_changes(config: Config) -> bool:
     """Return whether the configuration renames or drops columns, which must happen between two records."""
     configured = ConfiguredTables.of(config)
     return any(
@@ -51,12 +51,12 @@ class SchemaFollowing:
     def __init__(self, config: Config) -> None:
         configured = ConfiguredTables.of(config)
         self._targets = TableTargets(configured.settings, configured.following_types)
-        self._tables = _Tables(open_catalog(config.warehouse, config.warehouse_options), self._targets)
-        nothing_kept = TableLineage(lambda _: ())
-        self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, nothing_kept)
+        self._tables = _TargetSchemas(open_catalog(config.warehouse, config.warehouse_options), self._targets)
+        empty_lineage = TableLineage(lambda _: ())
+        self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, empty_lineage)
         self._new_columns: dict[str, NewColumns] = {}
 
-    def decided(self, sink: SparkSink) -> SparkSink:
+    def with_decisions(self, sink: SparkSink) -> SparkSink:
         assert isinstance(sink.input, RawRecords)
         decisions, new = self._targets.decisions(sink.table), self._new_columns.get(sink.table, {})
         return replace(sink, input=replace(sink.input, decisions=decisions, new_columns=new))
@@ -111,7 +111,7 @@ async def _nothing_to_commit() -> None:
     """Do nothing: earlier batches are committed, and no row of this one is written yet."""
 
 
-class _Tables:
+class _TargetSchemas:
     """Implements `Schemas` for a barrier without writers and decoders."""
 
     def __init__(self, catalog: Catalog, targets: TableTargets) -> None:
@@ -131,6 +131,6 @@ class _Tables:
     def adopt(self, table: TableContext) -> None:
         """Do nothing: the batch is decoded again for the altered table."""
 
-    def leave(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
+    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
         self._targets.ignore(table, ignored)
-        self._targets.fix(table, fixed)
+        self._targets.keep_type(table, fixed)

@@ -31,7 +31,7 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     **{f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()},
 }
-_ON_THIS_MACHINE: Final = {
+_LOCAL_SESSION_OPTIONS: Final = {
     "spark.ui.enabled": "false",
     # No other host has to reach a local driver, and a host without a resolvable name would not start.
     "spark.driver.bindAddress": "127.0.0.1",
@@ -56,16 +56,16 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
     contains the reason. An interrupt waits until the JVM is up, then ends it: a JVM whose parent ends earlier would run
     forever.
     """
-    _quieten()
+    _silence_pyspark()
     submitted = _submitted_settings()
     master = _master(master, submitted)
     if _is_one_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if not any(key in submitted for key in _INTERPRETERS) and not (submitted and "PYSPARK_PYTHON" in os.environ):
             os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    ours = {**SETTINGS, **(_ON_THIS_MACHINE if _is_one_machine(master) else {}), **jvm_flags()}
+    options = {**SETTINGS, **(_LOCAL_SESSION_OPTIONS if _is_one_machine(master) else {}), **jvm_flags()}
     builder = SparkSession.builder.appName(_app_name(submitted) or name).master(master)
-    for key, value in {**{k: v for k, v in ours.items() if k not in submitted}, **settings}.items():
+    for key, value in {**{k: v for k, v in options.items() if k not in submitted}, **settings}.items():
         builder = builder.config(key, value)
     with ThreadPoolExecutor(1) as other_thread:  # PySpark changes the signal handler when it starts in the main thread
         starting = other_thread.submit(builder.getOrCreate)
@@ -131,7 +131,7 @@ def _is_one_machine(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _quieten() -> None:
+def _silence_pyspark() -> None:
     """Silence what PySpark logs in addition to raised errors."""
     # Only its conversion to Arrow is used.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")

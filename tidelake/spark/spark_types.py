@@ -54,7 +54,7 @@ def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType
     variants: the names of VARIANT columns
     """
     of_arrow: StructType = from_arrow_schema(
-        pa.schema([field.with_type(_known_to_spark(field.type)) for field in columns]), prefer_timestamp_ntz=True
+        pa.schema([field.with_type(_spark_arrow_type(field.type)) for field in columns]), prefer_timestamp_ntz=True
     )
     of_variant = frozenset(variants)
     return StructType(
@@ -129,18 +129,18 @@ def check_columns(asked: StructType, own: StructType, table: str) -> None:
             )
 
 
-def _known_to_spark(kind: pa.DataType) -> pa.DataType:
+def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that PySpark knows: for times of day only time64."""
     if pa.types.is_time32(kind):
         return pa.time64("ns")
     if pa.types.is_struct(kind):
-        return pa.struct([part.with_type(_known_to_spark(part.type)) for part in kind])
+        return pa.struct([part.with_type(_spark_arrow_type(part.type)) for part in kind])
     if pa.types.is_map(kind):
         value = kind.item_field
-        return pa.map_(_known_to_spark(kind.key_type), value.with_type(_known_to_spark(value.type)))
+        return pa.map_(_spark_arrow_type(kind.key_type), value.with_type(_spark_arrow_type(value.type)))
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         value = kind.value_field
-        return pa.list_(value.with_type(_known_to_spark(value.type)))
+        return pa.list_(value.with_type(_spark_arrow_type(value.type)))
     return kind
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from storage.errors import BadInput
 from storage.read.stream.micro_batches import BatchLimits
-from tidelake.spark.option_values import truth, value_of, whole_number
+from tidelake.spark.option_values import parse_boolean, value_of, whole_number
 
 MAX_FILES: Final = "read.stream.maxfilespertrigger"
 MAX_BYTES: Final = "read.stream.maxbytespertrigger"
@@ -53,4 +53,4 @@ class StreamOptions:
                 "for so many rows, at most so long. Give both"
             )
         limits = BatchLimits(numbers[MAX_ROWS], numbers[MAX_BYTES], numbers[MAX_FILES])
-        return cls(limits, min_rows, max_delay_ms, value_of(options, SKIP_OVERWRITES, truth, False))
+        return cls(limits, min_rows, max_delay_ms, value_of(options, SKIP_OVERWRITES, parse_boolean, False))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _ROW_KIND: Final = "rowkind"
 # The offset before a query's first batch, or of a table without a snapshot to start from.
-_NOTHING_YET: Final = "noSnapshot"
+_NO_SNAPSHOT: Final = "noSnapshot"
 
 
 class UnitsPartition(InputPartition):
@@ -102,7 +102,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first(self) -> dict[str, Any]:
         first = self._batches.first()
-        return {_NOTHING_YET: True} if first is None else first.to_members()
+        return {_NO_SNAPSHOT: True} if first is None else first.to_members()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._is_bounded = True
@@ -115,7 +115,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             Spark does not record the initial offset: after a crash in the first batch it calls this again, when the
             table has changed. So the first batch is empty, and its end, which is logged, is the start of the read.
             """
-            return {_NOTHING_YET: True}
+            return {_NO_SNAPSHOT: True}
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
             """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
@@ -139,10 +139,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._latest(self._end or self.initialOffset(), is_limited=False)
 
     def _latest(self, start: dict[str, Any], *, is_limited: bool) -> dict[str, Any]:
-        if _NOTHING_YET in start:
+        if _NO_SNAPSHOT in start:
             self._end = None
             first = self._first()
-            if self._is_bounded and _NOTHING_YET not in first:
+            if self._is_bounded and _NO_SNAPSHOT not in first:
                 self._target = self._batches.newest(StreamOffset.of_members(first))
             return first
         begin = StreamOffset.of_members(start)
@@ -168,16 +168,16 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if not HAS_LIMITS:
             self._end = end
-        if _NOTHING_YET in start:
+        if _NO_SNAPSHOT in start:
             return []
         begin, stop = StreamOffset.of_members(start), StreamOffset.of_members(end)
         if not HAS_LIMITS:
-            self._check_begins_before(begin, stop)
+            self._check_first_batch(begin, stop)
         units = self._batches.plan(begin, stop)
         groups = packed(_by_bucket(units), _size_bytes, self._context.options, self._options.min_partitions)
         return [UnitsPartition([unit for bucket in group for unit in bucket]) for group in groups]
 
-    def _check_begins_before(self, begin: StreamOffset, end: StreamOffset) -> None:
+    def _check_first_batch(self, begin: StreamOffset, end: StreamOffset) -> None:
         """Raise BadInput if PySpark 4.1 plans an interrupted first batch with a new start and the old end."""
         is_behind = end.is_before(begin)
         is_doubled = begin.position.is_full and not end.position.is_full
@@ -189,7 +189,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: dict[str, Any]) -> None:
-        if _NOTHING_YET not in end:
+        if _NO_SNAPSHOT not in end:
             self._batches.committed(StreamOffset.of_members(end))
 
     # ---------------------------------------------------------------- in a task

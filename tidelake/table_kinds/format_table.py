@@ -95,14 +95,14 @@ class FormatTable(Table):
         raise no_ordinary_table(self.name, self.kind)
 
 
-_OF_SNAPSHOTS: Final = (
+_SNAPSHOT_METHODS: Final = (
     *("changes", "follow", "follower", "compact", "rewrite_file_index", "expire", "truncate", "delete", "update"),
     *("update_columns", "create_tag", "replace_tag", "rename_tag", "delete_tag", "expire_tags", "create_branch"),
     *("delete_branch", "rename_branch", "fast_forward", "merge_branch", "rollback", "clean_orphans", "purge"),
     *("expire_partitions", "mark_done", "analyze", "statistics", "remove_missing_files", "remove_missing_manifests"),
     *("compact_manifests", "repair_earliest_snapshot"),
 )
-for _name in _OF_SNAPSHOTS:
+for _name in _SNAPSHOT_METHODS:
     setattr(FormatTable, _name, _refused(_name))
 
 

@@ -176,8 +176,8 @@ def _target(
     catalog.create_table(name, plan.columns, partition_by=keys, options=options, comment=comment, if_not_exists=True)
     target = catalog.load(name)
     columns = [(field.name, str(field.type)) for field in plan.columns]
-    there = [(field.name, str(field.type)) for field in target.schema.fields]
-    if not is_unfinished(target) or (there, target.schema.partition_keys) != (columns, keys) or target.schema.id:
+    existing = [(field.name, str(field.type)) for field in target.schema.fields]
+    if not is_unfinished(target) or (existing, target.schema.partition_keys) != (columns, keys) or target.schema.id:
         raise BadInput(
             f"table {Identifier.parse(name)} exists already, and is no unfinished migration; choose another name"
         )

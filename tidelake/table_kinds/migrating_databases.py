@@ -57,9 +57,9 @@ def migrate_database(
         for name, place in wanted.items()
         if not (is_folder and _is_done(catalog, place, f"{database}.{name}"))
     ]
-    looked = [migration(dry_run=True) for migration in migrations]
+    plans = [migration(dry_run=True) for migration in migrations]
     if dry_run:
-        return looked
+        return plans
     catalog.create_database(database, if_not_exists=True)
     return [migration(dry_run=False) for migration in migrations]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
 from ingest.formats.record_facts import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.types.mysql_types import mysql_source_type
@@ -145,7 +145,7 @@ class AliyunEnvelope(Envelope):
         old, new = self._old, self._new
         member = "before" if op in _WITHOUT_NEW_ROW else "after"
         if (old if op in _WITHOUT_NEW_ROW else new) is None:
-            raise Empty(f"op {self.payload.op}", f"payload.{member}")
+            raise EmptyRecord(f"op {self.payload.op}", f"payload.{member}")
         before = None if old is None else read_object(old)
         return [ChangeEvent(op, before, None if new is None or op in _WITHOUT_NEW_ROW else read_object(new))]
 

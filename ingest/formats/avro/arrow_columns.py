@@ -1,7 +1,7 @@
 """Converts whole columns of Avro types to columns of a table, with the same results as the value decoders.
 
-A converter must refuse (raise one of NOT_CONVERTED) a column with a value that it would read differently from the value
-decoder. Its caller then decodes value by value.
+A converter must refuse (raise one of CONVERSION_ERRORS) a column with a value that it would read differently from the
+value decoder. Its caller then decodes value by value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ingest.formats.connect_schema import (
 )
 from ingest.formats.record_schema import RecordColumn
 from ingest.formats.values.column_decoders import Flags, rescaled, without
-from ingest.formats.values.decimal_columns import by_256_bits, decimals_of_texts
+from ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_texts
 from ingest.formats.values.json_text import BadValue
 from ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
 from storage.types import (
@@ -50,7 +50,7 @@ from storage.types import (
 Converter: TypeAlias = Callable[[pa.Array], tuple[pa.Array, Flags | None]]
 """Converts a column of an Avro type to one of the table's type and flags of placeholders; None if it has none."""
 
-NOT_CONVERTED: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
+CONVERSION_ERRORS: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
 """The errors with which a converter refuses a column."""
 
 ColumnConverter: TypeAlias = Callable[[DecodedColumn], tuple[pa.Array, Flags | None]]
@@ -140,7 +140,7 @@ def column_converter_for(
 
     def to_arrow(decoded: DecodedColumn) -> tuple[pa.Array, Flags | None]:
         if fast is not None:
-            with suppress(*NOT_CONVERTED):
+            with suppress(*CONVERSION_ERRORS):
                 return fast(decoded)
         return column.by_value.to_arrow(decoded.to_json())
 
@@ -254,4 +254,4 @@ def _decimals(octets: pa.Array, scale: int, target: AtomicType) -> pa.Array:
     buffers: Sequence[Any] = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(words)]
     column = pa.Array.from_buffers(pa.decimal128(38, scale), len(octets), buffers)
     column.validate(full=True)
-    return column if column.type == arrow_type(target) else by_256_bits(column, arrow_type(target))
+    return column if column.type == arrow_type(target) else cast_via_decimal256(column, arrow_type(target))

@@ -153,7 +153,7 @@ def connect_schema(type_: AvroType, field_name: str | None = None, depth: int = 
         if properties.get("logicalType") == "decimal":
             precision = str(properties.get("precision", ""))
             parameters |= {"scale": str(properties.get("scale", 0)), "connect.decimal.precision": precision}
-    word, members = _word_and_members(inner, depth + 1)
+    word, members = _name_and_attributes(inner, depth + 1)
     return ConnectSchema(
         word,
         None if name is None else str(name),
@@ -165,7 +165,7 @@ def connect_schema(type_: AvroType, field_name: str | None = None, depth: int = 
     )
 
 
-def _word_and_members(inner: AvroType, depth: int) -> tuple[str, Mapping[str, Any]]:
+def _name_and_attributes(inner: AvroType, depth: int) -> tuple[str, Mapping[str, Any]]:
     match inner.kind:
         case "int":
             word = inner.properties.get("connect.type")

@@ -65,13 +65,13 @@ class ColumnImages:
     def read(self, changes: Changes) -> tuple[DecodedRows | None, Places]:
         """Return the rows of the changes, and the indexes of changes that must be read one by one.
 
-        Raises one of NOT_CONVERTED if some values can't be converted.
+        Raises one of CONVERSION_ERRORS if some values can't be converted.
         """
-        alone = self._to_read_alone(changes)
+        alone = self._needs_row_decoder(changes)
         taken = changes.take(np.flatnonzero(~alone)) if alone.any() else changes
         return self._decoded(taken) if len(taken.rows) else None, np.flatnonzero(alone)
 
-    def _to_read_alone(self, changes: Changes) -> Mask:
+    def _needs_row_decoder(self, changes: Changes) -> Mask:
         deletes, updates = changes.ops == ord("d"), changes.ops == ord("u")
         alone: Mask = np.where(deletes, ~changes.before.valid, ~changes.after.valid)
         if self._record_schema.needs_old_images_of_deletes:
@@ -88,10 +88,10 @@ class ColumnImages:
 
     def _decoded(self, changes: Changes) -> DecodedRows:
         deletes, updates = changes.ops == ord("d"), changes.ops == ord("u")
-        olds, news = deletes, ~deletes
+        old_images, new_images = deletes, ~deletes
         if self._target.emit_update_before:
-            olds = deletes | (updates & changes.before.valid)
-        old_places, new_places = np.flatnonzero(olds), np.flatnonzero(news)
+            old_images = deletes | (updates & changes.before.valid)
+        old_places, new_places = np.flatnonzero(old_images), np.flatnonzero(new_images)
         before = changes.before.take(old_places)
         after = changes.after if len(new_places) == len(changes.rows) else changes.after.take(new_places)
         order = np.argsort(np.concatenate([2 * old_places, 2 * new_places + 1]), kind="stable")
@@ -141,8 +141,10 @@ class ColumnImages:
 
     def _converter(self, column: RecordColumn, decoded: DecodedColumn) -> ColumnConverter:
         schema = self._record_schema
-        context = ConversionContext(schema.connector, self._settings, schema.placeholders, schema.rounds(column.name))
-        return column_converter_for(decoded.type, schema.said_of(column.name, UNDECLARED), column, context)
+        context = ConversionContext(
+            schema.connector, self._settings, schema.placeholders, schema.rounds_inexact_values(column.name)
+        )
+        return column_converter_for(decoded.type, schema.source_type_of(column.name, UNDECLARED), column, context)
 
 
 def _comparable(column: DecodedColumn) -> pa.Array:
@@ -159,7 +161,7 @@ def ops_of(column: DecodedColumn) -> NDArray[np.uint8]:
     return ops
 
 
-def same_everywhere(columns: Sequence[DecodedColumn | None]) -> tuple[str | None, ...] | None:
+def constant_columns(columns: Sequence[DecodedColumn | None]) -> tuple[str | None, ...] | None:
     """Return the text of each column that is the same in all rows; None if rows of a column differ."""
     found: list[str | None] = []
     for column in columns:

@@ -101,7 +101,7 @@ class _Step:
                 values, end = self._lengths(at)
             case "enum":
                 numbers, end = self._longs(at)
-                end, values = self._unless((numbers < 0) | (numbers >= len(type_.symbols)), end), None
+                end, values = self._invalidate_where((numbers < 0) | (numbers >= len(type_.symbols)), end), None
             case "fixed":
                 end = self._moved(at, type_.size)
                 values = np.full(len(at), type_.size, np.int64)
@@ -116,9 +116,9 @@ class _Step:
     # ------------------------------------------------------------ positions
 
     def _moved(self, at: Places, by: Any) -> Places:
-        return self._unless((by < 0) | (by > self._end - at), at + by)
+        return self._invalidate_where((by < 0) | (by > self._end - at), at + by)
 
-    def _unless(self, wrong: Mask, at: Places) -> Places:
+    def _invalidate_where(self, wrong: Mask, at: Places) -> Places:
         return np.where(wrong, self._lost, at) if wrong.any() else at
 
     # ------------------------------------------------------------ numbers
@@ -130,11 +130,11 @@ class _Step:
         end = at + 1
         more = np.flatnonzero(octets & 0x80)
         if len(more):
-            raw[more], end[more] = self._long_tails(raw[more], end[more])
+            raw[more], end[more] = self._read_long_varints(raw[more], end[more])
         np.minimum(end, self._lost, out=end)
         return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), end
 
-    def _long_tails(self, raw: NDArray[np.uint64], at: Places) -> tuple[NDArray[np.uint64], Places]:
+    def _read_long_varints(self, raw: NDArray[np.uint64], at: Places) -> tuple[NDArray[np.uint64], Places]:
         """Return the integers with their bytes after the first one, up to nine, and their ends.
 
         The first eight of these bytes are read at once as one word.
@@ -169,7 +169,7 @@ class _Step:
         end = self._moved(at, _FIXED_BYTES[kind])
         if kind == "boolean":
             flags = self._octets[at]
-            return flags == 1, self._unless(flags > 1, end)
+            return flags == 1, self._invalidate_where(flags > 1, end)
         if not wanted:
             return None, end
         words = self._words[at]
@@ -185,7 +185,7 @@ class _Step:
         Each value of another union is stored in its Avro form, with its branch number.
         """
         branch, start = self._longs(at)
-        end = self._unless((branch < 0) | (branch >= len(type_.branches)), start)
+        end = self._invalidate_where((branch < 0) | (branch >= len(type_.branches)), start)
         value = type_.without_null
         found: DecodedColumn | None = None
         valid = np.zeros(len(at), np.bool_)

@@ -26,7 +26,7 @@ from storage.errors import BadInput, TidelakeError
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0
 _BACKOFF: Final = ExponentialBackoff(200, 5_000)
-_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_ERRORS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403})
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _REFERENCES_MAX: Final = 200
@@ -144,8 +144,8 @@ class SchemaRegistry:
         while True:
             for url in self._options.urls:
                 try:
-                    return self._ask(url + path, what)
-                except _NotNow as e:
+                    return self._request(url + path, what)
+                except _TransientError as e:
                     reason = f"{url}: {e}"
             wait_s = _BACKOFF.wait_ms(attempt, lambda: 0.5) / 1000
             attempt += 1
@@ -157,7 +157,7 @@ class SchemaRegistry:
                 )
             self._sleep(wait_s)
 
-    def _ask(self, url: str, what: str) -> bytes:
+    def _request(self, url: str, what: str) -> bytes:
         try:
             response: Any = self._pool.request("GET", url, preload_content=False)
             try:
@@ -169,22 +169,22 @@ class SchemaRegistry:
                 raise RegistryUnavailable(
                     f"{url}: TLS failed: {e}. Set ssl_ca_location to the certificates to trust"
                 ) from None
-            raise _NotNow(str(e)) from None
+            raise _TransientError(str(e)) from None
         if response.status == 200:
             return body
         answer = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
-        if response.status in _PASSING:
-            raise _NotNow(answer)
+        if response.status in _TRANSIENT_ERRORS:
+            raise _TransientError(answer)
         if response.status in _REFUSED:
             raise RegistryUnavailable(
                 f"{url}: {answer}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
             )
-        if not _is_of_a_registry(body):
+        if not _is_registry_error(body):
             raise RegistryUnavailable(f"{url}: {answer}. That is no schema registry: correct schema_registry_url")
         raise BadValue(f"the schema registry does not know {what} ({url}: {answer})")
 
 
-def _is_of_a_registry(body: bytes) -> bool:
+def _is_registry_error(body: bytes) -> bool:
     """Return whether an error is a registry's own. Any other server may answer 404, too."""
     try:
         return "error_code" in msgspec.json.decode(body, type=dict[str, Any])
@@ -192,5 +192,5 @@ def _is_of_a_registry(body: bytes) -> bool:
         return False
 
 
-class _NotNow(Exception):
+class _TransientError(Exception):
     """A request failed, and a retry may succeed."""

@@ -35,8 +35,8 @@ class CanalDirectReader:
                     ("data", list[image]),
                     ("old", list[images.old] | None, None),  # type: ignore[name-defined]
                     ("is_ddl", bool | None, msgspec.field(default=False, name="isDdl")),
-                    ("database", *_only(database)),
-                    ("table", *_only(table)),
+                    ("database", *_exact_member(database)),
+                    ("table", *_exact_member(table)),
                     ("mysql_type", msgspec.Raw, msgspec.field(default=msgspec.Raw(b"null"), name="mysqlType")),
                 ],
                 gc=False,
@@ -78,6 +78,6 @@ class CanalDirectReader:
         return [*chain.from_iterable(rows)], old_images, np.repeat(codes, counts), counts
 
 
-def _only(name: str | None) -> tuple[Any, Any]:
+def _exact_member(name: str | None) -> tuple[Any, Any]:
     """Return (type, default) of a struct's member that accepts exactly this name."""
     return (str | None, None) if not name else (Literal[name], msgspec.NODEFAULT)

@@ -17,7 +17,7 @@ from ingest.formats.envelopes.envelope import (
     NULL,
     ChangeEvent,
     DirectReader,
-    Empty,
+    EmptyRecord,
     Envelope,
     ImageTypes,
     NotThisFormat,
@@ -106,7 +106,7 @@ class CanalEnvelope(Envelope):
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if not self.data:
-            raise Empty(f"a record of type {self.type}", "data")
+            raise EmptyRecord(f"a record of type {self.type}", "data")
         rows = [_image(raw, "data") for raw in self.data]
         if op is not Op.UPDATE:
             return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row) for row in rows]

@@ -31,7 +31,7 @@ class CaseMappedTarget:
         """The target with the source's spellings, into which records are decoded."""
         if not self.spellings:
             return self.whole
-        whole, spelled = self.whole, self._spelled
+        whole, spelled = self.whole, self._source_spelling
         return replace(
             whole,
             schema=_renamed(whole.schema, self.spellings),
@@ -41,7 +41,7 @@ class CaseMappedTarget:
             fixed_columns=frozenset(map(spelled, whole.fixed_columns)),
         )
 
-    def _spelled(self, name: str) -> str:
+    def _source_spelling(self, name: str) -> str:
         return self.spellings.get(name, name)
 
     @cached_property
@@ -59,7 +59,7 @@ class CaseMappedTarget:
         names: column names of the source. Columns that the table lacks are ignored.
         """
         found = {self.column(name): name for name in names if name.lower() in self._known}
-        return {column: name for column, name in found.items() if self._spelled(column) != name}
+        return {column: name for column, name in found.items() if self._source_spelling(column) != name}
 
     def rows(self, found: TableRows) -> TableRows:
         """Return rows of `target` as rows of the table."""

@@ -44,7 +44,7 @@ class _SourceSpelling:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Results:
     """The results of the parts of one batch."""
 
     tables: dict[str, list[TableRows]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class _Found:
     def _count(self, kind: Skipped, count: int) -> None:
         self.skipped[kind] = self.skipped.get(kind, 0) + count
 
-    def whole(self) -> DecodedBatch:
+    def to_batch(self) -> DecodedBatch:
         tables = tuple(joined_rows(parts) for parts in self.tables.values())
         return DecodedBatch(tables, tuple(self.failures), self.skipped, self.unrouted, self.unrouted_records)
 
@@ -105,7 +105,7 @@ class LowerCaseDecoder:
         return value
 
     def decode(self, batch: RawBatch) -> DecodedBatch:
-        found = _Found()
+        found = _Results()
         begin, count = 0, len(batch)
         here: dict[tuple[str, str], _SourceSpelling] = {}  # (table, column) to the spelling in the record at `begin`
         while True:
@@ -119,13 +119,13 @@ class LowerCaseDecoder:
             elif mismatch.failure.row > 0:
                 found.add(self._decoder.decode(batch.slice(begin, begin + mismatch.failure.row)), self._spelled, begin)
                 begin, count, here = begin + mismatch.failure.row, _FIRST_RECORDS, {}
-            elif (twice := mismatch.twice(here)) is not None:
+            elif (conflict := mismatch.conflicting_spellings(here)) is not None:
                 found.failures.append(
                     DecodeFailure(
                         begin,
                         mismatch.failure.offset,
                         FailureKind.BAD_RECORD,
-                        case_duplicate_text(*twice),
+                        case_duplicate_text(*conflict),
                         mismatch.failure.source,
                     )
                 )
@@ -142,7 +142,7 @@ class LowerCaseDecoder:
                 )
                 count = _FIRST_RECORDS
             if begin >= len(batch):
-                return found.whole()
+                return found.to_batch()
 
     def _spelled_target_of(self, source: SourceTable) -> Target | None:
         whole = self._target_of(source)
@@ -209,7 +209,7 @@ class _CaseMismatch:
     same: tuple[str, str] | None
     is_of_key: bool = False
 
-    def twice(self, here: Mapping[tuple[str, str], _SourceSpelling]) -> tuple[str, str] | None:
+    def conflicting_spellings(self, here: Mapping[tuple[str, str], _SourceSpelling]) -> tuple[str, str] | None:
         """Return two spellings of one column in the record's row; None if there are none.
 
         here: spellings that were learned from this record before.

@@ -28,8 +28,8 @@ class LowerCaseFormat:
         return self.format.KEPT_HEADERS
 
     @property
-    def DECODING_WAITS(self) -> bool:  # noqa: N802 - the name in `Format`
-        return self.format.DECODING_WAITS
+    def DECODING_BLOCKS(self) -> bool:  # noqa: N802 - the name in `Format`
+        return self.format.DECODING_BLOCKS
 
     @property
     def FACTS(self) -> RecordFacts:  # noqa: N802 - the name in `Format`
@@ -43,7 +43,7 @@ class LowerCaseFormat:
         found = self.format.infer_table(batch, row)
         names = [field.name for field in found.fields]
         if same := first_case_duplicate(names):
-            raise TableNotInferred.because(batch, row, case_duplicate_text(*same))
+            raise TableNotInferred.for_record(batch, row, case_duplicate_text(*same))
         return InferredTable(
             tuple(replace(field, name=field.name.lower()) for field in found.fields),
             tuple(name.lower() for name in found.primary_key),

@@ -14,10 +14,10 @@ from ingest.formats.envelopes.options import EnvelopeOptions
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 
-_SHARED: Final = ("inexact_values", "binary_handling_mode")
+_COMMON_OPTIONS: Final = ("inexact_values", "binary_handling_mode")
 _CHARACTERS: Final = ("field_delimiter", "quote_character", "escape_character")
-_SPELLED: Final = {"\\t": "\t", "tab": "\t"}
-_NOT_HERE: Final = {
+_TAB_SPELLINGS: Final = {"\\t": "\t", "tab": "\t"}
+_UNSUPPORTED_OPTIONS: Final = {
     "ignore_parse_errors": "a record that can't be read is a dead letter, or stops the pipeline: `errors.tolerance`",
 }
 
@@ -46,19 +46,19 @@ class CsvOptions:
     @classmethod
     def parsed(cls, options: Mapping[str, Any]) -> tuple[CsvOptions, EnvelopeOptions]:
         """Return the parsed options. Raises BadInput for an unknown option and for an invalid value."""
-        known = [*(field.name for field in fields(cls)), *_SHARED]
+        known = [*(field.name for field in fields(cls)), *_COMMON_OPTIONS]
         given: dict[str, Any] = {}
         for spelled, value in options.items():
             name = spelled.removeprefix("csv.").replace("-", "_")
-            if name in _NOT_HERE:
-                raise BadInput(f"`format_options`: csv has no option {spelled!r}: {_NOT_HERE[name]}")
+            if name in _UNSUPPORTED_OPTIONS:
+                raise BadInput(f"`format_options`: csv has no option {spelled!r}: {_UNSUPPORTED_OPTIONS[name]}")
             if name not in known:
                 hint = did_you_mean(name, known) or "."
                 raise BadInput(f"`format_options`: csv has no option {spelled!r}{hint} It has {', '.join(known)}")
             if name in given:
                 raise BadInput(f"`format_options`: {name!r} of csv is given twice")
             given[name] = value
-        shared = EnvelopeOptions.parsed("csv", {name: given.pop(name) for name in _SHARED if name in given})
+        shared = EnvelopeOptions.parsed("csv", {name: given.pop(name) for name in _COMMON_OPTIONS if name in given})
         for name in ("disable_quote_character", "allow_comments"):
             given[name] = _boolean(name, given.get(name, False))
         for name in (*_CHARACTERS, "null_literal"):
@@ -68,7 +68,7 @@ class CsvOptions:
         found = cls(**given)
         for name in _CHARACTERS:
             character = getattr(found, name)
-            if len(_SPELLED.get(character, character)) != 1 and (character or name != "escape_character"):
+            if len(_TAB_SPELLINGS.get(character, character)) != 1 and (character or name != "escape_character"):
                 raise BadInput(f"{name} of csv is one character, not {character!r}")
         try:
             found.reader([""])
@@ -78,7 +78,7 @@ class CsvOptions:
 
     def reader(self, lines: Sequence[str]) -> Any:
         """Return Python's CSV reader of these lines. Iterating it raises csv.Error for an invalid line."""
-        delimiter = _SPELLED.get(self.field_delimiter, self.field_delimiter)
+        delimiter = _TAB_SPELLINGS.get(self.field_delimiter, self.field_delimiter)
         return csv.reader(
             lines,
             delimiter=delimiter,

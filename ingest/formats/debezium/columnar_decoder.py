@@ -67,7 +67,7 @@ class ColumnarDecoder:
                     ("op", Literal["c", "r", "u", "d"]),
                     ("before", before | None, None),
                     ("after", image | None, None),
-                    ("source", *_only(source, record_schema.connector)),
+                    ("source", *_exact_source(source, record_schema.connector)),
                     ("schema", msgspec.UnsetType, msgspec.UNSET),  # refused: the record would have a payload inside
                 ],
                 gc=False,
@@ -96,7 +96,7 @@ class ColumnarDecoder:
         rows (n,): the records' rows in the batch.
         prefix: the beginning of each value before its payload (see `concatenate_objects`).
 
-        Raises one of NOT_COLUMNAR if a record must be read by the row decoder.
+        Raises one of COLUMNAR_FAILURES if a record must be read by the row decoder.
         """
         with garbage_collection_paused():
             return self._read(batch, rows, prefix)
@@ -112,10 +112,12 @@ class ColumnarDecoder:
         images = [record.after for record in records]
         deletes = np.flatnonzero(ops == ord("d"))
         if len(deletes):
-            olds: Sequence[Any] = [befores[row] for row in deletes.tolist()]
+            old_images: Sequence[Any] = [befores[row] for row in deletes.tolist()]
             if not self._needs_old_images:
-                olds = [o.before for o in self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))]
-            for row, image in zip(deletes.tolist(), olds, strict=True):
+                old_images = [
+                    o.before for o in self._decode_whole(concatenate_objects(batch.values, rows[deletes], prefix))
+                ]
+            for row, image in zip(deletes.tolist(), old_images, strict=True):
                 images[row] = image
         written, source_rows, kinds = images, np.arange(len(records)), _KIND_OF_OP[ops]
         if self.record_schema.target.emit_update_before:
@@ -194,7 +196,7 @@ def _json(value: Any) -> bytes:
     return value if type(value) is bytes else msgspec.json.encode(value)
 
 
-def _only(source: SourceTable, connector: str) -> tuple[Any, ...]:
+def _exact_source(source: SourceTable, connector: str) -> tuple[Any, ...]:
     """Return (type, default) of a struct's member `source` that accepts exactly this table and connector."""
     members = {"db": source.database, "schema": source.schema, "table": source.table, "connector": connector or None}
     if not any(members.values()):

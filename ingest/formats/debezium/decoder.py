@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import NOT_COLUMNAR
+from ingest.formats.columnar import COLUMNAR_FAILURES
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import ConnectorSettings, source_type
 from ingest.formats.debezium.columnar_decoder import ColumnarDecoder
@@ -126,8 +126,8 @@ class DebeziumJsonDecoder:
         if first is not None and first is not last and self._try_columnar(state, first, rows):
             return
         for known, group in self._grouped_by_schema(state, rows):
-            tried = len(group) == len(rows) and known in (last, first)
-            if known is None or tried or not self._try_columnar(state, known, group):
+            was_tried = len(group) == len(rows) and known in (last, first)
+            if known is None or was_tried or not self._try_columnar(state, known, group):
                 self._decode_by_row(state, known, group)
 
     # ------------------------------------------------------------ columnar
@@ -138,9 +138,9 @@ class DebeziumJsonDecoder:
             return False
         try:
             piece = known.columnar.read(state.batch, rows, known.prefix)
-            if _any_from_another_key(piece, state.batch):
+            if _may_have_moved_row(piece, state.batch):
                 return False
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             return False
         state.add(piece)
         self._last_of_topic[state.batch.topic] = known
@@ -194,7 +194,7 @@ class DebeziumJsonDecoder:
             return
         try:
             refused = known.columnar.columns_to_read_by_value(concatenate_objects(batch.values, rows, known.prefix))
-        except NOT_COLUMNAR:  # the records were refused for another reason than their columns
+        except COLUMNAR_FAILURES:  # the records were refused for another reason than their columns
             return
         if not refused <= known.columnar.by_value:
             known.columnar = ColumnarDecoder(known.record_schema, known.key.source, known.columnar.by_value | refused)
@@ -246,7 +246,7 @@ class DebeziumJsonDecoder:
         return _KnownSchema(key, record_schema, columnar, prefix)
 
 
-def _any_from_another_key(piece: DecodedRows, batch: RawBatch) -> bool:
+def _may_have_moved_row(piece: DecodedRows, batch: RawBatch) -> bool:
     """Return whether a row with unavailable values may be a moved row. Only the row decoder finds its old key."""
     if not piece.flags or not batch.headers:
         return False

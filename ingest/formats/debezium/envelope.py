@@ -25,7 +25,7 @@ _MESSAGE_OP: Final = "m"
 _HEARTBEAT_MEMBERS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 
 
-class _Wrapped(msgspec.Struct):
+class _SchemaAndPayload(msgspec.Struct):
     schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -55,7 +55,7 @@ class DebeziumEnvelope(msgspec.Struct):
     ddl: str | None = None
 
 
-_read_wrapped: Final = msgspec.json.Decoder(_Wrapped).decode
+_read_wrapped: Final = msgspec.json.Decoder(_SchemaAndPayload).decode
 _read_envelope: Final = msgspec.json.Decoder(DebeziumEnvelope).decode
 
 

@@ -68,7 +68,7 @@ class DebeziumJson:
 
     NAME: ClassVar = "debezium-json"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
-    DECODING_WAITS: ClassVar = False
+    DECODING_BLOCKS: ClassVar = False
     FACTS: ClassVar = RecordFacts(
         origin_of,
         transaction_of,

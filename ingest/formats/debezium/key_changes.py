@@ -28,7 +28,7 @@ from ingest.raw_batch import RawBatch
 
 _DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
 # Connectors whose records always have whole rows, so a moved row's old values need no lookup.
-_ALWAYS_WHOLE: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
+_FULL_BEFORE_IMAGES: Final = frozenset({"mysql", "mariadb", "sqlserver", "db2"})
 # Members with an event's position in the source's log. PostgreSQL's log has an event for each row.
 _POSITIONS: Final = (("lsn",), ("file", "pos", "row"))
 
@@ -44,7 +44,7 @@ def find_key_changes(rows: NDArray[np.int64], batch: RawBatch, lacking: Collecti
         return None
     places = np.flatnonzero(np.isin(rows, np.fromiter(batch.headers, np.int64, len(batch.headers))))
     found = [
-        (place, key_change_of(batch, row) or (_unmatched_key_change(batch, row) if place in lacking else None))
+        (place, key_change_of(batch, row) or (_unique_key_change(batch, row) if place in lacking else None))
         for place, row in zip(places.tolist(), rows[places].tolist(), strict=True)
     ]
     changes = [(place, change) for place, change in found if change is not None]
@@ -61,7 +61,7 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
     try:
         payload = split_schema(batch.values[row].as_py())[1]
         source = _source(payload)
-        if source.get("connector") in _ALWAYS_WHOLE:
+        if source.get("connector") in _FULL_BEFORE_IMAGES:
             return None
         if NEW_KEY_HEADER in headers:
             old, new = key, headers[NEW_KEY_HEADER]
@@ -78,7 +78,7 @@ def key_change_of(batch: RawBatch, row: int) -> KeyChange | None:
     return KeyChange(id_, is_exact, _text(old), _text(new))
 
 
-def _unmatched_key_change(batch: RawBatch, row: int) -> KeyChange:
+def _unique_key_change(batch: RawBatch, row: int) -> KeyChange:
     """Return a key change with a unique id, for a record that doesn't identify its key change."""
     place = f"{batch.topic}-{batch.partition}-{batch.offsets[row]}".encode()
     id_ = b"\1" + hashlib.blake2b(place, digest_size=KEY_CHANGE_ID_BYTES - 1).digest()

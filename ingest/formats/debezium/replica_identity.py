@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_MADE_UP: Final = re.compile(
+_PLACEHOLDER_VALUE: Final = re.compile(
     rb'null|false|\[\]|\{\}|"?-?0*(?:\.0*)?(?:E[+-]?\d+)?"?'  # empty values, or zero as a number or a text
     rb'|"A+={0,2}"'  # base64 of zero bytes
     rb'|"1970-01-01(?:[T ]00:00:00(?:\.0+)?)?Z?"|"00:00:00(?:\.0+)?Z?"'
@@ -20,4 +20,4 @@ _MADE_UP: Final = re.compile(
 
 def has_values_outside_key(values_outside_key: Iterable[bytes]) -> bool:
     """Return whether any raw JSON value is certainly not made up. A row with zeros only counts as made up."""
-    return any(_MADE_UP.fullmatch(raw) is None for raw in values_outside_key)
+    return any(_PLACEHOLDER_VALUE.fullmatch(raw) is None for raw in values_outside_key)

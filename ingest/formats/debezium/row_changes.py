@@ -59,7 +59,7 @@ def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, hea
         if record_schema.needs_old_images:
             raise BadValue(_needs_old_image(record_schema, "the update has no before image"))
         return [after]
-    old_key = _key_left_behind(before, after, record_schema)
+    old_key = _old_key_if_changed(before, after, record_schema)
     if old_key is not None:
         moved = replace(after, kind=RowKind.INSERT, old_key=old_key if after.flagged else None)
         return [changed_row(RowKind.DELETE, before, record_schema), moved]
@@ -68,7 +68,7 @@ def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, hea
     return [after]
 
 
-def _key_left_behind(
+def _old_key_if_changed(
     before: Mapping[str, bytes], after: ChangedRow, record_schema: RecordSchema
 ) -> Sequence[object] | None:
     """Return the primary key in the before image if it differs from the key in the after image, else None.
@@ -79,7 +79,7 @@ def _key_left_behind(
     - The connector is PostgreSQL's, and the record's key has the whole primary key. Then Debezium sends a key change as
       two records. If the replica identity is another index, the key in the before image is made up.
     """
-    if not record_schema.primary_key or (record_schema.connector == "postgresql" and record_schema.key_names_the_row):
+    if not record_schema.primary_key or (record_schema.connector == "postgresql" and record_schema.key_has_primary_key):
         return None
     old = [before.get(column.name, b"null") for column in record_schema.primary_key]
     if b"null" in old:

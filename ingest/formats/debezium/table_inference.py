@@ -29,7 +29,7 @@ def infer_table(batch: RawBatch, row: int) -> InferredTable:
     try:
         return inferred_table(_columns(batch.values[row].as_py() or b""), batch.keys[row].as_py())
     except BadValue as e:
-        raise TableNotInferred.because(batch, row, str(e)) from None
+        raise TableNotInferred.for_record(batch, row, str(e)) from None
 
 
 def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> InferredTable:

@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.avro.arrow_columns import NOT_CONVERTED
+from ingest.formats.avro.arrow_columns import CONVERSION_ERRORS
 from ingest.formats.avro.avro_schema import AvroType
 from ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
 from ingest.formats.avro.column_images import (
     Changes,
     ColumnImages,
+    constant_columns,
     ops_of,
-    same_everywhere,
 )
 from ingest.formats.avro.decoded_columns import DecodedColumn, Places
 from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
@@ -41,7 +41,7 @@ from ingest.formats.debezium.record_key import columns_of_key
 from ingest.formats.debezium.row_decoder import RowDecoder
 from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
 from ingest.formats.decoded_rows import merge_decoded
-from ingest.formats.envelopes.recognition import hint
+from ingest.formats.envelopes.recognition import other_format_hint
 from ingest.formats.found_rows import DecodeState
 from ingest.formats.record_schema import RecordSchema, RecordSchemaKey
 from ingest.formats.source_table import SourceTable
@@ -51,7 +51,7 @@ from ingest.raw_batch import RawBatch
 
 _SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _NO_KEY: Final = -2
-_ALONE_MAX: Final = 64  # a part of at most so many records is not divided any more
+_MAX_UNSPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
 _ROW_OPS: Final = np.isin(np.arange(256), list(b"crud"))
 _KEY_HEADERS: Final = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
@@ -60,7 +60,7 @@ _Names: TypeAlias = tuple[str | None, ...]  # in the order of SOURCE_NAMES
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _CachedReaders:
     """The cached readers of one record schema. columnar: None if all records must be read one by one."""
 
     record_schema: RecordSchema
@@ -121,7 +121,7 @@ class DebeziumAvroDecoder:
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
         self._envelopes: dict[SchemaId, ChangeSchema] = {}
-        self._known: dict[RecordSchemaKey[SchemaId], _Known] = {}
+        self._known: dict[RecordSchemaKey[SchemaId], _CachedReaders] = {}
         self.row_decoded_records = 0
         """Number of records that were read one by one since construction. Benchmarks and tests use it."""
 
@@ -156,7 +156,7 @@ class DebeziumAvroDecoder:
             with suppress(BadValue):  # reading its records one by one gives each its failure
                 envelope = None if id_ < 0 else self._envelope(id_)
             if envelope is None or envelope.reader is None:
-                self._decode_alone(state, same)
+                self._decode_by_row(state, same)
             else:
                 self._decode_columns(state, id_, envelope, same)
 
@@ -169,12 +169,12 @@ class DebeziumAvroDecoder:
         changes, source_columns = self._records.changes(rows, envelope, columns)
         columnar = is_read & _ROW_OPS[changes.ops]
         if not columnar.all():
-            self._decode_alone(state, rows[~columnar])
+            self._decode_by_row(state, rows[~columnar])
         places = np.flatnonzero(columnar)
         try:
             by_names = _by_names(source_columns, places)
-        except NOT_CONVERTED:  # a name that is not UTF-8
-            self._decode_alone(state, rows[places])
+        except CONVERSION_ERRORS:  # a name that is not UTF-8
+            self._decode_by_row(state, rows[places])
             return
         for names, of_table in by_names:
             for key_columns, same in self._by_key_columns(state, rows[of_table], of_table):
@@ -223,28 +223,28 @@ class DebeziumAvroDecoder:
         assert known is not None
         self._decode_part(state, known, changes)
 
-    def _decode_part(self, state: DecodeState, known: _Known, changes: Changes) -> None:
+    def _decode_part(self, state: DecodeState, known: _CachedReaders, changes: Changes) -> None:
         n = len(changes.rows)
         if known.columnar is None:
-            self._decode_alone(state, changes.rows)
+            self._decode_by_row(state, changes.rows)
             return
         try:
             piece, alone = known.columnar.read(changes)
-        except NOT_CONVERTED:
-            if n <= _ALONE_MAX:
-                self._decode_alone(state, changes.rows)
+        except CONVERSION_ERRORS:
+            if n <= _MAX_UNSPLIT_RECORDS:
+                self._decode_by_row(state, changes.rows)
                 return
-            step = max(_ALONE_MAX, -(-n // _PARTS))
+            step = max(_MAX_UNSPLIT_RECORDS, -(-n // _PARTS))
             for at in range(0, n, step):
                 self._decode_part(state, known, changes.take(np.arange(at, min(at + step, n))))
             return
         if piece is not None:
             state.add(piece)
-        self._decode_alone(state, changes.rows[alone])
+        self._decode_by_row(state, changes.rows[alone])
 
     # ------------------------------------------------------------ record by record
 
-    def _decode_alone(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
+    def _decode_by_row(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
         for row in rows.tolist():
             self._decode_record(state, row)
         self.row_decoded_records += len(rows)
@@ -259,7 +259,7 @@ class DebeziumAvroDecoder:
             id_, bare = self._framing.unframed(value, headers)
             members = self._members(id_, bare)
         except BadValue as e:
-            error = BadValue(f"{e}{hint(value, '')}") if value[:1] == b"{" else e
+            error = BadValue(f"{e}{other_format_hint(value, '')}") if value[:1] == b"{" else e
             state.found.fail(row, int(batch.offsets[row]), error, None)
             return
         key = self._key_of(batch, row)
@@ -338,7 +338,7 @@ class DebeziumAvroDecoder:
         known = self._find(state, RecordSchemaKey(source, connector, id_, columns_of_key(key)))
         return None if known is None else known.record_schema
 
-    def _find(self, state: DecodeState, key: RecordSchemaKey[SchemaId]) -> _Known | None:
+    def _find(self, state: DecodeState, key: RecordSchemaKey[SchemaId]) -> _CachedReaders | None:
         target = self._target(state, key.source)
         if target is None:
             return None
@@ -349,7 +349,7 @@ class DebeziumAvroDecoder:
             known = self._known[key] = self._new(key, target)
         return known
 
-    def _new(self, key: RecordSchemaKey[SchemaId], target: Target) -> _Known:
+    def _new(self, key: RecordSchemaKey[SchemaId], target: Target) -> _CachedReaders:
         envelope = self._envelope(key.schema)
         record_schema = RecordSchema(
             target,
@@ -364,7 +364,7 @@ class DebeziumAvroDecoder:
         if envelope.reader is not None:
             with suppress(ValueError):  # all records must be read one by one
                 columnar = ColumnImages(record_schema, envelope.image, self._settings)
-        return _Known(record_schema, columnar)
+        return _CachedReaders(record_schema, columnar)
 
 
 def _by_names(columns: Sequence[DecodedColumn | None], places: Places) -> list[tuple[_Names, Places]]:
@@ -375,7 +375,7 @@ def _by_names(columns: Sequence[DecodedColumn | None], places: Places) -> list[t
     if not len(places):
         return []
     taken = [None if column is None else column.take(places) for column in columns]
-    one = same_everywhere(taken)
+    one = constant_columns(taken)
     if one is not None:
         return [(one, places)]
     arrays = [None if column is None else column.to_arrow() for column in taken]

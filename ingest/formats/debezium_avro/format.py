@@ -32,7 +32,7 @@ class DebeziumAvro:
 
     NAME: ClassVar = "debezium-avro"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER, KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER})
-    DECODING_WAITS: ClassVar = True
+    DECODING_BLOCKS: ClassVar = True
     FACTS: ClassVar = RecordFacts(origin_of)
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
@@ -67,4 +67,4 @@ class DebeziumAvro:
                 raise BadValue("it has no row image")
             return inferred_table(columns, schemas.key_as_json(batch.keys[row].as_py(), headers))
         except BadValue as e:
-            raise TableNotInferred.because(batch, row, str(e)) from None
+            raise TableNotInferred.for_record(batch, row, str(e)) from None

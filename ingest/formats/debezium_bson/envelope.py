@@ -45,7 +45,7 @@ class BsonEnvelope(Envelope):
 
     FORMAT: ClassVar = "debezium-bson"
     OLD_IS_PARTIAL: ClassVar = False
-    READ_ALONE: ClassVar = True
+    ROW_BY_ROW_ONLY: ClassVar = True
 
     op: str | None = None
     before: msgspec.Raw = NULL

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
 from ingest.formats.record_facts import RecordOrigin, epoch_ms_of
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
@@ -37,7 +37,7 @@ class DmsEnvelope(Envelope):
 
     FORMAT: ClassVar = "aws-dms-json"
     OLD_IS_PARTIAL: ClassVar = True
-    KNOWS_OLD_ROWS: ClassVar = False
+    MISSING_OLD_IS_UNCHANGED: ClassVar = False
 
     data: msgspec.Raw = NULL
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
@@ -71,7 +71,7 @@ class DmsEnvelope(Envelope):
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         """Return the changes. A column with the prefix `BI_` has an old value, unless the table has such a column."""
         if bytes(self.data) == b"null":
-            raise Empty(f"operation {self.metadata.operation}", "data")
+            raise EmptyRecord(f"operation {self.metadata.operation}", "data")
         row = read_object(self.data)
         if op is not Op.UPDATE:
             return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row)]

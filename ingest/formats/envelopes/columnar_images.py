@@ -72,7 +72,7 @@ class ColumnarImages:
         self._wants_whole_old_rows = target.needs_retractions or target.is_ordered_by_columns
 
     def read(self, records: Sequence[Envelope], rows: NDArray[np.int64]) -> DecodedRows:
-        """Return the rows of records. rows: the records' rows in the batch. Raises one of NOT_COLUMNAR."""
+        """Return the rows of records. rows: the records' rows in the batch. Raises one of COLUMNAR_FAILURES."""
         return self.read_images(_images_of(records, self._record_schema.by_name), rows, records[0])
 
     def read_images(self, images: RowImages, rows: NDArray[np.int64], like: Envelope) -> DecodedRows:
@@ -82,7 +82,7 @@ class ColumnarImages:
         rows: the records' rows in the batch.
         like: one of the records.
 
-        Raises one of NOT_COLUMNAR.
+        Raises one of COLUMNAR_FAILURES.
         """
         new, old, codes, counts = images
         is_update = codes == Op.UPDATE
@@ -92,13 +92,13 @@ class ColumnarImages:
         if np.any(is_update & ~has_old) and self._wants_old_rows:
             raise ValueError("an update without its old image")
         if given:
-            if self._record_schema.target.needs_retractions and not like.KNOWS_OLD_ROWS:
+            if self._record_schema.target.needs_retractions and not like.MISSING_OLD_IS_UNCHANGED:
                 raise ValueError("old images that may not be whole")
             self._check_keys(columns, given, has_old)
         is_update |= codes == Op.UPDATE_AFTER
         left_out: dict[str, NDArray[np.bool_]] = {}
         if not new or type(new[0]) is not self.types.whole:
-            columns, left_out = self._without_left_out(columns, is_update, has_old, like)
+            columns, left_out = self._fill_omitted_columns(columns, is_update, has_old, like)
         kinds = _KIND_OF_OP[codes]
         source_rows = np.repeat(rows, counts)
         if given and self._record_schema.target.emit_update_before:
@@ -107,7 +107,7 @@ class ColumnarImages:
 
     def _columns_of(self, images: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the values of the table's columns, in the table's order."""
-        columns = _columns(self._images(b"".join(images)) if _are_raw(images) else images, len(images))
+        columns = _columns(self._images(b"".join(images)) if _are_raw_values(images) else images, len(images))
         del columns[len(self._decoders) :]  # the last ones are ignored columns
         return columns
 
@@ -130,7 +130,7 @@ class ColumnarImages:
         """Raise ValueError if an update may change the primary key. Such a record must be read alone."""
         if not self._record_schema.primary_key:
             return
-        if _are_raw(given):
+        if _are_raw_values(given):
             old_keys = _columns(self._keys(b"".join(given)), len(given))
         else:
             old_keys = [[*map(field_of, given)] for field_of in self._key_fields]
@@ -142,7 +142,7 @@ class ColumnarImages:
                 if before is not UNSET and before is not None and before != after:
                     raise ValueError("an update that may change the key")
 
-    def _without_left_out(
+    def _fill_omitted_columns(
         self, columns: list[Sequence[Any]], is_update: NDArray[np.bool_], has_old: NDArray[np.bool_], like: Envelope
     ) -> tuple[list[Sequence[Any]], dict[str, NDArray[np.bool_]]]:
         """Return the columns with nulls for missing values, and flags of missing values that did not change.
@@ -189,8 +189,8 @@ class ColumnarImages:
         order = np.argsort(np.concatenate([np.arange(n), np.flatnonzero(has_old) - 0.5]), kind="stable")
         kinds = np.concatenate([kinds, np.full(len(given), RowKind.UPDATE_BEFORE, np.int8)])[order]
         source_rows = np.concatenate([source_rows, source_rows[has_old]])[order]
-        none_left_out = np.zeros(len(given), np.bool_)
-        left_out = {name: np.concatenate([of_new, none_left_out])[order] for name, of_new in left_out.items()}
+        all_present = np.zeros(len(given), np.bool_)
+        left_out = {name: np.concatenate([of_new, all_present])[order] for name, of_new in left_out.items()}
         return self._decoded(both, kinds, source_rows, left_out, pa.array(order))
 
     def _decoded(
@@ -209,7 +209,7 @@ class ColumnarImages:
         return DecodedRows(self._record_schema.target, source_rows, kinds, arrays, left_out)
 
 
-def _are_raw(images: Sequence[Any]) -> bool:
+def _are_raw_values(images: Sequence[Any]) -> bool:
     return bool(images) and type(images[0]) is msgspec.Raw
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import NOT_COLUMNAR, garbage_collection_paused
+from ingest.formats.columnar import COLUMNAR_FAILURES, garbage_collection_paused
 from ingest.formats.concatenated_json import concatenate_objects, split_rows
 from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from ingest.formats.decoded_rows import merge_decoded
@@ -26,7 +26,7 @@ from ingest.formats.envelopes.columnar_images import ColumnarImages
 from ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.envelopes.recognition import hint
+from ingest.formats.envelopes.recognition import other_format_hint
 from ingest.formats.envelopes.row_changes import rows_of_change
 from ingest.formats.found_rows import DecodeState, Truncated
 from ingest.formats.record_schema import RecordSchema
@@ -37,7 +37,7 @@ from ingest.raw_batch import RawBatch
 
 CHUNK_RECORDS_MAX: Final = 4_096  # as for Debezium: structs that fit in the processor's cache decode faster
 CHUNK_BYTES_MAX: Final = 32 << 20
-_BY_RECORD_MAX: Final = 64  # a part of at most so many records is not divided any more
+_MAX_UNSPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
 _SHAPES_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 
@@ -60,7 +60,7 @@ class _Group:
     records: list[Envelope] = field(default_factory=list)
 
 
-class _Last:
+class _LastShape:
     """The shape of a topic's last records, and a reader of more records of this shape.
 
     known: the shape.
@@ -93,7 +93,7 @@ class EnvelopeDecoder:
         self._options = options
         self._settings = ConnectorSettings(binary_handling_mode=options.binary_handling_mode)
         self._known: dict[tuple[str, Hashable], _KnownShape] = {}
-        self._last_of_topic: dict[str, _Last] = {}
+        self._last_of_topic: dict[str, _LastShape] = {}
         self.row_decoded_records = 0
         """Number of records that were read one by one since construction. Benchmarks and tests use it."""
 
@@ -123,7 +123,7 @@ class EnvelopeDecoder:
             return
         try:
             records = self._reader.read_rows(state.batch.values, rows)
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             for row in rows.tolist():
                 self._decode_unread(state, row)
             self._take_pieces(state)
@@ -147,7 +147,7 @@ class EnvelopeDecoder:
             return
         reader = group.records[0].direct_reader(group.known.columnar.types)
         if reader is not None:
-            self._last_of_topic[topic] = _Last(group.known, group.source, group.records[0], reader)
+            self._last_of_topic[topic] = _LastShape(group.known, group.source, group.records[0], reader)
 
     def _try_direct(self, state: DecodeState, rows: NDArray[np.int64]) -> bool:
         """Read the records at once if all have the shape of the topic's last records. Return whether this worked."""
@@ -159,7 +159,7 @@ class EnvelopeDecoder:
         try:
             images = last.reader.read(concatenate_objects(state.batch.values, rows), len(rows))
             state.add(last.columnar.read_images(images, rows, last.record))
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             del self._last_of_topic[state.batch.topic]
             return False
         return True
@@ -168,7 +168,7 @@ class EnvelopeDecoder:
         try:
             event = record.event()
             source = record.source_table(state.batch.topic)
-            return _Group(self._known_of(state, shape, source, record) if isinstance(event, Op) else None, source)
+            return _Group(self._known_shape(state, shape, source, record) if isinstance(event, Op) else None, source)
         except BadValue:
             return _Group(None, None)  # reading its records one by one gives each its failure
 
@@ -180,10 +180,10 @@ class EnvelopeDecoder:
             self._decode_by_record(state, group, begin, end)
         elif self._try_columnar(state, group.known, group.records[begin:end], group.rows[begin:end]):
             pass
-        elif end - begin <= _BY_RECORD_MAX:
+        elif end - begin <= _MAX_UNSPLIT_RECORDS:
             self._decode_by_record(state, group, begin, end)
         else:
-            step = max(_BY_RECORD_MAX, -(-(end - begin) // _PARTS))
+            step = max(_MAX_UNSPLIT_RECORDS, -(-(end - begin) // _PARTS))
             for at in range(begin, end, step):
                 self._decode_group(state, group, at, min(at + step, end))
 
@@ -193,7 +193,7 @@ class EnvelopeDecoder:
         assert known.columnar is not None
         try:
             piece = known.columnar.read(records, np.array(rows, np.int64))
-        except NOT_COLUMNAR:
+        except COLUMNAR_FAILURES:
             return False
         state.add(piece)
         return True
@@ -208,7 +208,7 @@ class EnvelopeDecoder:
         known = group.known
         if known is not None and known.columnar is not None and len(state.found.failures) == failures:
             # Valid records were refused. From now on, columns whose decoders refuse them are read value by value.
-            with suppress(*NOT_COLUMNAR):  # the records were refused for another reason than their columns
+            with suppress(*COLUMNAR_FAILURES):  # the records were refused for another reason than their columns
                 refused = known.columnar.columns_to_read_by_value(group.records[begin:end])
                 if not refused <= known.columnar.by_value:
                     known.columnar = ColumnarImages(known.record_schema, known.columnar.by_value | refused)
@@ -234,7 +234,7 @@ class EnvelopeDecoder:
                 state.found.skip_schema_change(row, offset, source, partial(self._target, state), record.ddl_text())
             elif not isinstance(event, Op):
                 state.found.skip(event)
-            elif (known := self._known_of(state, record.shape(), source, record)) is None:
+            elif (known := self._known_shape(state, record.shape(), source, record)) is None:
                 if event is Op.TRUNCATE:  # no table exists, and a truncate creates none
                     state.found.skip(Skipped.TRUNCATE)
                 else:
@@ -243,7 +243,9 @@ class EnvelopeDecoder:
                 self._change(state, row, record, event, known.record_schema, source)
         except NotThisFormat as error:
             value: bytes = state.batch.values[row].as_py()
-            reason = BadValue(f"no {self._reader.format} record: {error}{hint(value, self._reader.format)}")
+            reason = BadValue(
+                f"no {self._reader.format} record: {error}{other_format_hint(value, self._reader.format)}"
+            )
             state.found.fail(row, int(state.batch.offsets[row]), reason, source)
         except BadValue as error:
             state.found.fail(row, int(state.batch.offsets[row]), error, source)
@@ -278,7 +280,7 @@ class EnvelopeDecoder:
             state.targets[source] = self._target_of(source)
         return state.targets[source]
 
-    def _known_of(
+    def _known_shape(
         self, state: DecodeState, shape: Hashable, source: SourceTable, record: Envelope
     ) -> _KnownShape | None:
         """Return the known shape; None if the source table has no target.
@@ -308,7 +310,7 @@ class EnvelopeDecoder:
             rounds=self._options.inexact_values == "round",
         )
         columnar = None
-        if not record_schema.narrow and not record.READ_ALONE:
+        if not record_schema.narrow and not record.ROW_BY_ROW_ONLY:
             with suppress(ValueError):  # msgspec can't match some characters in column names
                 columnar = ColumnarImages(record_schema)
         return _KnownShape(record_schema, columnar)

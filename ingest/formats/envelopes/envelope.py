@@ -96,14 +96,14 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
 
     FORMAT: the format's name.
     OLD_IS_PARTIAL: whether old images have only the changed columns.
-    KNOWS_OLD_ROWS: whether a column that an old image lacks certainly has the value of the new image.
-    READ_ALONE: whether records must be read one by one.
+    MISSING_OLD_IS_UNCHANGED: whether a column that an old image lacks certainly has the value of the new image.
+    ROW_BY_ROW_ONLY: whether records must be read one by one.
     """
 
     FORMAT: ClassVar[str]
     OLD_IS_PARTIAL: ClassVar[bool]
-    KNOWS_OLD_ROWS: ClassVar[bool] = True
-    READ_ALONE: ClassVar[bool] = False
+    MISSING_OLD_IS_UNCHANGED: ClassVar[bool] = True
+    ROW_BY_ROW_ONLY: ClassVar[bool] = False
 
     def keyed(self, key: bytes | None) -> Envelope:
         """Return the record with its key, if `changes` needs the key; else the record itself."""
@@ -161,7 +161,7 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         """
 
 
-class Empty(BadValue):
+class EmptyRecord(BadValue):
     """A record of a row change has no rows."""
 
     def __init__(self, operation: str, member: str) -> None:

@@ -26,7 +26,7 @@ class EnvelopeFormat:
 
     NAME: ClassVar[str]
     KEPT_HEADERS: ClassVar[frozenset[str]] = frozenset()
-    DECODING_WAITS: ClassVar[bool] = False
+    DECODING_BLOCKS: ClassVar[bool] = False
     FACTS: ClassVar[RecordFacts] = RecordFacts()
     ENVELOPE: ClassVar[type[Envelope]]
 
@@ -47,4 +47,4 @@ class EnvelopeFormat:
             record = self.reader().read(batch.values[row].as_py() or b"")
             return infer_table(record.keyed(batch.keys[row].as_py()), batch, row)
         except BadValue as error:
-            raise TableNotInferred.because(batch, row, str(error)) from None
+            raise TableNotInferred.for_record(batch, row, str(error)) from None

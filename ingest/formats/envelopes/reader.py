@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.concatenated_json import concatenate_objects
 from ingest.formats.envelopes.envelope import Envelope
-from ingest.formats.envelopes.recognition import hint
+from ingest.formats.envelopes.recognition import other_format_hint
 from ingest.formats.values.json_text import BadValue
 
 
@@ -30,7 +30,7 @@ class EnvelopeReader:
         try:
             record: Envelope = self._read(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
-            raise BadValue(f"no {self.format} record: {e}{hint(value, self.format)}") from None
+            raise BadValue(f"no {self.format} record: {e}{other_format_hint(value, self.format)}") from None
         return record
 
     def read_rows(self, values: pa.Array, rows: NDArray[np.int64]) -> Sequence[Envelope]:

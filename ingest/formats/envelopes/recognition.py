@@ -9,7 +9,7 @@ from ingest.formats.registry import format_like
 from ingest.formats.values.json_text import BadValue, read_object
 
 
-def hint(value: bytes, format_: str) -> str:
+def other_format_hint(value: bytes, format_: str) -> str:
     """Return the end of a message about a record that is not in `format_`; "" if no other format matches."""
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"

@@ -56,7 +56,7 @@ def _rows_of_update(
         _check_old_row(change, before or {}, record_schema)
     if before is None:
         return [new]
-    old_key = _key_left_behind(before, new, record_schema)
+    old_key = _old_key_if_changed(before, new, record_schema)
     if old_key is not None:
         moved = replace(new, kind=RowKind.INSERT, old_key=old_key if new.flagged else None)
         return [changed_row(RowKind.DELETE, {**_key_of(whole, record_schema), **before}, record_schema), moved]
@@ -78,7 +78,7 @@ def _key_of(members: Mapping[str, bytes], record_schema: RecordSchema) -> Mappin
     return {column.name: members[column.name] for column in record_schema.primary_key if column.name in members}
 
 
-def _key_left_behind(
+def _old_key_if_changed(
     before: Mapping[str, bytes], new: ChangedRow, record_schema: RecordSchema
 ) -> Sequence[object] | None:
     """Return the row's old primary key if it differs from the new one, else None."""
@@ -102,17 +102,17 @@ def _check_old_row(change: ChangeEvent, before: Mapping[str, bytes], record_sche
     what = "has no old values" if not before else f"has no old value of {', '.join(lacking or ['every column'])}"
     if target.needs_retractions:
         raise BadValue(
-            f"the {_called(change.op)} {what}, and {target.name} aggregates: they can't be taken out of it again. Have "
-            "the source send whole old rows, or, where values are only ever to be added, set the table option "
-            "ignore-delete"
+            f"the {_operation_name(change.op)} {what}, and {target.name} aggregates: they can't be taken out of it "
+            "again. Have the source send whole old rows, or, where values are only ever to be added, set the table "
+            "option ignore-delete"
         )
     if target.is_ordered_by_columns and lacking:
         raise BadValue(
-            f"the {_called(change.op)} {what}, and columns say which row of {target.name} is the newest "
+            f"the {_operation_name(change.op)} {what}, and columns say which row of {target.name} is the newest "
             "(sequence.field, or sequence groups): it would count as the oldest, and the row would stay. Have the "
             "source send whole old rows, or have a table without such columns"
         )
 
 
-def _called(op: Op) -> str:
+def _operation_name(op: Op) -> str:
     return "delete" if op is Op.DELETE else "update"

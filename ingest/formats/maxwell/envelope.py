@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
 from ingest.formats.record_facts import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
@@ -79,7 +79,7 @@ class MaxwellEnvelope(Envelope):
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if bytes(self.data) == b"null":
-            raise Empty(f"a record of type {self.type}", "data")
+            raise EmptyRecord(f"a record of type {self.type}", "data")
         row = read_object(self.data)
         if op is not Op.UPDATE:
             return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row)]

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Empty, Envelope, NotThisFormat, Op
+from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
 from ingest.formats.record_facts import RecordOrigin, epoch_ms_of
 from ingest.formats.source_table import SourceTable
 from ingest.formats.values.json_text import BadValue, read_object
@@ -66,7 +66,7 @@ class OggEnvelope(Envelope):
         for name in wanted:
             if bytes(getattr(self, name)) == b"null":
                 why = ": whether it changed the key is not known" if name == "before" and op is Op.UPDATE else ""
-                raise Empty(f"op_type {self.op_type}", name + why)
+                raise EmptyRecord(f"op_type {self.op_type}", name + why)
         before = read_object(self.before) if "before" in wanted else None
         return [ChangeEvent(op, before, read_object(self.after) if "after" in wanted else None)]
 

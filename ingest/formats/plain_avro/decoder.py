@@ -42,8 +42,8 @@ class Rows:
         none = np.empty(0, np.int64)
         octets = next(iter(columns.values())).octets if columns else np.empty(0, np.uint8)
         before = DecodedColumn(_NOTHING, octets, np.zeros(len(rows), np.bool_), none, none)
-        everywhere, places = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        after = DecodedColumn(schema.image, octets, everywhere, places, places, None, columns)
+        all_rows, places = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+        after = DecodedColumn(schema.image, octets, all_rows, places, places, None, columns)
         return Changes(rows, np.full(len(rows), ord("c"), np.uint8), before, after), []
 
     def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:

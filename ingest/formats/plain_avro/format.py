@@ -39,7 +39,7 @@ class PlainAvro:
 
     NAME: ClassVar = "avro"
     KEPT_HEADERS: ClassVar = frozenset({VALUE_SCHEMA_HEADER})
-    DECODING_WAITS: ClassVar = True
+    DECODING_BLOCKS: ClassVar = True
     FACTS: ClassVar = RecordFacts()
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
@@ -84,7 +84,7 @@ class PlainAvro:
             id_, _ = self._framing().unframed(batch.values[row].as_py() or b"", batch.headers.get(row, ()))
             return inferred_table(row_schema(self._schemas().type_of(id_)).columns, None)
         except BadValue as e:
-            raise TableNotInferred.because(batch, row, str(e)) from None
+            raise TableNotInferred.for_record(batch, row, str(e)) from None
 
 
 def _configured_schema(options: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from ingest.formats.values.json_text import (
     kind_of,
     read_text,
     shown,
-    wrong_kind,
+    wrong_kind_error,
 )
 from storage.types import BYTES, AtomicType, Root
 
@@ -29,7 +29,7 @@ def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
 
     def decode(raw: bytes) -> bytes:
         if kind_of(raw) is not JsonKind.TEXT and source.semantic_type is not SemanticType.BIT_NUMBER:
-            raise wrong_kind(raw, str(target))
+            raise wrong_kind_error(raw, str(target))
         data = _bytes(read_text(raw) if kind_of(raw) is JsonKind.TEXT else raw.decode(), source)
         if target.root is not Root.BLOB and len(data) > target.length:
             raise TooNarrow(f"{len(data)} bytes {shown(raw)} are too long for {target}", target, BYTES)

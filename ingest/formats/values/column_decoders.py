@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, PER_SECOND, SemanticType, SourceType
-from ingest.formats.values.decimal_columns import by_256_bits, decimals_of_digits
+from ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_digits
 from ingest.formats.values.json_text import BadValue, ValueDecoder
 from ingest.formats.values.numbers import rounds_twice
 from ingest.formats.values.unavailable_placeholders import Placeholders
@@ -76,7 +76,7 @@ def value_by_value(decode: ValueDecoder, target: DataType, placeholders: Placeho
 
     def to_arrow(values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Flags | None]:
         raws = [b"null" if value is None else bytes(value) for value in values]
-        flags = np.fromiter(map(placeholders.stands_for, raws), np.bool_, len(raws))
+        flags = np.fromiter(map(placeholders.is_placeholder, raws), np.bool_, len(raws))
         decoded = [
             None if flag or raw == b"null" else decode(raw) for raw, flag in zip(raws, flags.tolist(), strict=True)
         ]
@@ -237,13 +237,13 @@ def _integer_decoder(target: AtomicType) -> Callable[[Sequence[Any]], pa.Array]:
         if not isinstance(_first(values), str):
             return pa.array(values, in_memory)
         texts = pa.array(values, pa.string())
-        _refuse_octets_but(b"-0123456789", texts)  # Arrow's cast would accept 0x1F, too
+        _check_characters(b"-0123456789", texts)  # Arrow's cast would accept 0x1F, too
         return texts.cast(in_memory)
 
     return to_array
 
 
-def _refuse_octets_but(allowed: bytes, texts: pa.Array) -> None:
+def _check_characters(allowed: bytes, texts: pa.Array) -> None:
     _, positions, data = texts.buffers()
     end = np.frombuffer(positions, np.int32)[len(texts)]
     if end and data.to_pybytes()[:end].translate(None, allowed):
@@ -256,7 +256,7 @@ def _doubles(values: Sequence[Any]) -> pa.Array:
         texts = pa.array(values, pa.string())
         if (pc.max(pc.binary_length(texts)).as_py() or 0) <= _SAFE_DIGITS:
             with suppress(ValueError):  # a text with other characters, or one that Arrow can't read
-                _refuse_octets_but(b"-.0123456789", texts)
+                _check_characters(b"-.0123456789", texts)
                 return pc.add(texts.cast(pa.float64()), 0.0)  # the text -0 is an integer, so it must give 0.0
         return pa.array([None if value is None else _float_of_text(value) for value in values], pa.float64())
     return _float64s(values)
@@ -307,8 +307,8 @@ def _float32s(values: Sequence[float | str | None]) -> pa.Array:
     doubles: NDArray[np.float64] = wide.fill_null(0).to_numpy()
     with np.errstate(over="ignore"):
         floats = doubles.astype(np.float32)
-    overflown = np.isinf(floats) & np.isfinite(doubles)
-    if overflown.any() or rounds_twice(doubles).any():
+    overflowed = np.isinf(floats) & np.isfinite(doubles)
+    if overflowed.any() or rounds_twice(doubles).any():
         raise BadValue("values that need their digits to round right, or are out of range")
     # A number with a fraction, such as 16777217.0, may become the nearest float. An integer must keep all its digits.
     inexact = np.flatnonzero((np.abs(doubles) > 2**24) & (floats != doubles))
@@ -335,7 +335,7 @@ def _decimal_decoder(source: SourceType, target: AtomicType) -> Callable[[Sequen
             raise BadValue("numbers among bytes")
         if target.scale - source.scale > 38:
             raise BadValue("a scale too far from the column's")
-        return by_256_bits(_unscaled_decimals(values, source.scale), in_memory)
+        return cast_via_decimal256(_unscaled_decimals(values, source.scale), in_memory)
 
     return to_array
 

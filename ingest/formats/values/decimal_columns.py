@@ -32,10 +32,10 @@ def _decimals(texts: pa.Array, in_memory: pa.DataType) -> pa.Array:
     digits_max = (pc.max(pc.binary_length(texts)).as_py() or 0) + in_memory.scale
     if digits_max > 76:
         raise BadValue("more digits than fit")
-    return texts.cast(in_memory) if digits_max <= 38 else by_256_bits(texts, in_memory)
+    return texts.cast(in_memory) if digits_max <= 38 else cast_via_decimal256(texts, in_memory)
 
 
-def by_256_bits(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
+def cast_via_decimal256(column: pa.Array, in_memory: pa.DataType) -> pa.Array:
     """Return the column as decimals of the given type, cast by way of 256-bit decimals.
 
     Arrow's casts of 128-bit decimals to a larger scale miss some overflows and would return wrong numbers.

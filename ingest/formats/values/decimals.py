@@ -17,7 +17,7 @@ from ingest.formats.values.json_text import (
     read_object,
     read_text,
     shown,
-    wrong_kind,
+    wrong_kind_error,
 )
 from storage.types import MAX_DECIMAL_PRECISION, STRING, AtomicType, DataType, Root, decimal
 
@@ -40,13 +40,13 @@ def decimal_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Val
             rounded = value.quantize(Decimal((0, (1,), -target.scale)), ROUND_HALF_UP, _EXACT)
             if rounded != value and not rounds:
                 digits = f"{target.scale} digit{'s' * (target.scale != 1)}"
-                reason = f"{_short(value)} has more than {digits} behind the point"
+                reason = f"{_short_text(value)} has more than {digits} behind the point"
                 raise TooNarrow(reason, target, decimal_that_holds(value, target), can_round=True)
             if len(rounded.as_tuple().digits) <= target.precision:
                 return rounded
         if not value:
             return Decimal((0, (0,), -target.scale))
-        reason = f"{_short(value)} is out of the range of {target}"
+        reason = f"{_short_text(value)} is out of the range of {target}"
         raise TooNarrow(reason, target, decimal_that_holds(value, target))
 
     return decode
@@ -93,7 +93,7 @@ def exact_decimal(raw: bytes, source: SourceType) -> Decimal:
         return _unscaled(raw, source.scale)
     if kind is JsonKind.TEXT:
         return _parse(read_text(raw), raw)
-    raise wrong_kind(raw, "number")
+    raise wrong_kind_error(raw, "number")
 
 
 def unsigned(value: int) -> int:
@@ -118,7 +118,7 @@ def _unscaled(raw: bytes, scale: int) -> Decimal:
     """Return the decimal with this scale whose unscaled value is a big-endian two's complement integer in base64."""
     data = base64_bytes(read_text(raw))
     if not data or len(data) > _DIGITS_MAX // 3 or abs(scale) > _DIGITS_MAX // 2:
-        raise wrong_kind(raw, "decimal in bytes")
+        raise wrong_kind_error(raw, "decimal in bytes")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
 
@@ -127,6 +127,6 @@ def plain_text(value: Decimal) -> str:
     return f"{value:f}"
 
 
-def _short(value: Decimal) -> str:
+def _short_text(value: Decimal) -> str:
     text = str(value)
     return text if len(text) <= 80 else f"{value:.20E}"

@@ -116,5 +116,5 @@ def shown(raw: bytes) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def wrong_kind(raw: bytes, wanted: str) -> BadValue:
+def wrong_kind_error(raw: bytes, wanted: str) -> BadValue:
     return BadValue(f"{kind_of(raw)} {shown(raw)} is no {wanted}")

@@ -15,7 +15,7 @@ from ingest.formats.values.json_text import (
     read_list,
     read_object,
     read_text,
-    wrong_kind,
+    wrong_kind_error,
 )
 from storage.types import ArrayType, DataField, MapType, RowType, VectorType
 
@@ -93,7 +93,7 @@ def array_decoder(target: ArrayType, element: ValueDecoder) -> ValueDecoder:
         if kind_of(raw) is JsonKind.TEXT:
             words = raw[1:-1]
             return [item(b'"' + word + b'"') for word in words.split(b",")] if words else []
-        raise wrong_kind(raw, str(target))
+        raise wrong_kind_error(raw, str(target))
 
     return decode
 
@@ -102,7 +102,7 @@ def vector_decoder(target: VectorType, element: ValueDecoder) -> ValueDecoder:
     def decode(raw: bytes) -> list[object]:
         inner = _inside_text(raw, b"[")
         if kind_of(inner) is not JsonKind.ARRAY:
-            raise wrong_kind(raw, str(target))
+            raise wrong_kind_error(raw, str(target))
         members = read_list(inner)
         if len(members) != target.length or b"null" in members:
             raise BadValue(f"{len(members)} elements, or nulls among them, for {target}")
@@ -126,7 +126,7 @@ def map_decoder(target: MapType, key: ValueDecoder, value: ValueDecoder) -> Valu
             pairs = [read_list(pair) if kind_of(pair) is JsonKind.ARRAY else [] for pair in read_list(inner)]
             if all(len(pair) == 2 and pair[0] != b"null" for pair in pairs):
                 return [(_map_key(key, k), value(v)) for k, v in pairs]
-        raise wrong_kind(raw, str(target))
+        raise wrong_kind_error(raw, str(target))
 
     return decode
 
@@ -144,7 +144,7 @@ def row_decoder(target: RowType, decoders: Mapping[str, ValueDecoder]) -> ValueD
     def decode(raw: bytes) -> dict[str, object]:
         inner = _inside_text(raw, b"{")
         if kind_of(inner) is not JsonKind.OBJECT:
-            raise wrong_kind(raw, str(target))
+            raise wrong_kind_error(raw, str(target))
         members = read_object(inner)
         for name in members:
             if name not in fields:

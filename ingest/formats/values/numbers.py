@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, SemanticType, SourceType
 from ingest.formats.values.binaries import bits_as_int
 from ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
-from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown, wrong_kind
+from ingest.formats.values.json_text import (
+    JsonKind,
+    TooNarrow,
+    ValueDecoder,
+    kind_of,
+    read_text,
+    shown,
+    wrong_kind_error,
+)
 from storage.types import BIGINT, DOUBLE, INT, SMALLINT, STRING, AtomicType, DataType, Root
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
@@ -39,7 +47,7 @@ def boolean_decoder() -> ValueDecoder:
             return True
         if word in _FALSE or raw == b"-0":  # JSON allows the number -0
             return False
-        raise wrong_kind(raw, "BOOLEAN")
+        raise wrong_kind_error(raw, "BOOLEAN")
 
     return decode
 
@@ -78,7 +86,7 @@ def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
         if _INTEGER.fullmatch(text):
             return unsigned(int(text)) if source.semantic_type is SemanticType.UNSIGNED else int(text)
         if kind is JsonKind.TEXT:
-            raise wrong_kind(raw, str(target))
+            raise wrong_kind_error(raw, str(target))
     number = exact_decimal(raw, source)
     if number.adjusted() > 40 or number != number.to_integral_value():
         fits = DOUBLE if source.connect in (*FLOAT_WORDS, *DOUBLE_WORDS) else decimal_that_holds(number, target)
@@ -92,7 +100,7 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
     Without `rounds`, a number is accepted in two cases:
 
     - Its source type is FLOAT or DOUBLE, and the column is not narrower. Its nearest value in the column is returned.
-    - No digit gets lost (`keeps_digits`).
+    - No digit gets lost (`prints_exactly`).
 
     A number with a fraction or an exponent whose type no schema declares counts as a DOUBLE. A finite number that would
     become infinite is always refused.
@@ -123,8 +131,8 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
             raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, fits)
         if isinstance(number, float) and not _float32_keeps(number, value):
             raise TooNarrow(f"{shown(raw)} has more digits than a FLOAT keeps", target, DOUBLE, can_round=True)
-        if isinstance(number, Decimal) and not keeps_digits(number, value, narrow):
-            fits = DOUBLE if narrow and keeps_digits(number, float(text), False) else _decimal_or_text(number)
+        if isinstance(number, Decimal) and not prints_exactly(number, value, narrow):
+            fits = DOUBLE if narrow and prints_exactly(number, float(text), False) else _decimal_or_text(number)
             raise TooNarrow(f"{shown(raw)} has more digits than a {target.root} keeps", target, fits, can_round=True)
         return value
 
@@ -137,10 +145,10 @@ def _decimal_or_text(number: Decimal) -> DataType:
 
 def _float32_keeps(number: float, value: float) -> bool:
     """Return whether the 32-bit float `value` equals the 64-bit float `number`, or keeps its printed digits."""
-    return value == number or keeps_digits(Decimal(repr(number)), value, True)
+    return value == number or prints_exactly(Decimal(repr(number)), value, True)
 
 
-def keeps_digits(number: Decimal, value: float, narrow: bool) -> bool:
+def prints_exactly(number: Decimal, value: float, narrow: bool) -> bool:
     """Return whether a float prints as a number.
 
     It is printed with as many digits as the number has, and with as few digits as distinguish it from other floats.

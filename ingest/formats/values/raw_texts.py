@@ -33,18 +33,18 @@ def any_value_decoder(
     source: the source type after `completed`.
     decode: the value decoder of `source` in `target`.
     """
-    one_by_one = value_by_value(decode, target, placeholders)
+    decode_each = value_by_value(decode, target, placeholders)
     if (
         not isinstance(target, AtomicType)
         or target.root not in STRING_ROOTS
         or source.semantic_type is not SemanticType.PLAIN
     ):
-        return one_by_one
+        return decode_each
     if source.labels or source.flags:
-        return one_by_one
+        return decode_each
 
     def to_arrow(values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Flags | None]:
-        return _raw_texts(values, target, placeholders) or one_by_one.to_arrow(values)
+        return _raw_texts(values, target, placeholders) or decode_each.to_arrow(values)
 
     return ColumnDecoder(msgspec.Raw, to_arrow)
 

@@ -17,7 +17,7 @@ from ingest.formats.values.json_text import (
     kind_of,
     read_text,
     shown,
-    wrong_kind,
+    wrong_kind_error,
 )
 from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
 
@@ -42,9 +42,9 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
             match = _DATE_TEXT.fullmatch(read_text(raw))
             days = None if match is None else _days(match)
         else:
-            days = _day_of_count(raw, source, target)
+            days = _days_of_number(raw, source, target)
         if days is None:
-            raise wrong_kind(raw, "date")
+            raise wrong_kind_error(raw, "date")
         if not -(1 << 31) <= days < 1 << 31:
             raise BadValue(f"{shown(raw)} is out of the range of {target}")
         return days
@@ -52,7 +52,7 @@ def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
     return decode
 
 
-def _day_of_count(raw: bytes, source: SourceType, target: AtomicType) -> int:
+def _days_of_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
     """Return the days since 1970-01-01 that a number encodes.
 
     A source whose `column_type` is declared may send a timestamp. If that has a time of day, TooNarrow is raised.
@@ -79,9 +79,9 @@ def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueD
             match = _TIME_TEXT.fullmatch(read_text(raw))
             clock = None if match is None else _clock(match, PER_SECOND["ms"])
             if match is None or clock is None:
-                raise wrong_kind(raw, "time of day")
+                raise wrong_kind_error(raw, "time of day")
             if not rounds and _digits(match) > 3:
-                raise _too_fine(raw, target, STRING)
+                raise _too_precise_error(raw, target, STRING)
             return (clock - _offset(match) * PER_SECOND["ms"]) % (_DAY * PER_SECOND["ms"])
         count = _count(raw, source, SemanticType.TIME, target)
         if not 0 <= count < _DAY * source.per_second:
@@ -89,18 +89,18 @@ def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueD
             raise TooNarrow(f"{clock_text} ({shown(raw)}) is no time of one day", target, STRING)
         milliseconds, finer = divmod(count * PER_SECOND["ms"], source.per_second)
         if finer and not rounds:
-            raise _too_fine(raw, target, STRING)
+            raise _too_precise_error(raw, target, STRING)
         return milliseconds
 
     return decode
 
 
-def _too_fine(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
+def _too_precise_error(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
     unit = "ms" if target.root is Root.TIME else timestamp_unit(target.precision)
     return TooNarrow(f"{shown(raw)} is finer than the {unit} of {target}", target, fits, can_round=True)
 
 
-def _would_recount(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
+def _unit_change_error(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
     """Return the error for a text that is finer than a column which can't be widened automatically.
 
     No schema declares the unit of the column's numbers, so a wider column would read its numbers in another unit.
@@ -136,26 +136,26 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
             days = None if match is None else _days(match)
             clock = None if match is None else _clock(match, per_second)
             if match is None or days is None or clock is None:
-                raise wrong_kind(raw, "timestamp")
+                raise wrong_kind_error(raw, "timestamp")
             if not rounds and _digits(match) > UNIT_DIGITS[unit]:
                 fits = _timestamp_with(_digits(match), target)
                 if source.counts_as_the_column and fits != STRING and adaptive_unit(fits) != adaptive_unit(target):
-                    raise _would_recount(raw, target, fits)
-                raise _too_fine(raw, target, fits)
-            return _within((days * _DAY - _offset(match)) * per_second + clock, raw, target)
+                    raise _unit_change_error(raw, target, fits)
+                raise _too_precise_error(raw, target, fits)
+            return _check_int64((days * _DAY - _offset(match)) * per_second + clock, raw, target)
         if source.semantic_type is SemanticType.DATE:
-            return _within(_count(raw, source, SemanticType.DATE, target) * _DAY * per_second, raw, target)
+            return _check_int64(_count(raw, source, SemanticType.DATE, target) * _DAY * per_second, raw, target)
         count, finer = divmod(_count(raw, source, SemanticType.TIMESTAMP, target) * per_second, source.per_second)
         if finer and not rounds:
-            raise _too_fine(raw, target, _timestamp_with(len(str(source.per_second)) - 1, target))
-        return _within(count, raw, target)
+            raise _too_precise_error(raw, target, _timestamp_with(len(str(source.per_second)) - 1, target))
+        return _check_int64(count, raw, target)
 
     return decode
 
 
 def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicType) -> int:
     if kind_of(raw) is not JsonKind.NUMBER or not raw.lstrip(b"-").isdigit():
-        raise wrong_kind(raw, str(target))
+        raise wrong_kind_error(raw, str(target))
     if source.semantic_type is not wanted:
         raise BadValue(
             f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; "
@@ -164,7 +164,7 @@ def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicT
     return int(raw)
 
 
-def _within(value: int, raw: bytes, target: AtomicType) -> int:
+def _check_int64(value: int, raw: bytes, target: AtomicType) -> int:
     if -(1 << 63) <= value < 1 << 63:
         return value
     raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, STRING)

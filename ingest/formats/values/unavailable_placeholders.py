@@ -28,7 +28,7 @@ class Placeholders(Protocol):
     The methods for columns return flags, True where a value is a placeholder; None if no value is one.
     """
 
-    def stands_for(self, raw: bytes) -> bool:
+    def is_placeholder(self, raw: bytes) -> bool:
         """Return whether a raw JSON value is a placeholder."""
         ...
 
@@ -56,7 +56,7 @@ class Placeholders(Protocol):
 class NoPlaceholders:
     """The placeholders of a source that sends none."""
 
-    def stands_for(self, raw: bytes) -> bool:
+    def is_placeholder(self, raw: bytes) -> bool:
         return False
 
     def in_texts(self, column: pa.Array) -> NDArray[np.bool_] | None:
@@ -104,7 +104,7 @@ class UnavailablePlaceholders:
     def _longest(self) -> int:
         return max(map(len, self._raw))
 
-    def stands_for(self, raw: bytes) -> bool:
+    def is_placeholder(self, raw: bytes) -> bool:
         """Return whether a raw JSON value is one of the forms."""
         if raw in self._raw:
             return True
@@ -112,7 +112,7 @@ class UnavailablePlaceholders:
         return raw[:1] in b"[{" and len(raw) <= 3 * self._longest and b" " in raw and compact(raw) in self._raw
 
     @cached_property
-    def _in_every_text(self) -> tuple[bytes, ...]:
+    def _required_substrings(self) -> tuple[bytes, ...]:
         """Each of `texts` contains one of these."""
         return tuple(text.encode() for text in self.texts[:3])
 
@@ -120,7 +120,7 @@ class UnavailablePlaceholders:
         """Return the flags of a string column; None, found quickly, if no value is a placeholder."""
         data = column.buffers()[2]
         octets = b"" if data is None else data.to_pybytes()
-        if not any(part in octets for part in self._in_every_text):
+        if not any(part in octets for part in self._required_substrings):
             return None
         found = pc.is_in(column, value_set=pa.array(self.texts, column.type))
         flags: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)

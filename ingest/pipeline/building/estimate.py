@@ -135,7 +135,7 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     rows_of_commit = rate * _HOUR_MS / commits
     spread = max(1, buckets)
     touched = spread * (1 - (1 - 1 / spread) ** max(1.0, rows_of_commit))
-    file_bytes = _encoded_bytes_a_row(sampled.rows) * rows_of_commit / touched + _OVERHEAD
+    file_bytes = _encoded_bytes_per_row(sampled.rows) * rows_of_commit / touched + _OVERHEAD
     flushes = commits * touched / spread
     compacted_files, compacted = _compacted(sampled.context, flushes, file_bytes)
     written = commits * touched * file_bytes
@@ -150,7 +150,7 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     )
 
 
-def _encoded_bytes_a_row(rows: Sequence[pa.RecordBatch]) -> float:
+def _encoded_bytes_per_row(rows: Sequence[pa.RecordBatch]) -> float:
     """Return the bytes per row in Parquet with zstd, as an approximation of the table's own format and codec."""
     nbytes = 0.0
     for _, alike in groupby(rows, lambda batch: batch.schema):  # a table's columns may change within the sample

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from checkpoint.offsets import TopicPartition
 from ingest.evolution.behavior import Action
-from ingest.evolution.needed_changes import NeededChange, columns_left, needed_changes
+from ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
 from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Target
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline.building.configured_tables import ConfiguredTables
@@ -30,7 +30,7 @@ from storage.table import TableContext
 
 _ROUNDS_MAX: Final = 100  # rounds for one batch; each creates or changes a table
 # Whether these fail depends on earlier records, which a sample lacks.
-_DECIDED_AS_THEY_COME: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE, FailureKind.UNKNOWN_VALUE)
+_ORDER_DEPENDENT_FAILURES: Final = (FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE, FailureKind.UNKNOWN_VALUE)
 
 
 @dataclass(slots=True)
@@ -86,14 +86,14 @@ class SampledTables:
         self._decoder = configured.decoder(self._format, self._target_of)
         for table in config.named_tables:
             if self._catalog.table_exists(table.name):
-                self._know(self._catalog.load(table.name), is_there=True)
+                self._add_table(self._catalog.load(table.name), is_there=True)
 
     def take(self, raw: RawBatch) -> None:
         """Add the records of a batch. Raises the decoder's errors, for example for an unavailable schema registry."""
         decoded = self._decoder.decode(raw)
         for _ in range(_ROUNDS_MAX):
             made = [source for source, row in decoded.unrouted.items() if self._make(raw, source, row)]
-            followed = [self._follow(failure) for failure in _first_of_each_table(decoded)]
+            followed = [self._apply_schema_change(failure) for failure in _first_of_each_table(decoded)]
             if not made and not any(followed):
                 break
             decoded = self._decoder.decode(raw)
@@ -103,8 +103,8 @@ class SampledTables:
             times_ms = raw.timestamps_ms[np.searchsorted(raw.offsets, part.offsets)]
             sampled.times_ms[TopicPartition(raw.topic, raw.partition)].append(times_ms[times_ms >= 0])
         for failure in decoded.failures:
-            if failure.kind not in _DECIDED_AS_THEY_COME:
-                self._note(self._named(failure, raw), failure.code, failure.describe(raw))
+            if failure.kind not in _ORDER_DEPENDENT_FAILURES:
+                self._add_obstacle(self._named(failure, raw), failure.code, failure.describe(raw))
         self.passed_over.update(str(source) for source in decoded.unrouted if self._name_for(source) is None)
 
     def _target_of(self, source: SourceTable) -> Target | None:
@@ -115,7 +115,7 @@ class SampledTables:
         try:
             return self._router.table_of(source)
         except BadInput as error:
-            self._note(str(source), "NO_TABLE", str(error), records=0)
+            self._add_obstacle(str(source), "NO_TABLE", str(error), records=0)
             return None
 
     def _named(self, failure: DecodeFailure, raw: RawBatch) -> str:
@@ -124,10 +124,10 @@ class SampledTables:
             return failure.target.name
         return raw.topic if failure.source is None else self._name_for(failure.source) or str(failure.source)
 
-    def _know(self, context: TableContext, *, is_there: bool) -> None:
+    def _add_table(self, context: TableContext, *, is_there: bool) -> None:
         self.known[context.name] = SampledTable(context, self._targets.of(context), is_there)
 
-    def _note(self, name: str, code: str, example: str, records: int = 1) -> None:
+    def _add_obstacle(self, name: str, code: str, example: str, records: int = 1) -> None:
         self.obstacles.setdefault((name, code), Obstacle(name, code, example)).records += records
 
     def _make(self, raw: RawBatch, source: SourceTable, row: int) -> bool:
@@ -138,9 +138,9 @@ class SampledTables:
         settings = self._configured.settings.get(name) or self._router.templates.table_for(source)
         assert settings is not None
         try:
-            self._know(self._preview(name, settings, raw, row), is_there=False)
+            self._add_table(self._preview(name, settings, raw, row), is_there=False)
         except BadInput as error:
-            self._note(name, "NO_TABLE", f"{source}: {error}", records=0)
+            self._add_obstacle(name, "NO_TABLE", f"{source}: {error}", records=0)
             return False
         return True
 
@@ -162,7 +162,7 @@ class SampledTables:
             options=settings.raw_options,
         )
 
-    def _follow(self, failure: DecodeFailure) -> bool:
+    def _apply_schema_change(self, failure: DecodeFailure) -> bool:
         """Change the table as a run would for the record (see `SchemaBarrier`). Returns whether anything changed."""
         assert failure.target is not None
         sampled = self.known[failure.target.name]
@@ -174,18 +174,18 @@ class SampledTables:
             action = Action.IGNORE if change.is_unwanted else behavior.action(change.kind)
             if action is Action.STOP or (action is Action.APPLY and change.change is None):
                 why = change.reason or f"`schema_evolution` is {behavior}"
-                self._note(name, "SCHEMA_CHANGE", f"{change}: {why}; that stops the table", records=0)
+                self._add_obstacle(name, "SCHEMA_CHANGE", f"{change}: {why}; that stops the table", records=0)
                 return False
             (left if action is Action.IGNORE or change.change is None else made).append(change)
         try:
             changes = [change.change for change in made if change.change is not None]
             altered = apply_changes(schema, changes, has_snapshots=True, time_ms=epoch_ms()) if changes else schema
         except BadInput as error:
-            self._note(name, "SCHEMA_CHANGE", str(error), records=0)
+            self._add_obstacle(name, "SCHEMA_CHANGE", str(error), records=0)
             return False
-        ignored, fixed = columns_left(left)
+        ignored, fixed = unchanged_columns(left)
         self._targets.ignore(name, ignored)
-        self._targets.fix(name, fixed)
+        self._targets.keep_type(name, fixed)
         sampled.changes += map(str, made)
         sampled.context = sampled.context.with_schema(altered)
         before, sampled.target = sampled.target, self._targets.of(sampled.context)

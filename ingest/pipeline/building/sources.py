@@ -14,9 +14,9 @@ from ingest.pipeline.building.parts import SourceParts
 from ingest.pipeline.building.whole_transactions import WholeTransactions
 from ingest.settings import Config
 from ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Source, Start
+from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.threads import RunCpuBound, ShortWork, run_cpu_bound
+from storage.threads import RunCpuBound, ShortTaskRunner, run_cpu_bound
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
@@ -64,7 +64,7 @@ def build_source_parts(
         of_record = transaction_of_format(config.format)
         source = WholeTransactions(source, of_record, *limits, observed.clock, observed.transactions)
     # Data from Kafka is received in the event loop's thread, so short work may run there, too.
-    short_work: RunCpuBound = ShortWork() if isinstance(config.source, KafkaSettings) else run_cpu_bound
+    short_work: RunCpuBound = ShortTaskRunner() if isinstance(config.source, KafkaSettings) else run_cpu_bound
     return SourceParts(
         source,
         open_source,
@@ -72,7 +72,7 @@ def build_source_parts(
         format_.FACTS.order_of,
         build_start(config),
         config.write.queue_bytes,
-        run_decode=run_cpu_bound if format_.DECODING_WAITS else short_work,
+        run_decode=run_cpu_bound if format_.DECODING_BLOCKS else short_work,
         run_write=short_work,
     )
 
@@ -88,7 +88,7 @@ def build_start(config: Config) -> Start:
     if start.timestamp_ms is not None:
         return AtTimestamp(start.timestamp_ms)
     if start.group is not None:
-        return FromGroup(start.group)
+        return AtGroupOffsets(start.group)
     return AtOffsets(starting_offsets(start.offsets or {}))
 
 

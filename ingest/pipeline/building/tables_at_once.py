@@ -12,11 +12,15 @@ from typing import Final
 from ingest.settings import Config
 from storage.fileio.location import LOCAL_SCHEME, scheme_of
 
-_ON_DISK: Final = 4
-_IN_STORE: Final = 8
+_LOCAL_PARALLELISM: Final = 4
+_OBJECT_STORE_PARALLELISM: Final = 8
 
 
 def tables_at_once(config: Config) -> int:
     """Return the number of tables. For a REST catalog the warehouse is a name, so the tables' location is unknown."""
     has_location = config.warehouse_options.get("metastore") != "rest"
-    return _ON_DISK if has_location and scheme_of(config.warehouse) == LOCAL_SCHEME else _IN_STORE
+    return (
+        _LOCAL_PARALLELISM
+        if has_location and scheme_of(config.warehouse) == LOCAL_SCHEME
+        else _OBJECT_STORE_PARALLELISM
+    )

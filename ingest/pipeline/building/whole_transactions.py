@@ -31,7 +31,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Held:
+class _OpenTransaction:
     """The records of an incomplete transaction.
 
     transaction: its id
@@ -71,7 +71,7 @@ class WholeTransactions:
         self._limit_bytes = limit_bytes
         self._clock = clock
         self.counts = counts or TransactionCounts()
-        self._held: dict[TopicPartition, _Held] = {}
+        self._held: dict[TopicPartition, _OpenTransaction] = {}
         self._ends: dict[str, TransactionEnd] = {}
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
@@ -106,8 +106,8 @@ class WholeTransactions:
             try:
                 while True:
                     coming = coming or asyncio.ensure_future(anext(batches, None))
-                    if not await self._comes_in_time(coming):
-                        for given_up in self._give_up(self._due()):
+                    if not await self._arrives_in_time(coming):
+                        for given_up in self._give_up_transactions(self._due()):
                             yield given_up
                         continue
                     batch, coming = coming.result(), None
@@ -119,22 +119,22 @@ class WholeTransactions:
                 if coming is not None:
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)
-        for left in self._give_up(list(self._held), at_the_end=True):
+        for left in self._give_up_transactions(list(self._held), at_the_end=True):
             yield left
 
-    async def _comes_in_time(self, coming: asyncio.Future[RawBatch | None]) -> bool:
+    async def _arrives_in_time(self, coming: asyncio.Future[RawBatch | None]) -> bool:
         """Return whether the batch arrives before a transaction exceeds the wait limit."""
         due_ms = min((held.since_ms + self._limit_ms for held in self._held.values()), default=None)
         if due_ms is None:
             await asyncio.wait({coming})
             return True
-        passing = asyncio.ensure_future(self._clock.sleep_ms(max(0, due_ms - self._clock.now_ms())))
+        timeout = asyncio.ensure_future(self._clock.sleep_ms(max(0, due_ms - self._clock.now_ms())))
         try:
-            waits: set[asyncio.Future[Any]] = {coming, passing}
+            waits: set[asyncio.Future[Any]] = {coming, timeout}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            passing.cancel()
-            await asyncio.gather(passing, return_exceptions=True)
+            timeout.cancel()
+            await asyncio.gather(timeout, return_exceptions=True)
         return coming.done()
 
     def _due(self) -> list[TopicPartition]:
@@ -145,7 +145,7 @@ class WholeTransactions:
         """Add a batch. Returns the batches that can be passed on now."""
         partition = TopicPartition(batch.topic, batch.partition)
         before = self._held.pop(partition, None)
-        self._note_ends(batch)
+        self._record_transaction_ends(batch)
         start, transaction = self._last_transaction(batch)
         ready = []
         if before is not None and start <= _first_with_value(batch) and transaction in (None, before.transaction):
@@ -158,14 +158,16 @@ class WholeTransactions:
             if done:
                 ready.append(_joined(done))
             if transaction is not None:
-                self._held[partition] = _Held(transaction, [batch.slice(start, len(batch))], self._clock.now_ms())
+                self._held[partition] = _OpenTransaction(
+                    transaction, [batch.slice(start, len(batch))], self._clock.now_ms()
+                )
         ready += [_joined(self._held.pop(p).parts) for p in [p for p in self._held if self._is_whole(self._held[p])]]
         while sum(held.nbytes for held in self._held.values()) > self._limit_bytes:
-            ready += self._give_up([min(self._held, key=lambda p: self._held[p].since_ms)])
+            ready += self._give_up_transactions([min(self._held, key=lambda p: self._held[p].since_ms)])
         self.counts.waiting = len(self._held)
         return ready
 
-    def _note_ends(self, batch: RawBatch) -> None:
+    def _record_transaction_ends(self, batch: RawBatch) -> None:
         """Record the ends of transactions. Only records of Debezium's topic of transactions contain them."""
         if not len(batch) or not batch.topic.endswith(".transaction"):
             return
@@ -192,7 +194,7 @@ class WholeTransactions:
             start, transaction = row, found.transaction
         return start, transaction
 
-    def _is_whole(self, held: _Held) -> bool:
+    def _is_whole(self, held: _OpenTransaction) -> bool:
         end = self._ends.get(held.transaction)
         if end is None:
             return False
@@ -204,7 +206,9 @@ class WholeTransactions:
                     came[found.collection] = max(came.get(found.collection, 0), found.number)
         return all(number >= end.counts.get(collection, 0) for collection, number in came.items())
 
-    def _give_up(self, partitions: Collection[TopicPartition], *, at_the_end: bool = False) -> list[RawBatch]:
+    def _give_up_transactions(
+        self, partitions: Collection[TopicPartition], *, at_the_end: bool = False
+    ) -> list[RawBatch]:
         given_up = [self._held.pop(partition) for partition in partitions]
         for held in given_up:
             if not at_the_end:

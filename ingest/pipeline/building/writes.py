@@ -11,7 +11,7 @@ from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.batch_writer import BatchWriter
 from ingest.pipeline.building.parts import FailingRecords, SourceParts, TableParts
 from ingest.pipeline.checkpointer import Checkpointer
-from ingest.pipeline.write_stage import Barriers, WriteStage
+from ingest.pipeline.write_stage import CommitBarriers, WriteStage
 from ingest.quarantine.failures import TableScope, owner_of
 from ingest.quarantine.quarantine import Quarantine
 from ingest.raw_batch import RawBatch
@@ -42,7 +42,7 @@ class Writes:
         truncates = TruncateHandler(
             tables.sinks, tables.lineage, are_applied=tables.applies_truncates, reader=source.reader
         )
-        self._barriers = Barriers(tables.schemas, truncates)
+        self._barriers = CommitBarriers(tables.schemas, truncates)
         failed = {} if quarantine is None else quarantine.failed
         self.writer = self._writer(TableScope(self._owner, failed))
 

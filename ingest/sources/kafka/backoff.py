@@ -8,13 +8,13 @@ from typing import Final
 
 from storage.backoff import ExponentialBackoff
 
-FIRST_MS: Final = 200
-LONGEST_MS: Final = 10_000
-_BACKOFF: Final = ExponentialBackoff(FIRST_MS, LONGEST_MS, jitter=(0.8, 1.2))
+INITIAL_BACKOFF_MS: Final = 200
+MAX_BACKOFF_MS: Final = 10_000
+_BACKOFF: Final = ExponentialBackoff(INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, jitter=(0.8, 1.2))
 
 
 class BrokerBackoff:
-    """The waiting times for one broker, from FIRST_MS to LONGEST_MS.
+    """The waiting times for one broker, from INITIAL_BACKOFF_MS to MAX_BACKOFF_MS.
 
     random: returns a number from 0 up to 1.
     """
@@ -27,4 +27,4 @@ class BrokerBackoff:
         """Return the waiting time after another failure."""
         wait_ms = _BACKOFF.wait_ms(self._failures, self._random)
         self._failures += 1
-        return round(min(LONGEST_MS, wait_ms))
+        return round(min(MAX_BACKOFF_MS, wait_ms))

@@ -17,8 +17,8 @@ import structlog
 INTERVAL_MS: Final = 60_000
 
 _PACKAGE: Final = "aiokafka"
-_AWAY: Final = "away"  # the common kind of all lines about brokers that don't answer
-_ABOUT_BROKERS: Final = re.compile(
+_BROKER_UNREACHABLE: Final = "away"  # the common kind of all lines about brokers that don't answer
+_BROKER_MESSAGE: Final = re.compile(
     r"Unable (to )?(connect|request|update)|Failed fetch|Failed to|.* [Rr]equest failed|Heartbeat failed|.*onnection"
 )
 
@@ -34,7 +34,7 @@ class BrokerErrorLog(logging.Filter):
         super().__init__()
         self._log = log
         self._now_ms = now_ms
-        self._said_ms: dict[Hashable, int] = {}
+        self._logged_ms: dict[Hashable, int] = {}
         self._suppressed: dict[Hashable, int] = {}
         self._loggers: list[logging.Logger] = []
 
@@ -53,7 +53,7 @@ class BrokerErrorLog(logging.Filter):
 
     def warning(self, event: str, **fields: Any) -> None:
         """Log a line about brokers that don't answer, unless one was logged within the last minute."""
-        passed_over = self._lines_suppressed(_AWAY)
+        passed_over = self._lines_suppressed(_BROKER_UNREACHABLE)
         if passed_over is not None:
             more = {"lines_passed_over": passed_over} if passed_over else {}
             self._log.warning(event, **fields, **more)
@@ -66,16 +66,16 @@ class BrokerErrorLog(logging.Filter):
         ):
             return True
         template = str(record.msg)
-        passed_over = self._lines_suppressed(_AWAY if _ABOUT_BROKERS.match(template) else template)
+        passed_over = self._lines_suppressed(_BROKER_UNREACHABLE if _BROKER_MESSAGE.match(template) else template)
         if passed_over:
             record.msg, record.args = f"{record.getMessage()} (and {passed_over} more lines since the last one)", None
         return passed_over is not None
 
     def _lines_suppressed(self, kind: Hashable) -> int | None:
         """Return how many lines of this kind were suppressed since the last one; None within a minute of it."""
-        now_ms, said_ms = self._now_ms(), self._said_ms.get(kind)
+        now_ms, said_ms = self._now_ms(), self._logged_ms.get(kind)
         if said_ms is not None and now_ms - said_ms < INTERVAL_MS:
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return None
-        self._said_ms[kind] = now_ms
+        self._logged_ms[kind] = now_ms
         return self._suppressed.pop(kind, 0)

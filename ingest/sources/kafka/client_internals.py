@@ -1,7 +1,7 @@
 """Uses of aiokafka's internals, which may change in any release.
 
 Such a change would not cause an error: metadata requests would create topics again, and a topic that was created again
-would be read like the old one. So `check_aiokafka` and `hand_over_batches` check the internals whenever a source is
+would be read like the old one. So `check_aiokafka` and `return_record_batches` check the internals whenever a source is
 opened. (Missing protocol types, which `metadata` uses, fail at their import.)
 """
 
@@ -32,16 +32,16 @@ from checkpoint.offsets import TopicPartition
 from ingest.sources.kafka.backoff import BrokerBackoff
 from ingest.sources.kafka.client_check import unsupported_client
 from ingest.sources.kafka.fetched_batch import FetchedBatch
-from ingest.sources.kafka.metadata import asks_for_ids
+from ingest.sources.kafka.metadata import requests_topic_ids
 from ingest.sources.kafka.response_reader import ResponseReader
 
 BATCHES_A_POLL: Final = 64
-"""The largest number of record batches per `getmany`, after `hand_over_batches`. A producer's record batch has 16 KB by
-default, and a poll should process some fetched bytes before the next ones are requested."""
+"""The largest number of record batches per `getmany`, after `return_record_batches`. A producer's record batch has
+16 KB by default, and a poll should process some fetched bytes before the next ones are requested."""
 
-OF_A_CONNECTION: Final = frozenset(inspect.signature(create_conn).parameters)
+CONNECTION_PARAMETERS: Final = frozenset(inspect.signature(create_conn).parameters)
 """The parameters of `create_conn`; a client has more."""
-_FIRST_SERVERS: Final = "those of bootstrap_servers"
+_BOOTSTRAP_SERVERS: Final = "those of bootstrap_servers"
 
 _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and their parameters without `self`
     (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # overridden
@@ -69,7 +69,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._for_connections = {name: arguments[name] for name in arguments if name in OF_A_CONNECTION}
+        self._for_connections = {name: arguments[name] for name in arguments if name in CONNECTION_PARAMETERS}
         # Connection to its backoff, and the end of the current wait.
         self._broken: dict[Hashable, tuple[BrokerBackoff, float]] = {}
         self.fetched: Mapping[KafkaPartition, bytes] = {}  # data of the last fetch response
@@ -112,19 +112,19 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
             if metadata.brokers:
                 cluster_metadata.update_metadata(metadata)
                 return True
-        metadata = await self._ask_first_servers(request)
+        metadata = await self._ask_bootstrap_servers(request)
         if metadata is not None and metadata.brokers:
             cluster_metadata.update_metadata(metadata)
             return True
         cluster_metadata.failed_update(None)
         return False
 
-    async def _ask_first_servers(self, request: Any) -> Any:
+    async def _ask_bootstrap_servers(self, request: Any) -> Any:
         """Send a request to the `bootstrap_servers`, because no other broker answered.
 
         Returns None if they don't answer either, or if a new attempt is not due yet.
         """
-        backoff, until_s = self._broken.get(_FIRST_SERVERS, (BrokerBackoff(), 0.0))
+        backoff, until_s = self._broken.get(_BOOTSTRAP_SERVERS, (BrokerBackoff(), 0.0))
         if self._now_s() < until_s:
             return None
         for host, port, _ in self.hosts:
@@ -140,7 +140,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
                 connection.close()
             self._broken.clear()  # brokers with the same numbers may have other addresses now
             return metadata
-        self._broken[_FIRST_SERVERS] = backoff, self._now_s() + backoff.next_ms() / 1000
+        self._broken[_BOOTSTRAP_SERVERS] = backoff, self._now_s() + backoff.next_ms() / 1000
         return None
 
 
@@ -153,9 +153,9 @@ def check_aiokafka() -> None:
         found = [parameter for parameter in inspect.signature(member).parameters if parameter != "self"]
         if found != expected:
             raise unsupported_client(f"{owner.__name__}.{name} takes ({', '.join(found)}), not ({', '.join(expected)})")
-    if not _unpacks_as_known():
+    if not _has_expected_unpacking():
         raise unsupported_client("it hands over records in another way")
-    if not asks_for_ids():
+    if not requests_topic_ids():
         raise unsupported_client("it doesn't ask for the ids of topics where the broker knows them")
 
 
@@ -173,7 +173,7 @@ def fetch_broker(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int |
     return server
 
 
-def hand_over_batches(consumer: AIOKafkaConsumer) -> None:
+def return_record_batches(consumer: AIOKafkaConsumer) -> None:
     """Make `getmany` return record batches, as `FetchedBatch`. Each batch counts as one record.
 
     Records of the older message format are still returned as aiokafka's record objects. aiokafka still handles
@@ -262,7 +262,7 @@ def _runs_of_one_format(data: bytes) -> list[tuple[int, int]]:
     return [*runs, (begin, len(data))]
 
 
-def _unpacks_as_known() -> bool:
+def _has_expected_unpacking() -> bool:
     """Return whether aiokafka unpacks records in such a way that our batches are returned."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 20)
     for offset in range(3):

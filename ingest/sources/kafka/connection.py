@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
 from ingest.source_settings import KafkaSettings
-from ingest.sources.kafka.client_internals import OF_A_CONNECTION, KafkaClient, use_client
+from ingest.sources.kafka.client_internals import CONNECTION_PARAMETERS, KafkaClient, use_client
 from storage.errors import BadInput
 
 
@@ -117,7 +117,7 @@ async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:
         for host, port, _ in client.hosts:
             (
                 await create_conn(
-                    host, port, **{name: arguments[name] for name in arguments if name in OF_A_CONNECTION}
+                    host, port, **{name: arguments[name] for name in arguments if name in CONNECTION_PARAMETERS}
                 )
             ).close()
         raise

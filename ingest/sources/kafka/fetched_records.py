@@ -96,7 +96,7 @@ def raw_batch(
     )
 
 
-def cut_at(batch: RawBatch, ends: Mapping[TopicPartition, int]) -> RawBatch | None:
+def truncate_at(batch: RawBatch, ends: Mapping[TopicPartition, int]) -> RawBatch | None:
     """Return the batch up to the end of its partition; None if the whole batch is after the end."""
     end = ends.get(TopicPartition(batch.topic, batch.partition), 0)
     if batch.next_offset <= end:

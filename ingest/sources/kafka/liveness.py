@@ -40,7 +40,7 @@ class PartitionLiveness:
         waited_ms = min(now_ms - self._checked_ms, 2 * CHECK_INTERVAL_MS)
         self._checked_ms = now_ms
         self._unanswered_ms = {
-            partition: self._unanswered_ms.get(partition, 0) + waited_ms if self._same(partition, answer) else 0
+            partition: self._unanswered_ms.get(partition, 0) + waited_ms if self._is_unchanged(partition, answer) else 0
             for partition, answer in answers.items()
         }
         self._answers = dict(answers)
@@ -48,5 +48,5 @@ class PartitionLiveness:
             partition for partition, unanswered_ms in self._unanswered_ms.items() if unanswered_ms >= self._limit_ms
         ]
 
-    def _same(self, partition: TopicPartition, answer: Hashable) -> bool:
+    def _is_unchanged(self, partition: TopicPartition, answer: Hashable) -> bool:
         return self._answers.get(partition) == answer

@@ -72,7 +72,7 @@ async def fetch_metadata(
     return ClusterMetadata(response.cluster_id, found)
 
 
-def asks_for_ids() -> bool:
+def requests_topic_ids() -> bool:
     """Return whether aiokafka chooses the request version with topic ids if the broker supports it."""
     return isinstance(
         _MetadataRequest(()).prepare({METADATA: (0, _MetadataRequestV12.API_VERSION)}), _MetadataRequestV12

@@ -25,8 +25,8 @@ from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
     check_aiokafka,
-    hand_over_batches,
     parser_errors,
+    return_record_batches,
     stop,
 )
 from ingest.sources.kafka.connection import client_arguments, consumer_of
@@ -46,7 +46,7 @@ _POLL_WAIT_MS: Final = 500
 _ANSWER_LIMIT_MS: Final = 5_000
 
 
-class OffsetsGone(Exception):
+class OffsetsUnavailable(Exception):
     """The broker doesn't have the records of a range.
 
     partition: the partition of the range.
@@ -92,8 +92,8 @@ class RangeReader:
                 await stop(self._consumer)
                 raise
 
-        await self._retries.until_done("connect", start)
-        hand_over_batches(self._consumer)
+        await self._retries.run("connect", start)
+        return_record_batches(self._consumer)
 
     async def close(self) -> None:
         await stop(self._consumer)
@@ -101,8 +101,8 @@ class RangeReader:
     async def poll(self, partition: TopicPartition, position: int, end: int) -> tuple[RecordColumns, int]:
         """Return some records from `position` on, all below `end`, and the next offset to read.
 
-        Waits until the position moves. Raises OffsetsGone if the broker doesn't have the records, SourceUnavailable if
-        it doesn't answer in time.
+        Waits until the position moves. Raises OffsetsUnavailable if the broker doesn't have the records,
+        SourceUnavailable if it doesn't answer in time.
         """
         if self._at != (partition, position):
             self._consumer.assign([KafkaPartition(*partition)])
@@ -111,7 +111,7 @@ class RangeReader:
         self._at = None  # unknown until this poll is complete
         started_s = _now_s()
         while not self._left and await self._fetch(partition, position, end) == position:
-            await self._check_held(partition, position, end)
+            await self._check_available(partition, position, end)
             self._check_liveness(partition, started_s)
         try:
             columns, next_offset = self._left.take(_BATCH_BYTES, end)
@@ -142,7 +142,7 @@ class RangeReader:
                     timeout_ms=wait_ms, max_records=BATCHES_A_POLL
                 )
         except OffsetOutOfRangeError as error:
-            raise OffsetsGone(partition, position, await self._held(partition)) from error
+            raise OffsetsUnavailable(partition, position, await self._available_range(partition)) from error
         except DecompressionLimitExceeded as error:
             raise self._too_large(parser_errors(self._consumer)) from error
         except RecordTooLargeError as error:
@@ -158,24 +158,24 @@ class RangeReader:
             "it should be"
         )
 
-    async def _check_held(self, partition: TopicPartition, position: int, end: int) -> None:
-        """Raise OffsetsGone if the broker doesn't have the range. Called after a poll without records."""
+    async def _check_available(self, partition: TopicPartition, position: int, end: int) -> None:
+        """Raise OffsetsUnavailable if the broker doesn't have the range. Called after a poll without records."""
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_MS / 1000):
-                held = await self._held(partition)
+                held = await self._available_range(partition)
         except (TimeoutError, SourceUnavailable):
             return
         if position < held.start or held.end < end:
-            raise OffsetsGone(partition, position, held)
+            raise OffsetsUnavailable(partition, position, held)
 
-    async def _held(self, partition: TopicPartition) -> OffsetRange:
+    async def _available_range(self, partition: TopicPartition) -> OffsetRange:
         wanted = KafkaPartition(*partition)
 
-        async def look_up() -> OffsetRange:
+        async def fetch_bounds() -> OffsetRange:
             start = (await self._consumer.beginning_offsets([wanted]))[wanted]
             return OffsetRange(start, max(start, (await self._consumer.end_offsets([wanted]))[wanted]))
 
-        return await self._retries.until_done("look up offsets", look_up)
+        return await self._retries.run("look up offsets", fetch_bounds)
 
     def _check_liveness(self, partition: TopicPartition, started_s: float) -> None:
         if (_now_s() - started_s) * 1000 >= self._settings.unreachable_after_ms:

@@ -130,7 +130,7 @@ def _columns_of_batches(batches: Sequence[FetchedBatch]) -> RecordColumns:
         starts = [0, *accumulate(batch.payload_bytes for batch in batches)][:-1]
     octets = np.frombuffer(data, np.uint8)
     try:
-        begins = np.array(_record_begins(data, starts, batches), np.int64)
+        begins = np.array(_record_starts(data, starts, batches), np.int64)
         return _columns_of_records(data, octets, begins, batches)
     except (IndexError, ValueError):  # ValueError: a negative number of records
         raise CorruptRecordException("a record goes on behind the end of its batch") from None
@@ -167,16 +167,16 @@ def _columns_of_records(
         offsets[rows],
         timestamps_ms[rows],
         is_appended[rows].astype(np.int32),
-        _gathered(data, key_begins[rows], key_size[rows]),
-        _gathered(data, value_begins[rows], value_size[rows]),
-        _gathered(data, header_begins[rows], (ends - header_begins)[rows]) if has_headers else None,
+        _gather(data, key_begins[rows], key_size[rows]),
+        _gather(data, value_begins[rows], value_size[rows]),
+        _gather(data, header_begins[rows], (ends - header_begins)[rows]) if has_headers else None,
     )
 
 
 _TIMES: Final = ("first_timestamp_ms", "max_timestamp_ms")
 
 
-def _record_begins(data: bytes, starts: Sequence[int], batches: Sequence[FetchedBatch]) -> list[int]:
+def _record_starts(data: bytes, starts: Sequence[int], batches: Sequence[FetchedBatch]) -> list[int]:
     """Return the start of each record. A record begins with its size, which leads to the next record.
 
     starts: the start of each batch's first record.
@@ -228,7 +228,7 @@ def _checked(at: Integers, ends: Integers) -> Integers:
     return at
 
 
-def _gathered(data: bytes, begins: Integers, sizes: Integers) -> BinaryColumn:
+def _gather(data: bytes, begins: Integers, sizes: Integers) -> BinaryColumn:
     """Return a column of these byte ranges. A negative size is a null."""
     n = len(begins)
     if not n:

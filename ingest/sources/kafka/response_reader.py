@@ -52,19 +52,19 @@ class ResponseReader(asyncio.StreamReader):
             while self._missing_bytes > 0 and not self._eof:
                 await self._wait_for_data("readexactly")
         except BaseException:  # received data can still be read
-            self._put_back(b"".join(self._pieces))
+            self._unread(b"".join(self._pieces))
             raise
         if self._missing_bytes > 0:
-            self._put_back(b"".join(self._pieces))
+            self._unread(b"".join(self._pieces))
             return await super().readexactly(n)  # its error has the number of received bytes
         last = memoryview(self._pieces[-1])
         end = len(last) + self._missing_bytes
         self._pieces[-1] = last[:end]
         answer = b"".join(self._pieces)
-        self._put_back(last[end:])
+        self._unread(last[end:])
         return answer
 
-    def _put_back(self, data: bytes | memoryview) -> None:
+    def _unread(self, data: bytes | memoryview) -> None:
         """Put data back for the next call."""
         self._pieces = []
         self._missing_bytes = 0

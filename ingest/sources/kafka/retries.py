@@ -10,13 +10,13 @@ from aiokafka.errors import KafkaError
 
 from ingest.clock import Clock, wait_at_most
 from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.backoff import FIRST_MS, BrokerBackoff
+from ingest.sources.kafka.backoff import INITIAL_BACKOFF_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from storage.errors import BadInput, TidelakeError
 
 T = TypeVar("T")
 
-_LIMIT_ON_STOP_MS: Final = 5_000  # limit after reading was stopped: the user should not wait for a broker
+_STOP_TIMEOUT_MS: Final = 5_000  # limit after reading was stopped: the user should not wait for a broker
 
 
 class BrokerRetries:
@@ -47,12 +47,12 @@ class BrokerRetries:
         self._limit_ms = self._longest_ms
         self._limit_lowered.clear()
 
-    def end_soon(self) -> None:
-        """Let requests fail after `_LIMIT_ON_STOP_MS`, because reading was stopped."""
-        self._limit_ms = min(self._limit_ms, _LIMIT_ON_STOP_MS)
+    def shorten_timeout(self) -> None:
+        """Let requests fail after `_STOP_TIMEOUT_MS`, because reading was stopped."""
+        self._limit_ms = min(self._limit_ms, _STOP_TIMEOUT_MS)
         self._limit_lowered.set()
 
-    async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until an attempt succeeds or the time limit is reached. A request that a broker refuses is not repeated.
 
         what: the attempt's purpose in messages, for example "list topics".
@@ -78,7 +78,7 @@ class BrokerRetries:
     async def _wait(self, limit_ms: int) -> None:
         """Wait before the next attempt. The wait ends early if the limit is lowered."""
         if self._limit_lowered.is_set():
-            await self._clock.sleep_ms(min(limit_ms, FIRST_MS))
+            await self._clock.sleep_ms(min(limit_ms, INITIAL_BACKOFF_MS))
         else:
             await wait_at_most(self._limit_lowered, limit_ms, self._clock)
 

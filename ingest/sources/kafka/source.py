@@ -21,15 +21,15 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
-from checkpoint.position_problems import few_of
+from checkpoint.position_problems import first_few
 from ingest.clock import Clock, SystemClock
 from ingest.raw_batch import RawBatch
 from ingest.source_settings import KafkaSettings
 from ingest.sources.base import (
+    AtGroupOffsets,
     AtOffsets,
     AtTimestamp,
     Earliest,
-    FromGroup,
     Latest,
     SourceUnavailable,
     Start,
@@ -41,26 +41,26 @@ from ingest.sources.kafka.client_internals import (
     KafkaClient,
     check_aiokafka,
     fetch_broker,
-    hand_over_batches,
     parser_errors,
+    return_record_batches,
     stop,
 )
 from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
 from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
-from ingest.sources.kafka.fetched_records import FetchedRecords, cut_at, raw_batch
+from ingest.sources.kafka.fetched_records import FetchedRecords, raw_batch, truncate_at
 from ingest.sources.kafka.liveness import PartitionLiveness
 from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
 from ingest.sources.kafka.retries import BrokerRetries
 from storage.errors import BadInput, PositionRefused
 from storage.logs import get_logger
-from storage.threads import ShortWork
+from storage.threads import ShortTaskRunner
 
 BATCH_BYTES: Final = 16 << 20  # bytes of records that are collected from several polls before they are passed on
 _POLL_WAIT_MS: Final = 500
-_FULL_BYTES: Final = 4 << 20  # larger batches don't make later steps faster
-_FULLER_WAIT_MS: Final = 100
+_FULL_BATCH_BYTES: Final = 4 << 20  # larger batches don't make later steps faster
+_FILL_WAIT_MS: Final = 100
 _CONFIRM_LIMIT_MS: Final = 5_000
-_START_AGAIN: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
+_RESTART: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
 
 _log = get_logger(__name__)
 
@@ -84,7 +84,7 @@ class KafkaSource:
         self._ends: Mapping[TopicPartition, int] | None = None  # ends of reading, set at the first read
         self._error_log = BrokerErrorLog(_log, self._clock.now_ms)
         self._retries = BrokerRetries(str(self), settings.unreachable_after_ms, self._clock, self._error_log)
-        self._short_work = ShortWork()  # the event loop receives data in this thread
+        self._short_work = ShortTaskRunner()  # the event loop receives data in this thread
 
     async def open(self, known: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
         """See `Source.open`. Raises BadInput for a missing topic or refused credentials.
@@ -100,10 +100,10 @@ class KafkaSource:
         self._error_log.begin()
         self._client = KafkaClient(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
-        await self._retries.until_done("connect", lambda: connect(self._client, arguments))
-        await self._retries.until_done("connect", self._consumer.start)
-        hand_over_batches(self._consumer)
-        metadata = await self._retries.until_done("list topics", self._metadata)
+        await self._retries.run("connect", lambda: connect(self._client, arguments))
+        await self._retries.run("connect", self._consumer.start)
+        return_record_batches(self._consumer)
+        metadata = await self._retries.run("list topics", self._metadata)
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
             raise BadInput(
@@ -124,9 +124,11 @@ class KafkaSource:
         """Return the current metadata of the cluster and the wanted topics."""
         topics = None if self._pattern else self._settings.topic_names
         metadata = await fetch_metadata(self._client, topics)
-        return ClusterMetadata(metadata.cluster_id, {n: t for n, t in metadata.topics.items() if self._wants(n)})
+        return ClusterMetadata(
+            metadata.cluster_id, {n: t for n, t in metadata.topics.items() if self._is_subscribed(n)}
+        )
 
-    def _wants(self, topic: str) -> bool:
+    def _is_subscribed(self, topic: str) -> bool:
         named = topic in self._settings.topic_names
         return named or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
@@ -146,13 +148,13 @@ class KafkaSource:
             raise PositionRefused(
                 f"{self}: {'; '.join(changes)} while it was read. What was read since the last checkpoint is dropped: "
                 "it may be from either",
-                [_START_AGAIN],
+                [_RESTART],
             )
         return identity
 
     async def refresh(self) -> frozenset[TopicPartition]:
         """Return the current partitions, without those of deleted topics."""
-        metadata = await self._retries.until_done("list topics", self._metadata)
+        metadata = await self._retries.run("list topics", self._metadata)
         self._add_topics(metadata)
         return frozenset(_partitions_of(metadata.topics))
 
@@ -162,9 +164,7 @@ class KafkaSource:
         Other brokers may learn of a new topic later, but each broker knows its id before it returns its records
         (Kafka's BrokerMetadataPublisher). A deleted topic is not refused, because no other topic has replaced it.
         """
-        for metadata in await self._retries.until_done(
-            "confirm the ids of its topics", self._metadata_of_fetch_brokers
-        ):
+        for metadata in await self._retries.run("confirm the ids of its topics", self._metadata_of_fetch_brokers):
             self._checked_identity(metadata)
 
     async def _metadata_of_fetch_brokers(self) -> list[ClusterMetadata]:
@@ -176,19 +176,19 @@ class KafkaSource:
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         match start:
             case Earliest():
-                return await self._beginnings(partitions)
+                return await self._earliest_offsets(partitions)
             case Latest():
                 return await self._end_offsets(partitions)
             case AtTimestamp(timestamp_ms):
                 times = dict.fromkeys(partitions, timestamp_ms)
-                found = await self._retries.until_done(
+                found = await self._retries.run(
                     "look up offsets by time", lambda: self._consumer.offsets_for_times(times)
                 )
                 ends = await self._end_offsets(partitions)
                 return {p: ends[p] if found[p] is None else found[p].offset for p in partitions}
             case AtOffsets(offsets):
                 return await self._checked(partitions, offsets, "`source.start.offsets`")
-            case FromGroup(group_id):
+            case AtGroupOffsets(group_id):
                 found_offsets = await self._group_offsets(group_id)
                 return await self._checked(partitions, found_offsets, f"consumer group {group_id}")
 
@@ -197,18 +197,16 @@ class KafkaSource:
         if not partitions:
             return {}
         ends = await self._end_offsets(partitions)
-        beginnings = await self._beginnings(partitions)
+        beginnings = await self._earliest_offsets(partitions)
         return {p: OffsetRange(beginnings[p], max(ends[p], beginnings[p])) for p in partitions}
 
-    async def _beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await self._retries.until_done(
-            "look up offsets", lambda: self._consumer.beginning_offsets(list(partitions))
-        )
+    async def _earliest_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = await self._retries.run("look up offsets", lambda: self._consumer.beginning_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ends. With read_committed, an end is the first offset of the oldest open transaction, if any."""
-        found = await self._retries.until_done("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
+        found = await self._retries.run("look up offsets", lambda: self._consumer.end_offsets(list(partitions)))
         return {TopicPartition(*partition): offset for partition, offset in found.items()}
 
     async def _group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
@@ -221,7 +219,7 @@ class KafkaSource:
             finally:
                 await admin.close()
 
-        found = await self._retries.until_done(f"read offsets of group {group_id}", fetch)
+        found = await self._retries.run(f"read offsets of group {group_id}", fetch)
         return {TopicPartition(*p): committed.offset for p, committed in found.items() if committed.offset >= 0}
 
     async def _checked(
@@ -230,15 +228,15 @@ class KafkaSource:
         """Return the offsets. Raises BadInput for a start past the end: it would miss new records without an error."""
         if missing := [partition for partition in partitions if partition not in offsets]:
             raise BadInput(
-                f"{self}: {where} has no offset for {few_of(map(str, sorted(missing)))}. "
+                f"{self}: {where} has no offset for {first_few(map(str, sorted(missing)))}. "
                 "Name every partition, or start "
                 "elsewhere"
             )
-        for partition, there in (await self.bounds(partitions)).items():
-            if not there.start <= offsets[partition] <= there.end:
+        for partition, held in (await self.bounds(partitions)).items():
+            if not held.start <= offsets[partition] <= held.end:
                 raise BadInput(
                     f"{self}: {where} begins {partition} at {offsets[partition]}, and it has the offsets from "
-                    f"{there.start} on, before {there.end}, now. Begin between these, or elsewhere, as with `earliest`"
+                    f"{held.start} on, before {held.end}, now. Begin between these, or elsewhere, as with `earliest`"
                 )
         return {partition: offsets[partition] for partition in partitions}
 
@@ -252,7 +250,7 @@ class KafkaSource:
                 async for batch in batches:
                     yield batch
         except BaseException:
-            self._retries.end_soon()
+            self._retries.shorten_timeout()
             raise
 
     async def _batches(self, positions: Mapping[TopicPartition, int]) -> AsyncGenerator[RawBatch, None]:
@@ -261,7 +259,7 @@ class KafkaSource:
         for batch in await self._assign(self._partitions - self._reached.keys()):
             yield batch
         if self._ends is None:
-            self._ends = await self._ends_of_reading()
+            self._ends = await self._stop_offsets()
         ends, is_cut = self._ends, self._settings.until_timestamp_ms is not None
         liveness = PartitionLiveness(self._settings.unreachable_after_ms, self._clock.now_ms())
         next_discovery_ms = self._clock.now_ms() + self._settings.discovery_interval_ms
@@ -270,7 +268,7 @@ class KafkaSource:
                 async for batch in batches:
                     if not is_cut:
                         yield batch
-                    elif (wanted := cut_at(batch, ends or {})) is not None:
+                    elif (wanted := truncate_at(batch, ends or {})) is not None:
                         yield wanted
             now_ms = self._clock.now_ms()
             if liveness.is_due(now_ms):
@@ -281,7 +279,7 @@ class KafkaSource:
                     for batch in await self._assign(new):
                         yield batch
 
-    async def _ends_of_reading(self) -> Mapping[TopicPartition, int] | None:
+    async def _stop_offsets(self) -> Mapping[TopicPartition, int] | None:
         """Return the offsets where reading ends; None if it never ends."""
         if self._settings.until_timestamp_ms is not None:
             return await self.offsets(self._reached, AtTimestamp(self._settings.until_timestamp_ms))
@@ -289,7 +287,7 @@ class KafkaSource:
 
     async def _assign(self, new: Collection[TopicPartition]) -> list[RawBatch]:
         """Read these partitions, too, each from its oldest record. Returns the batches that announce them."""
-        beginnings = await self._beginnings(new) if new else {}
+        beginnings = await self._earliest_offsets(new) if new else {}
         self._reached |= beginnings
         # This replaces the whole assignment, and drops fetched data. Nothing is awaited until every partition has its
         # position again, so the fetcher never sees a partition without one.
@@ -318,11 +316,11 @@ class KafkaSource:
         for partition, position in moved.items():
             left = fetched.get(partition) or FetchedRecords(self._settings.max_record_bytes)
             while True:
-                yield await self._short_work(self._taken, partition, left, position)
+                yield await self._short_work(self._next_batch, partition, left, position)
                 if not left:
                     break
 
-    def _taken(self, partition: TopicPartition, left: FetchedRecords, position: int) -> RawBatch:
+    def _next_batch(self, partition: TopicPartition, left: FetchedRecords, position: int) -> RawBatch:
         """Return the next records as a batch. The size of uncompressed data is bounded, too.
 
         position: the consumer's position, after all of these records.
@@ -341,8 +339,8 @@ class KafkaSource:
         """
         if not fetched:
             return _POLL_WAIT_MS
-        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in fetched} if nbytes < _FULL_BYTES else {}
-        return _FULLER_WAIT_MS if any(end and fetched[p].next_offset < end for p, end in ends.items()) else 0
+        ends = {p: self._consumer.highwater(KafkaPartition(*p)) for p in fetched} if nbytes < _FULL_BATCH_BYTES else {}
+        return _FILL_WAIT_MS if any(end and fetched[p].next_offset < end for p, end in ends.items()) else 0
 
     async def _poll(self, wait_ms: int) -> Mapping[Any, Any]:
         """Return batches by partition. An error ends reading, because aiokafka may have skipped records."""
@@ -371,16 +369,16 @@ class KafkaSource:
         )
 
     async def _check_retention(self) -> None:
-        beginnings = await self._beginnings(self._reached) if self._reached else {}
-        if gone := {p: offset for p, offset in self._reached.items() if offset < beginnings[p]}:
-            raise self._refusal(gone)
+        beginnings = await self._earliest_offsets(self._reached) if self._reached else {}
+        if expired := {p: offset for p, offset in self._reached.items() if offset < beginnings[p]}:
+            raise self._refusal(expired)
 
     def _refusal(self, lost: Mapping[TopicPartition, int]) -> PositionRefused:
         return PositionRefused(
             f"{self}: the topic doesn't hold the offsets any more, or not yet: "
             + ", ".join(f"{partition} at {offset}" for partition, offset in sorted(lost.items()))
             + ". Retention deleted records before they were read, or the topic lost records that had been read",
-            [_START_AGAIN],
+            [_RESTART],
         )
 
     async def _check_liveness(self, liveness: PartitionLiveness, now_ms: int) -> None:
@@ -388,7 +386,7 @@ class KafkaSource:
         if silent := liveness.check(answers, now_ms):
             await self._check_deleted({partition.topic for partition in silent})
             raise SourceUnavailable(
-                f"{self}: no answer for {few_of(map(str, sorted(silent)))} within "
+                f"{self}: no answer for {first_few(map(str, sorted(silent)))} within "
                 f"{self._settings.unreachable_after_ms} ms. What was committed stays; start again when it is "
                 "back, or raise `source.unreachable_after_ms`"
             )
@@ -398,16 +396,16 @@ class KafkaSource:
         topics = sorted({partition.topic for partition in self._reached})
         try:
             async with asyncio.timeout(_CONFIRM_LIMIT_MS / 1000):
-                there = (await fetch_metadata(self._client, topics)).topics
+                existing = (await fetch_metadata(self._client, topics)).topics
         except (KafkaError, TimeoutError, OSError):
             return []
-        return [topic for topic in topics if topic not in there]
+        return [topic for topic in topics if topic not in existing]
 
     async def _check_deleted(self, topics: Collection[str]) -> None:
         """Raise BadInput for topics that were deleted."""
-        if gone := [topic for topic in await self.deleted_topics() if topic in topics]:
+        if deleted := [topic for topic in await self.deleted_topics() if topic in topics]:
             raise BadInput(
-                f"{self}: deleted while it was read: {few_of(gone)}. "
+                f"{self}: deleted while it was read: {first_few(deleted)}. "
                 "What was read of it before is committed. Take it out "
                 "of `source.topics`, or start again where `topic_pattern` names it; a topic recreated under its name "
                 "is refused until you say how to go on"

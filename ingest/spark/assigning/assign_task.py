@@ -62,7 +62,7 @@ class AssignTask:
                     elif kind == PayloadKind.PLAN:
                         plan = AssignPlan.of_payload(payload.as_py())
             for number, shuffle_partitions in sorted(store.blobs().items()):
-                self._check_own(number, shuffle_partitions, plan)
+                self._check_keys_of_task(number, shuffle_partitions, plan)
                 ordered = {
                     shuffle_partition: _by_digest(blobs, digests[number, shuffle_partition])
                     for shuffle_partition, blobs in sorted(shuffle_partitions.items())
@@ -71,7 +71,7 @@ class AssignTask:
             shuffle_partitions = ordered = None  # type: ignore[assignment] # they refer to the store's file
         yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
 
-    def _check_own(self, number: int, shuffle_partitions: Iterable[int], plan: AssignPlan) -> None:
+    def _check_keys_of_task(self, number: int, shuffle_partitions: Iterable[int], plan: AssignPlan) -> None:
         """Raise TidelakeError for keys of another task: they would seem to be new, and get a second bucket."""
         if not set(shuffle_partitions) <= set(plan.own_shuffle_partitions):
             name = self.tables[number][0].name

@@ -51,7 +51,7 @@ def written_in_fixed_buckets(
     plan = plan_fixed_bucket_writes(context, staged, rescale=rescale, replaces=replaces)
     if not plan.writes:
         return list(plan.kept)
-    works = _shares(plan.writes, cores)
+    works = _split_into_tasks(plan.writes, cores)
     given = pa.table({"task": pa.array(range(len(works)), pa.int32()), "work": [pickle.dumps(one) for one in works]})
     tasks = spark.createDataFrame(given).repartitionById(len(works), "task")
     rows = tasks.mapInArrow(_FixedBucketTask(context, replaces), SHUFFLE_SCHEMA).select("payload").collect()
@@ -60,7 +60,7 @@ def written_in_fixed_buckets(
     return [*plan.kept, *messages]
 
 
-def _shares(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Share]]:
+def _split_into_tasks(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Share]]:
     """Return the work of each task. With more cores than partitions, the buckets of a partition are divided."""
     each = max(1, cores // len(writes))
     found: list[_Share] = []

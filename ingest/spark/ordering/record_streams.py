@@ -56,15 +56,15 @@ def merged_slices(blobs: Sequence[pa.RecordBatch], slice_rows_max: int) -> Itera
     if any(KEY_CHANGE_COLUMN in blob.schema.names or len(order_columns(blob.schema.names)) != 3 for blob in blobs):
         return None
     streams = _streams(blobs, slice_rows_max)
-    return None if streams is None else _woven(streams)
+    return None if streams is None else _interleave(streams)
 
 
 def slices_of(blobs: Sequence[pa.RecordBatch], rows_max: int) -> Iterator[BlobSlice]:
     """Return slices of all rows, in their existing order."""
-    return (part for number, blob in enumerate(blobs) for part in _cut(number, 0, blob.num_rows, rows_max))
+    return (part for number, blob in enumerate(blobs) for part in _cut_range(number, 0, blob.num_rows, rows_max))
 
 
-def _cut(blob: int, start: int, stop: int, rows_max: int) -> Iterator[BlobSlice]:
+def _cut_range(blob: int, start: int, stop: int, rows_max: int) -> Iterator[BlobSlice]:
     return (BlobSlice(blob, at, min(stop, at + rows_max)) for at in range(start, stop, rows_max))
 
 
@@ -93,7 +93,7 @@ def _streams(blobs: Sequence[pa.RecordBatch], rows_max: int) -> list[_Stream] | 
         slices.sort(key=lambda part: part[:2])
         if any(last >= first for (_, last, _), (first, _, _) in pairwise(slices)):
             return None
-        cut = (part for *_, whole in slices for part in _cut(whole.blob, whole.start, whole.stop, rows_max))
+        cut = (part for *_, whole in slices for part in _cut_range(whole.blob, whole.start, whole.stop, rows_max))
         streams.append(_Stream(blobs, deque(cut)))
     return streams
 
@@ -113,7 +113,7 @@ class _Stream:
     times: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     newest: int = np.iinfo(np.int64).min
 
-    def read_on(self) -> None:
+    def read_next_batch(self) -> None:
         part = self.unread.popleft()
         rows = self.blobs[part.blob].slice(part.start, part.stop - part.start)
         times = np.maximum(np.maximum.accumulate(rows.column(TIME_COLUMN).to_numpy()), self.newest)
@@ -135,21 +135,21 @@ class _Stream:
         return taken
 
 
-def _woven(streams: Sequence[_Stream]) -> Iterator[MergedSlice]:
+def _interleave(streams: Sequence[_Stream]) -> Iterator[MergedSlice]:
     if len(streams) == 1:
         yield from (MergedSlice([part]) for part in streams[0].unread)
         return
     for stream in streams:
-        stream.read_on()
-    while going_on := [stream for stream in streams if stream.unread]:
-        behind = min(going_on, key=lambda stream: stream.newest)
+        stream.read_next_batch()
+    while remaining := [stream for stream in streams if stream.unread]:
+        behind = min(remaining, key=lambda stream: stream.newest)
         limit = behind.newest
-        yield from _taken(streams, [int(np.searchsorted(stream.times, limit)) for stream in streams])
-        behind.read_on()
-    yield from _taken(streams, [len(stream.times) for stream in streams])
+        yield from _take_rows(streams, [int(np.searchsorted(stream.times, limit)) for stream in streams])
+        behind.read_next_batch()
+    yield from _take_rows(streams, [len(stream.times) for stream in streams])
 
 
-def _taken(streams: Sequence[_Stream], counts: Sequence[int]) -> Iterator[MergedSlice]:
+def _take_rows(streams: Sequence[_Stream], counts: Sequence[int]) -> Iterator[MergedSlice]:
     """Merge the given number of rows of each stream. At the same time, rows of the first stream come first."""
     if sum(counts):
         times = np.concatenate([stream.times[:count] for stream, count in zip(streams, counts, strict=True)])

@@ -26,7 +26,7 @@ _CODE_WORDS: Final = 8
 _MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that the multiplication is invertible
 
 
-def columns_that_order(context: TableContext, names: list[str]) -> list[str]:
+def ordering_columns(context: TableContext, names: list[str]) -> list[str]:
     """Return the columns that `source_order` needs.
 
     names: the names of all columns.
@@ -67,10 +67,10 @@ def check_no_order_is_needed(parts: Sequence[pa.RecordBatch], context: TableCont
     keys = [part.select(schema.primary_keys) for part in parts]
     codes = np.concatenate([_key_codes(of_part) for of_part in keys])
     codes.sort()  # in place
-    twice = np.unique(codes[1:][codes[1:] == codes[:-1]])
-    if len(twice):
-        suspects = [of_part.filter(pa.array(np.isin(_key_codes(of_part), twice))) for of_part in keys]
-        _check_keys_differ(pa.concat_batches(suspects), context)
+    duplicates = np.unique(codes[1:][codes[1:] == codes[:-1]])
+    if len(duplicates):
+        candidates = [of_part.filter(pa.array(np.isin(_key_codes(of_part), duplicates))) for of_part in keys]
+        _check_keys_differ(pa.concat_batches(candidates), context)
 
 
 def record_numbers(rows: pa.RecordBatch) -> NDArray[np.int64]:
@@ -112,9 +112,9 @@ def _check_keys_differ(rows: pa.RecordBatch, context: TableContext) -> None:
     words = [normalize_column(rows.column(name), nullable=True) for name in keys]
     order, is_last = merge_order(align_keys([words])[0])
     if not is_last.all():
-        twice = rows.select(keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
+        duplicate = rows.select(keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
         raise BadInput(
-            f"{context.name}: key {twice.to_pylist()[0]} occurs twice in one batch, and it is unknown "
+            f"{context.name}: key {duplicate.to_pylist()[0]} occurs twice in one batch, and it is unknown "
             "which row is newer: a shuffle loses arrival order. Pass order_by=[…] to sink(), set the table option "
             "sequence.field, or keep one row a key in the query"
         )
@@ -137,10 +137,10 @@ def _by_time(rows: pa.RecordBatch) -> Order:
     for _ in range(len(halves) + 1):
         for start, stop in pairwise(edges.tolist()):
             np.maximum.accumulate(times[start:stop], out=times[start:stop])
-        too_early = [(left, came) for left, came in halves if times[came] <= times[left]]
-        for left, came in too_early:
+        out_of_order = [(left, came) for left, came in halves if times[came] <= times[left]]
+        for left, came in out_of_order:
             times[came] = times[left] + 1
-        if not too_early:
+        if not out_of_order:
             break
     return np.argsort(times, kind="stable")
 

@@ -37,7 +37,7 @@ from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 SHUFFLE_SCHEMA: Final = "table_number int, shuffle_partition int, kind string, payload binary"
 
 _ROWS_HELD: Final = 50_000  # rows in memory before they become blobs
-_BYTES_HELD: Final = 16 << 20
+_BUFFER_BYTES: Final = 16 << 20
 BUCKET_COLUMN: Final = "_bucket"  # for each row the index of its bucket in the blob's list of buckets
 _BUCKETS: Final = b"buckets"  # key in a blob's metadata
 
@@ -86,7 +86,7 @@ class ShuffleMap:
                 if rows.num_rows:
                     buffers.setdefault(number, _RowBuffer()).add(rows)
                     held_rows, held_bytes = held_rows + rows.num_rows, held_bytes + rows.nbytes
-            if held_rows >= _ROWS_HELD or held_bytes >= _BYTES_HELD:
+            if held_rows >= _ROWS_HELD or held_bytes >= _BUFFER_BYTES:
                 yield from blobs()
                 buffers, held_rows, held_bytes = {}, 0, 0
         yield from blobs()

@@ -49,7 +49,7 @@ class KeyChangePairs(Generic[T]):
         self.left.setdefault(change.id, deque()).append(kept)
         return True
 
-    def match_arrival(self, change: KeyChange) -> T | None:
+    def match_new_half(self, change: KeyChange) -> T | None:
         """Match a row that arrived under its new key. Returns the kept data; None if the other half is missing yet."""
         queue = self.left.get(change.id)
         if not queue:

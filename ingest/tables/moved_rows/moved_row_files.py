@@ -114,9 +114,9 @@ class MovedRowFiles:
 
     def delete_unreferenced(self, named: Collection[str]) -> None:
         """Delete files of this pipeline that none of its snapshots names, including those of killed processes."""
-        mine = re.compile(re.escape(self._user) + r"-[0-9a-f]{32}\.arrow")
+        own_name = re.compile(re.escape(self._user) + r"-[0-9a-f]{32}\.arrow")
         for entry in self._io.list_directory(self._directory):
-            if mine.fullmatch(entry.name) and entry.name not in named:
+            if own_name.fullmatch(entry.name) and entry.name not in named:
                 self.delete(entry.name)
 
     def delete(self, name: str) -> None:

@@ -25,19 +25,19 @@ from storage.clock import epoch_ms
 from storage.logs import get_logger
 from storage.schema.table_schema import TableSchema
 
-NOT_IN_TABLE: Final = "the table did not have it when it left"
-READ_AGAIN: Final = "its records are read again, and the table holds what came after them"
-MADE_BY_MERGING: Final = (
+NOT_IN_TABLE_REASON: Final = "the table did not have it when it left"
+READ_AGAIN_REASON: Final = "its records are read again, and the table holds what came after them"
+MERGED_ROW_REASON: Final = (
     "the table's rows are made of several, by its merge engine, and the record that deleted it brings no old values"
 )
-_LARGER: Final = "a larger number helps rows that leave after the next start"
-DROPPED_BY_AGE: Final = f"it came later than `moved_rows.keep_ms` allows; {_LARGER}"
-DROPPED_BY_SIZE: Final = f"more bytes than `moved_rows.bytes_max` were on their way; {_LARGER}"
+_LARGER_LIMIT_HINT: Final = "a larger number helps rows that leave after the next start"
+DROPPED_BY_AGE: Final = f"it came later than `moved_rows.keep_ms` allows; {_LARGER_LIMIT_HINT}"
+DROPPED_BY_SIZE: Final = f"more bytes than `moved_rows.bytes_max` were on their way; {_LARGER_LIMIT_HINT}"
 
 _ARRIVED_MAX: Final = 100_000  # ids of one table
 _DROPPED_MAX: Final = 100_000  # rows of one table
 EARLY_MAX: Final = 10_000  # ids of one table, of rows that arrived before they were deleted under the old key
-_REMEMBERED_MS: Final = 7 * 86_400_000  # how long dropped rows are remembered
+_DROPPED_ROWS_TTL_MS: Final = 7 * 86_400_000  # how long dropped rows are remembered
 
 _log = get_logger(__name__)
 
@@ -137,7 +137,7 @@ class MovedRows:
     def add_arrival(self, change: KeyChange) -> None:
         """Add a row that arrived under its new key: it is in the writer, or was set aside."""
         self.is_changed = True
-        left = self.pairs.match_arrival(change)
+        left = self.pairs.match_new_half(change)
         if left is not None:
             self._budget.used_bytes -= left.nbytes
             if change.is_exact:
@@ -151,7 +151,7 @@ class MovedRows:
         dropped = [row for row in self.pairs if row.values is None and row.change.is_exact]
         excess = len(dropped) - _DROPPED_MAX
         for at, row in enumerate(dropped):
-            if at < excess or row.since_ms <= oldest_ms - _REMEMBERED_MS:
+            if at < excess or row.since_ms <= oldest_ms - _DROPPED_ROWS_TTL_MS:
                 del self.pairs.left[row.change.id]
                 self.is_changed = True
         # The other half of these may never arrive. If it does, a row is kept needlessly.
@@ -214,9 +214,9 @@ class MovedRowsByTable:
 
     def forget(self, table: str) -> None:
         """Forget the moved rows of a table. Only the state of its newest snapshot is valid."""
-        gone = self._tables.pop(table, None)
-        if gone is not None:
-            self._budget.used_bytes -= sum(row.nbytes for row in gone.pairs)
+        removed = self._tables.pop(table, None)
+        if removed is not None:
+            self._budget.used_bytes -= sum(row.nbytes for row in removed.pairs)
 
     def all(self) -> Collection[MovedRows]:
         """Return the moved rows of all tables for which `of` was called."""

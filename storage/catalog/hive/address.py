@@ -21,7 +21,7 @@ _DEFAULT_PORT: Final = 9083
 _EXAMPLE: Final = "write thrift://host:9083, several with commas between them"
 _SITE_FILE: Final = "hive-site.xml"
 # What a metastore may demand of its clients, and this client does not support: name in hive-site.xml -> feature.
-_UNSPOKEN: Final = {
+_UNSUPPORTED_OPTIONS: Final = {
     "hive.metastore.sasl.enabled": "Kerberos",
     "hive.metastore.use.SSL": "TLS",
     "hive.metastore.thrift.framed.transport.enabled": "framed messages",
@@ -52,7 +52,7 @@ class MetastoreAddress:
         Raises BadInput for an invalid address, UnsupportedFeature for a transport that isn't supported.
         """
         site = _site_properties(options["hive-conf-dir"]) if "hive-conf-dir" in options else {}
-        for key, what in _UNSPOKEN.items():
+        for key, what in _UNSUPPORTED_OPTIONS.items():
             if parse_boolean(site.get(key, "false")):
                 raise UnsupportedFeature(
                     f"catalog option hive-conf-dir: {key} = true",

@@ -98,12 +98,14 @@ class HiveCatalog(FileSystemCatalog):
             if if_exists:
                 return
             raise self._no_database(name)
-        there = sorted(self._client.read(lambda c: c.get_all_tables(name)))
-        if there and not cascade:
-            raise BadInput(f"database {name!r} is not empty: it holds {', '.join(there[:5])}; drop with cascade=True")
+        existing = sorted(self._client.read(lambda c: c.get_all_tables(name)))
+        if existing and not cascade:
+            raise BadInput(
+                f"database {name!r} is not empty: it holds {', '.join(existing[:5])}; drop with cascade=True"
+            )
         foreign = [
             entry.tableName
-            for entry in self._entries(name, there)
+            for entry in self._entries(name, existing)
             if not is_paimon(entry) and not (self._format_tables.is_listed(entry) and is_made_by_paimon(entry))
         ]
         if foreign:
@@ -111,7 +113,7 @@ class HiveCatalog(FileSystemCatalog):
                 f"database {name!r} holds what is no table of Paimon: {', '.join(sorted(foreign)[:5])}; nothing was "
                 "dropped. Drop them with Hive first"
             )
-        for table in there:
+        for table in existing:
             self.drop_table(f"{name}.{table}", if_exists=True)
         location = self._database_path(name)
         self._client.change(lambda c: c.drop_database(name, False, False))

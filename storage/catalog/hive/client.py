@@ -80,7 +80,7 @@ class _Pool:
             is_sound = True  # the metastore answered
             raise
         finally:
-            self._give_back(transport, client, is_sound=is_sound)
+            self._return_connection(transport, client, is_sound=is_sound)
 
     def _take(self) -> tuple[Any, Any]:
         now = time.monotonic()
@@ -92,7 +92,7 @@ class _Pool:
             transport.close()
         return self._connect() if found is None else (found[1], found[2])
 
-    def _give_back(self, transport: Any, client: Any, *, is_sound: bool) -> None:
+    def _return_connection(self, transport: Any, client: Any, *, is_sound: bool) -> None:
         with self._lock:
             if is_sound and len(self._idle) < self._address.pool_size:
                 self._idle.append((time.monotonic(), transport, client))

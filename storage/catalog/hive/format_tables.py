@@ -42,7 +42,7 @@ _CLASSES: Final = {
 }
 _DELIMITER: Final = "field.delim"
 _DELIMITER_OF_HIVE: Final = "\x01"
-_OF_METASTORE: Final = frozenset({"comment", "EXTERNAL", "table_type"})
+_METASTORE_PARAMETERS: Final = frozenset({"comment", "EXTERNAL", "table_type"})
 _RETENTION: Final = 2**31 - 1
 
 
@@ -81,12 +81,12 @@ class HiveFormatTables:
         if not self.is_enabled:
             raise BadInput(f"table {identifier}: the catalog has format-table.enabled = false; set it to true")
         check_kept(str(identifier), schema)
-        is_elsewhere = "path" in schema.options
+        has_location = "path" in schema.options
         entry = new_format_entry(
             identifier,
             schema,
             schema.options.get("path", location),
-            is_external=is_elsewhere or self.style.is_external,
+            is_external=has_location or self.style.is_external,
         )
         try:
             self.client.change(lambda c: c.create_table(entry))
@@ -115,7 +115,7 @@ def format_table_schema(entry: Any) -> TableSchema | None:
     """
     if is_paimon(entry) or is_view(entry) or entry.sd is None or entry.sd.serdeInfo is None:
         return None
-    options = {k: v for k, v in (entry.parameters or {}).items() if k not in _OF_METASTORE}
+    options = {k: v for k, v in (entry.parameters or {}).items() if k not in _METASTORE_PARAMETERS}
     library = (entry.sd.serdeInfo.serializationLib or "").lower()
     if "parquet" in library:
         format_name = "parquet"

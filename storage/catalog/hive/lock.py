@@ -61,7 +61,7 @@ class MetastoreLocks:
         waiting = LockWaiting(_FIRST_SLEEP_MS, self.sleep_ms_max, self.timeout_ms, sleep_ms, monotonic_ms)
         where = f"Hive metastore {self.client.address}, lock {lock_id}"
         try:
-            state = waiting.until(
+            state = waiting.acquire_with_retries(
                 lambda: None if (state := next(states)) == ttypes.LockState.WAITING else state,
                 f"{table}: others held its lock",
                 where,

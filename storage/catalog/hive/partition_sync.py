@@ -71,16 +71,16 @@ class PartitionSync:
         self._shrunk |= {s.partition for s in found if s.file_count < 0 and s.record_count < 0}
         is_committed = self._inner.commit(base, snapshot, lambda: found)
         if is_committed:
-            self._tell(snapshot)
+            self._update_metastore(snapshot)
         return is_committed
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
         is_committed = self._inner.is_committed(base, snapshot)
         if is_committed:
-            self._tell(snapshot)
+            self._update_metastore(snapshot)
         return is_committed
 
-    def _tell(self, snapshot: Snapshot) -> None:
+    def _update_metastore(self, snapshot: Snapshot) -> None:
         """Adds the grown partitions to the metastore, and drops the empty ones.
 
         Partitions of attempts that lost are included. If any partition shrank, the snapshot's files decide which
@@ -89,15 +89,15 @@ class PartitionSync:
         if not self._grown and not self._shrunk:
             return
         try:
-            there = self._grown
+            existing = self._grown
             if self._shrunk:
-                suspects = self._shrunk | self._grown
+                candidates = self._shrunk | self._grown
                 manifests = self._context.shared(ManifestStore)
-                live = live_entries_of(manifests, snapshot, suspects, self._context.name)
-                alive = {entry.partition for entry in live}
-                there = self._grown & alive
-                self._entries.remove(self._context, self._shrunk - alive)
-            self._entries.add(self._context, there)
+                live = live_entries_of(manifests, snapshot, candidates, self._context.name)
+                live_partitions = {entry.partition for entry in live}
+                existing = self._grown & live_partitions
+                self._entries.remove(self._context, self._shrunk - live_partitions)
+            self._entries.add(self._context, existing)
         except (OSError, TException) as e:
             _log.warning(
                 "partitions were not synchronized to the metastore; the next commit of this writer tries again",
@@ -106,7 +106,7 @@ class PartitionSync:
                 error=str(e),
             )
             return
-        self._known = (self._known | there) - self._shrunk
+        self._known = (self._known | existing) - self._shrunk
         self._grown.clear()
         self._shrunk.clear()
 

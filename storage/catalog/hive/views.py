@@ -21,7 +21,7 @@ from storage.errors import BadInput, UnsupportedFeature
 from storage.types import DataField
 
 _COMMENT: Final = "comment"
-_OF_METASTORE: Final = frozenset({_COMMENT, "transient_lastDdlTime"})
+_METASTORE_PARAMETERS: Final = frozenset({_COMMENT, "transient_lastDdlTime"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class HiveViews:
             ),
             entry.viewExpandedText,
             comment=parameters.get(_COMMENT),
-            options={key: value for key, value in parameters.items() if key not in _OF_METASTORE},
+            options={key: value for key, value in parameters.items() if key not in _METASTORE_PARAMETERS},
         )
 
     def add(self, identifier: Identifier, view: View) -> bool:

@@ -101,7 +101,7 @@ class DatabaseAddress:
                 "a catalog in memory is seen by one process only, and parameters are not translated",
                 "Name a file: jdbc:sqlite:/path/catalog.db",
             )
-        _refuse_others(given, known, "SQLite")
+        _check_parameters_known(given, known, "SQLite")
         pragmas = {key: str(kind.check(given[key])) for key, kind in _SQLITE_PRAGMAS.items() if key in given}
         path = os.path.abspath(rest)
         return cls("sqlite", f"jdbc:sqlite:{path}", f"sqlite:///{path}", tuple(sorted(pragmas.items())), pool_size)
@@ -115,7 +115,7 @@ class DatabaseAddress:
                 "with one host, and user and password as jdbc.user and jdbc.password"
             )
         properties = {**dict(parse_qsl(parts.query)), **given}
-        _refuse_others(properties, frozenset(_POSTGRESQL_PROPERTIES), "PostgreSQL")
+        _check_parameters_known(properties, frozenset(_POSTGRESQL_PROPERTIES), "PostgreSQL")
         translated = tuple(sorted((_POSTGRESQL_PROPERTIES[key], value) for key, value in properties.items()))
         place = f"//{parts.netloc}{parts.path}"
         return cls("postgresql", f"jdbc:postgresql:{place}", f"postgresql+psycopg:{place}", translated, pool_size)
@@ -154,7 +154,7 @@ def check_sqlalchemy() -> None:
         )
 
 
-def _refuse_others(given: Mapping[str, str], known: frozenset[str], system: str) -> None:
+def _check_parameters_known(given: Mapping[str, str], known: frozenset[str], system: str) -> None:
     for key in given:
         if key not in known:
             raise UnsupportedFeature(

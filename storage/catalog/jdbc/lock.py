@@ -73,7 +73,7 @@ class LockTable:
         )
         what = f"{table}: others held the lock {lock_id!r}"
         where = f"{self.address.shown}, table paimon_distributed_locks"
-        acquired_at = waiting.until(lambda: self._acquire(lock_id), what, where)
+        acquired_at = waiting.acquire_with_retries(lambda: self._acquire(lock_id), what, where)
         try:
             yield
         finally:
@@ -100,9 +100,9 @@ class LockTable:
 
         A failure is only logged, because what the lock protected is done.
         """
-        ours = text("DELETE FROM paimon_distributed_locks WHERE lock_id = :id AND acquired_at = :at")
+        own_lock = text("DELETE FROM paimon_distributed_locks WHERE lock_id = :id AND acquired_at = :at")
         try:
             with self.address.transaction() as connection:
-                connection.execute(ours, {"id": lock_id, "at": acquired_at})
+                connection.execute(own_lock, {"id": lock_id, "at": acquired_at})
         except OSError as e:
             _log.warning("a lock could not be released; it ends by itself", lock=lock_id, error=str(e))

@@ -89,13 +89,13 @@ def make_tables(address: DatabaseAddress, lock_key_length_max: int | None) -> No
     wanted = list(_CATALOG.sorted_tables)
     if lock_key_length_max is not None:
         wanted.append(locks_table(lock_key_length_max))
-    there = _table_names(address)
-    if address.system == "sqlite" and not there:
+    existing = _table_names(address)
+    if address.system == "sqlite" and not existing:
         with address.transaction() as connection:
             # Java's catalog leaves a read transaction open. Without this mode it would block Java's own commits.
             connection.execute(text("PRAGMA journal_mode = WAL"))
     for table in wanted:
-        if table.name in there:
+        if table.name in existing:
             continue
         try:
             with address.transaction() as connection:

@@ -102,7 +102,7 @@ class RestCatalog:
         tables = self.list_tables(name)
         if tables and not cascade:
             raise BadInput(f"database {name!r} is not empty: it holds {', '.join(tables[:5])}; drop with cascade=True")
-        with self._answers(f"database {name!r} can't be dropped"):
+        with self._refusal_as_bad_input(f"database {name!r} can't be dropped"):
             self._client.delete("databases", name)
 
     # ------------------------------------------------------------ tables
@@ -216,7 +216,7 @@ class RestCatalog:
         if self._find(old) is None:
             raise self._no_table(old)
         named = [{"database": table.database, "object": table.table} for table in (old, new)]
-        with self._answers(f"{new} can't be the new name of {old}"):
+        with self._refusal_as_bad_input(f"{new} can't be the new name of {old}"):
             self._client.post({"source": named[0], "destination": named[1]}, "tables", "rename")
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
@@ -228,7 +228,7 @@ class RestCatalog:
         self._check_letters(*evolved.names)
         identifier = Identifier.parse(name)
         body = {"changes": [change_message(change) for change in changes]}
-        with self._answers(f"table {identifier} can't be altered"):
+        with self._refusal_as_bad_input(f"table {identifier} can't be altered"):
             self._client.post(body, "databases", identifier.database, "tables", _object_name(identifier))
         return self.load(name).schema
 
@@ -242,7 +242,7 @@ class RestCatalog:
         found = self._find(identifier)
         if found is None:
             raise self._no_table(identifier)
-        if _is_of_files(found):
+        if _is_folder_table(found):
             raise no_ordinary_table(str(identifier), found["schema"]["options"]["type"])
         location = str(found["path"]).rstrip("/")
         io = self._io or self._file_io(identifier, location)
@@ -256,20 +256,20 @@ class RestCatalog:
         """See Catalog."""
         identifier = Identifier.parse(name)
         found = self._find(identifier) if identifier.is_plain else None
-        if found is None or not _is_of_files(found):
+        if found is None or not _is_folder_table(found):
             return None
-        said = found["schema"]
-        fields = tuple(field_from_json(column) for column in said["fields"])
-        if is_object_table(said["options"]):
+        definition = found["schema"]
+        fields = tuple(field_from_json(column) for column in definition["fields"])
+        if is_object_table(definition["options"]):
             fields = OBJECT_COLUMNS  # fixed, regardless of the columns that the server stores
         schema = TableSchema(
             int(found["schemaId"]),
             fields,
             max((field.id for field in fields), default=-1),
-            tuple(said["partitionKeys"]),
+            tuple(definition["partitionKeys"]),
             (),
-            said["options"],
-            said.get("comment"),
+            definition["options"],
+            definition.get("comment"),
         )
         location = str(found["path"]).rstrip("/")
         io = self._io or self._file_io(identifier, location)
@@ -328,7 +328,7 @@ class RestCatalog:
         )
 
     @contextmanager
-    def _answers(self, what: str) -> Iterator[None]:
+    def _refusal_as_bad_input(self, what: str) -> Iterator[None]:
         try:
             yield
         except Refused as e:
@@ -347,7 +347,7 @@ class RestCatalog:
         return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
 
 
-def _is_of_files(found: Mapping[str, Any]) -> bool:
+def _is_folder_table(found: Mapping[str, Any]) -> bool:
     options = found["schema"]["options"]
     return is_format_table(options) or is_object_table(options)
 

@@ -129,11 +129,11 @@ class RestClient:
             raise ConnectionError(f"REST catalog {self.uri}: {e}") from e
         if answer.status < 300:
             return _json_object(answer.data)
-        said = _json_object(answer.data).get("message") or answer.reason or "no reason given"
-        message = f"REST catalog {self.uri}: {method} {path.partition('?')[0]}: {said} (status {answer.status})"
+        detail = _json_object(answer.data).get("message") or answer.reason or "no reason given"
+        message = f"REST catalog {self.uri}: {method} {path.partition('?')[0]}: {detail} (status {answer.status})"
         if answer.status in (401, 403):
             raise AccessDenied(
-                errno.EACCES, f"{said} (status {answer.status}); check the catalog's token", self.uri + path
+                errno.EACCES, f"{detail} (status {answer.status}); check the catalog's token", self.uri + path
             )
         if answer.status < 500 and answer.status not in (408, 425, 429):
             raise Refused(answer.status, message)

@@ -30,7 +30,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Credentials:
     """Credentials from the server.
 
     io: the file access that uses them.
@@ -58,7 +58,7 @@ class TokenFileIO:
     location: str
     store_options: Mapping[str, str] = field(repr=False)
     now_ms: Callable[[], int] = field(default=epoch_ms, repr=False)
-    _given: _Given | None = field(default=None, init=False, repr=False)
+    _given: _Credentials | None = field(default=None, init=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,12 +69,12 @@ class TokenFileIO:
         if given is None or self.now_ms() >= given.refresh_at_ms:
             with self._lock:
                 if self._given is given:  # no other thread has renewed them in the meantime
-                    self._given = self._asked(given)
+                    self._given = self._request_credentials(given)
                 given = self._given
         assert given is not None
         return given.io
 
-    def _asked(self, before: _Given | None) -> _Given:
+    def _request_credentials(self, before: _Credentials | None) -> _Credentials:
         try:
             answer = self.client.get(*self.resource, "token")
         except Refused as e:
@@ -89,7 +89,7 @@ class TokenFileIO:
         ahead_ms = min(_REFRESH_AT_MS, max(0, expires_at_ms - now_ms) // 2)
         options = {**self.store_options, **{str(key): str(value) for key, value in token.items()}}
         _log.info("credentials given", location=self.location, expires_at_ms=expires_at_ms)
-        return _Given(open_file_io(self.location, options), expires_at_ms - ahead_ms, expires_at_ms)
+        return _Credentials(open_file_io(self.location, options), expires_at_ms - ahead_ms, expires_at_ms)
 
     # ------------------------------------------------------------ FileIO
 

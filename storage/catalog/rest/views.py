@@ -35,7 +35,7 @@ class RestViews:
         return View.from_members(answer.get("schema") or {}, f"what the server says of view {identifier}")
 
     def add(self, identifier: Identifier, view: View) -> bool:
-        body = {"identifier": _named(identifier), "schema": view.to_members()}
+        body = {"identifier": _request_members(identifier), "schema": view.to_members()}
         return self._is_done(body, "databases", identifier.database, "views")
 
     def remove(self, identifier: Identifier) -> None:
@@ -45,7 +45,7 @@ class RestViews:
             raise BadInput(f"view {identifier} can't be dropped: {e}") from e
 
     def rename(self, old: Identifier, new: Identifier) -> bool:
-        return self._is_done({"source": _named(old), "destination": _named(new)}, "views", "rename")
+        return self._is_done({"source": _request_members(old), "destination": _request_members(new)}, "views", "rename")
 
     def _is_done(self, body: Mapping[str, object], *resource: str) -> bool:
         """Posts a request. Returns False if the name is taken."""
@@ -58,5 +58,5 @@ class RestViews:
         return True
 
 
-def _named(identifier: Identifier) -> dict[str, str]:
+def _request_members(identifier: Identifier) -> dict[str, str]:
     return {"database": identifier.database, "object": identifier.table}

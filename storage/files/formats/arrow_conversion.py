@@ -213,7 +213,7 @@ def rescale_times(column: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
         factor = want // have
         numbers = fixed_width_values(values, np.int64)
         outside = (numbers > _INT64.max // factor) | (numbers < -(_INT64.max // factor))
-        _refuse_outside(outside, values, target)
+        _check_range(outside, values, target)
         values = _int64_array(numbers * factor, values)
     return values.cast(target)
 
@@ -228,12 +228,12 @@ def times_from_parts(
     last, last_part = divmod(int(_INT64.max), per_second)
     too_early = (seconds < first) | ((seconds == first) & (parts < first_part))
     too_late = (seconds > last) | ((seconds == last) & (parts > last_part))
-    _refuse_outside(too_early | too_late, like, target)
+    _check_range(too_early | too_late, like, target)
     ticks = seconds * per_second + parts  # the product may wrap in the first second, but the sum is correct
     return _int64_array(ticks, like).cast(target)
 
 
-def _refuse_outside(outside: NDArray[np.bool_], like: pa.Array, target: pa.DataType) -> None:
+def _check_range(outside: NDArray[np.bool_], like: pa.Array, target: pa.DataType) -> None:
     if like.null_count:
         outside = outside & like.is_valid().to_numpy(zero_copy_only=False)
     if outside.any():

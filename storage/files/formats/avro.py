@@ -206,7 +206,7 @@ class AvroWriter:
         return int(self._stream.tell())
 
     @property
-    def stored_per_held(self) -> float | None:
+    def stored_ratio(self) -> float | None:
         return None  # no estimate is needed, because blocks are small
 
     def write(self, batch: pa.RecordBatch) -> None:

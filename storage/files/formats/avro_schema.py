@@ -50,7 +50,7 @@ def avro_schema(fields: Sequence[DataField]) -> AvroType:
     for f in fields:
         try:
             _avro_type(f.type, AVRO_RECORD)
-        except _NoForm as problem:
+        except _UnsupportedType as problem:
             raise UnsupportedFeature(
                 f"{problem} in Avro files", f"column {f.name!r} can't be stored", "Set file.format = parquet"
             ) from None
@@ -59,7 +59,7 @@ def avro_schema(fields: Sequence[DataField]) -> AvroType:
     return {**record, "namespace": AVRO_NAMESPACE}
 
 
-class _NoForm(Exception):
+class _UnsupportedType(Exception):
     """Avro has no form for a type. The message is the type."""
 
 
@@ -111,9 +111,9 @@ def _plain_type(data_type: DataType, record_name: str) -> AvroType:
             unit = "millis" if precision <= 3 else "micros"
             return {"type": "long", "logicalType": f"{local}timestamp-{unit}"}
         case AtomicType(root=Root.TIME, precision=precision) if precision > 3:
-            raise _NoForm(str(data_type))
+            raise _UnsupportedType(str(data_type))
     if data_type.root not in _PRIMITIVES:
-        raise _NoForm(str(data_type))
+        raise _UnsupportedType(str(data_type))
     return _PRIMITIVES[data_type.root]
 
 

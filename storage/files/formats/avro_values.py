@@ -61,12 +61,12 @@ def _atoms(column: pa.Array, data_type: AtomicType) -> Values:
         column = rescale_times(column, column.type.unit, pa.timestamp(unit)).cast(pa.int64())
     elif data_type.root is Root.DECIMAL:
         raw = fixed_width_values(column, "V16").tolist()
-        return _valid(column, [_fewest_bytes(int.from_bytes(r, "little", signed=True)) for r in raw])
+        return _valid(column, [_twos_complement(int.from_bytes(r, "little", signed=True)) for r in raw])
     values: Values = column.to_pylist()
     return values
 
 
-def _fewest_bytes(number: int) -> bytes:
+def _twos_complement(number: int) -> bytes:
     """Encodes a number like Java's `BigInteger.toByteArray`."""
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 

@@ -46,7 +46,7 @@ class FormatWriterSettings:
     bounds_for: top-level columns of atomic types. The writer must return their smallest and largest values at the end.
     target_bytes: the size at which the file will be closed. A writer that buffers must have measured its estimate
         before.
-    stored_per_held: the ratio of an earlier writer of such files (`FormatWriter.stored_per_held`).
+    stored_ratio: the ratio of an earlier writer of such files (`FormatWriter.stored_ratio`).
     bounds_length: how many characters or bytes the bounds of texts and bytes need; None means the whole values.
     """
 
@@ -57,7 +57,7 @@ class FormatWriterSettings:
     options: Mapping[str, str] = field(default_factory=dict)
     bounds_for: frozenset[str] = frozenset()
     target_bytes: int | None = None
-    stored_per_held: float | None = None
+    stored_ratio: float | None = None
     bounds_length: int | None = None
 
 
@@ -70,7 +70,7 @@ class FormatWriter(Protocol):
         ...
 
     @property
-    def stored_per_held(self) -> float | None:
+    def stored_ratio(self) -> float | None:
         """Bytes in the file per byte of rows in memory; None until rows are in the file."""
         ...
 

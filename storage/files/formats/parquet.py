@@ -38,7 +38,7 @@ from storage.types import DataField, arrow_schema
 
 # The size of rows is unknown before the first batch. That batch has as many rows as would fit if they had this size,
 # and is small enough to take little time.
-_FIRST_GUESS_ROW_BYTES: Final = 64 * 1024
+_INITIAL_ROW_BYTES: Final = 64 * 1024
 _FIRST_BATCH_ROWS_MAX: Final = 1024
 
 # Read-ahead of each column chunk. A small buffer is enough for local files. In object stores a request costs more than
@@ -187,7 +187,7 @@ def _streamed(
         reader.set_batch_size(max(1, min(batch_rows, batch_bytes * batch.num_rows // max(1, size_bytes))))
         return batch
 
-    guess = min(batch_bytes // max(_FIRST_GUESS_ROW_BYTES, most_row_bytes), _FIRST_BATCH_ROWS_MAX)
+    guess = min(batch_bytes // max(_INITIAL_ROW_BYTES, most_row_bytes), _FIRST_BATCH_ROWS_MAX)
     first_rows = max(1, min(batch_rows, guess))
     batches = reader.iter_batches(first_rows, row_groups=row_groups, column_indices=columns, use_threads=False)
     return map(note_size, batches)

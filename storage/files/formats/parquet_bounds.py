@@ -42,7 +42,7 @@ class ChunkMinMax:
         self._min_max: dict[str, MinMax | None] = {}
         self._row_groups = 0
 
-    def note(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
+    def add_row_group(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
         """Adds a row group.
 
         table: the rows of the row group, in their in-memory form.
@@ -50,7 +50,7 @@ class ChunkMinMax:
         """
         for f in self._fields:
             column = table.column(f.name)
-            if lacks_footer or table.num_rows <= _FEW_ROWS or _footer_is_silent(f.type, column):
+            if lacks_footer or table.num_rows <= _FEW_ROWS or _footer_lacks_bounds(f.type, column):
                 self._known_groups[f.name].add(self._row_groups)
                 known = (self._min_max.get(f.name), min_max_of(_shortened(column, self._length)))
                 self._min_max[f.name] = union_of(min_max for min_max in known if min_max is not None)
@@ -86,7 +86,7 @@ class ChunkMinMax:
         return union_of(found for found in min_max if found is not None)
 
 
-def _footer_is_silent(data_type: DataType, column: pa.ChunkedArray) -> bool:
+def _footer_lacks_bounds(data_type: DataType, column: pa.ChunkedArray) -> bool:
     """Whether the footer has no bounds, or ignores a NaN, which is the largest value in Java."""
     if pa.types.is_floating(column.type):
         return has_nan(column)

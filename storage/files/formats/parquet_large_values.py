@@ -62,7 +62,7 @@ def write_row_group(
         for value in _values(table.column(name)):
             pages.write(value)
         _describe(chunk, start, stream.tell() - start, pages.plain_bytes)
-    _sum_up(row_group)
+    _set_totals(row_group)
     return read_footer(serialize(metadata))
 
 
@@ -80,7 +80,7 @@ def _write_small_columns(
         stream.write(MAGIC)
     shift = stream.tell() - len(MAGIC)
     stream.write(content[len(MAGIC) : -8 - footer_bytes])
-    metadata = _thrift_of(found[0])
+    metadata = _to_thrift(found[0])
     (row_group,) = metadata.get(4).items
     _shift(row_group, (5,), shift)  # offsets in the file
     for chunk in row_group.get(1).items:
@@ -97,7 +97,7 @@ def _shift(struct: Struct, numbers: Sequence[int], shift: int) -> None:
 
 def joined(footers: Sequence[pq.FileMetaData]) -> bytes:
     """Joins the footers of all row groups to one footer, as a Thrift struct."""
-    parts = [_thrift_of(footer) for footer in footers]
+    parts = [_to_thrift(footer) for footer in footers]
     row_groups = [row_group for part in parts for row_group in part.get(4).items]
     for ordinal, row_group in enumerate(row_groups):
         if ordinal < 2**15:
@@ -117,7 +117,7 @@ def read_footer(footer: bytes) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
 
 
-def _thrift_of(metadata: pq.FileMetaData) -> Struct:
+def _to_thrift(metadata: pq.FileMetaData) -> Struct:
     out = pa.BufferOutputStream()
     metadata.write_metadata_file(out)
     return parse(bytes(out.getvalue()[len(MAGIC) : -4 - len(MAGIC)]))
@@ -220,7 +220,7 @@ def _describe(chunk: Struct, start: int, stored_bytes: int, plain_bytes: int) ->
         of_column.remove(number)
 
 
-def _sum_up(row_group: Struct) -> None:
+def _set_totals(row_group: Struct) -> None:
     columns = [chunk.get(3) for chunk in row_group.get(1).items]
     row_group.set(2, I64, sum(column.get(6) for column in columns))
     row_group.set(6, I64, sum(column.get(7) for column in columns))

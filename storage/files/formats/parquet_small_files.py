@@ -63,7 +63,7 @@ class EncodedSmallFiles:
             bytes([len(chunks) << 4 | 12]) if len(chunks) < 15 else b"\xfc" + varint(len(chunks))
         )
 
-    def takes(self, number: int) -> bool:
+    def can_encode(self, number: int) -> bool:
         """Whether the file has few rows, so that `file` can encode it."""
         return bool(self._counts[number] <= _ROWS_OF_ONE_MAX)
 
@@ -242,9 +242,9 @@ def _levels(
 ) -> list[bytes]:
     """Encodes which rows of each file have a value: as one run, or bit by bit."""
     found = []
-    for number, (count, there) in enumerate(zip(counts, present, strict=True)):
-        if there in (count, 0):
-            runs = varint(count << 1) + (b"\x01" if there else b"\x00")
+    for number, (count, is_present) in enumerate(zip(counts, present, strict=True)):
+        if is_present in (count, 0):
+            runs = varint(count << 1) + (b"\x01" if is_present else b"\x00")
         else:
             assert valid is not None
             bits = np.packbits(valid[edges[number] : edges[number + 1]], bitorder="little").tobytes()

@@ -53,7 +53,7 @@ _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: th
 _ROW_GROUP_ROWS: Final = 1024 * 1024
 _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_STEP_ROWS: Final = 1024  # Arrow checks whether a page is full after so many values
-_FIRST_GUESS_STORED_PER_HELD: Final = 1.0  # until a row group is written: as without compression
+_INITIAL_STORED_RATIO: Final = 1.0  # until a row group is written: as without compression
 _COMPRESSED_BYTES_MIN: Final = 512  # the minimum size of a small file's column that is compressed
 _PLAIN_PAGE_BYTES: Final = 64 * 1024  # more than the size of a column with a few rows
 _LEAST_ROWS: Final = 1_000  # the minimum rows of a part of a batch, regardless of their size
@@ -74,7 +74,7 @@ class ParquetWriter:
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._held_rows = 0
-        self.stored_per_held = settings.stored_per_held
+        self.stored_ratio = settings.stored_ratio
         self._has_large_rows = False  # in the file's first row group
         self._writer: pq.ParquetWriter | None = None
         self._footer_catcher: _FooterCatcher | None = None
@@ -91,7 +91,7 @@ class ParquetWriter:
         return self._stored_bytes(self._held_bytes)
 
     def _stored_bytes(self, held_bytes: int) -> float:
-        return held_bytes * (_FIRST_GUESS_STORED_PER_HELD if self.stored_per_held is None else self.stored_per_held)
+        return held_bytes * (_INITIAL_STORED_RATIO if self.stored_ratio is None else self.stored_ratio)
 
     def write(self, batch: pa.RecordBatch) -> None:
         start = 0
@@ -116,7 +116,7 @@ class ParquetWriter:
     def _limit_bytes(self) -> float | None:
         """The maximum size of the open row group in the file; None means no limit."""
         limits: list[float] = [] if self._options.row_group_bytes is None else [self._options.row_group_bytes]
-        if self.stored_per_held is None and self._settings.target_bytes is not None:
+        if self.stored_ratio is None and self._settings.target_bytes is not None:
             # A guess can't decide whether the file is full. An early row group shows how well the rows compress.
             limits.append(self._settings.target_bytes / 2)
         return min(limits, default=None)
@@ -148,7 +148,7 @@ class ParquetWriter:
             table = self._stored(pa.Table.from_arrays(columns, names=[f.name for f in self._fields]))
             with one_large_row_group if self._holds_large_rows else nullcontext():
                 self._write_table(table)
-        self.stored_per_held = (self._stream.tell() - before) / max(1, self._held_bytes)
+        self.stored_ratio = (self._stream.tell() - before) / max(1, self._held_bytes)
         self._held, self._held_bytes, self._held_rows = [], 0, 0
         if is_wide or self._has_large_rows:
             pa.default_memory_pool().release_unused()
@@ -168,7 +168,9 @@ class ParquetWriter:
 
     def _stored(self, table: pa.Table) -> pa.Table:
         """Converts the row group to the form that Arrow writes, and collects its bounds."""
-        self._min_max.note(table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined)
+        self._min_max.add_row_group(
+            table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined
+        )
         return _as_stored(table, self._fields, self._form)
 
     def _opened(self, encodings: Encodings) -> pq.ParquetWriter:
@@ -253,7 +255,7 @@ class SmallParquetFiles:
         return encode_small_files(self._table, edges, first, bounds_for)
 
     def file(self, number: int) -> bytes:
-        if self._plain is not None and self._plain.takes(number):
+        if self._plain is not None and self._plain.can_encode(number):
             return self._plain.file(number)
         return self._written(self._edges[number], self._edges[number + 1], self._arguments)
 

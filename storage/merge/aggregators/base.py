@@ -126,5 +126,5 @@ def since_last_set(groups: Groups, steps: Steps | None) -> Steps | None:
     is_set = steps == Step.SET
     rest = np.where(is_set, np.int8(Step.AGG), steps)
     if np.count_nonzero(is_set) > np.count_nonzero(is_set[groups.starts]):  # some are not at the start of a group
-        rest[np.arange(len(steps)) < groups.spread(groups.last(is_set))] = Step.SKIP
+        rest[np.arange(len(steps)) < groups.broadcast(groups.last(is_set))] = Step.SKIP
     return rest if rest.any() else None

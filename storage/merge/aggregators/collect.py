@@ -36,7 +36,7 @@ class Collect:
             counted = valid_rows(values, groups)
             return _concatenated(values, groups, counted if steps is None else counted & (steps != Step.SKIP))
         rows = EntryColumn.of(values, groups)
-        aggregator = _Collecting(self.aggregation, rows.elements)
+        aggregator = _CollectAggregator(self.aggregation, rows.elements)
         return rows.of_entries(aggregator.aggregate(rows.items(), groups, steps))
 
 
@@ -48,7 +48,7 @@ def _concatenated(values: pa.Array, groups: Groups, counted: Mask) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), rows.values, type=values.type, mask=is_null)
 
 
-class _Collecting(RowAggregator[Entries, LinkedList[int]]):
+class _CollectAggregator(RowAggregator[Entries, LinkedList[int]]):
     def __init__(self, aggregation: ColumnAggregation, elements: pa.Array) -> None:
         self._distinct = aggregation.distinct
         self._codes = value_codes(elements).tolist()

@@ -61,7 +61,7 @@ class LastNonNullValue:
         if not is_older.any():
             return take_positions(values, groups, np.where(newest_known, newest, -1))
         # an older row sets the value if it is null at that time
-        after = np.arange(len(valid)) > groups.spread(newest)
+        after = np.arange(len(valid)) > groups.broadcast(newest)
         return take_positions(values, groups, np.where(newest_known, newest, groups.first(counts & is_older & after)))
 
 

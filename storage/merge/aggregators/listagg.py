@@ -42,7 +42,7 @@ class ListAgg:
             return values.slice(0, 0)
         if self.aggregation.distinct or (steps is not None and not np.isin(steps, (Step.AGG, Step.SKIP)).all()):
             items = values.take(pa.array(groups.rows)).to_pylist()
-            joining = _JoiningDistinct if self.aggregation.distinct else _Joining
+            joining = _JoiningDistinct if self.aggregation.distinct else _ListAggAggregator
             return pa.array(joining(self.aggregation.delimiter).aggregate(items, groups, steps), values.type)
         counted = valid_rows(values, groups)
         if steps is not None:
@@ -60,7 +60,7 @@ def _joined(values: pa.Array, groups: Groups, counted: Mask, delimiter: str) -> 
     return pc.if_else(pa.array(lengths > 0), joined, pa.scalar(None, joined.type))
 
 
-class _Joining(RowAggregator[str, deque[str]]):
+class _ListAggAggregator(RowAggregator[str, deque[str]]):
     """Joins texts in their order. A blank text is kept only until a text that is not blank arrives."""
 
     def __init__(self, delimiter: str) -> None:

@@ -28,7 +28,7 @@ class MergeMap:
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
         maps = EntryColumn.of(values, groups)
-        aggregator = _Merging(value_codes(maps.elements).tolist())
+        aggregator = _MergeMapAggregator(value_codes(maps.elements).tolist())
         return maps.of_entries(aggregator.aggregate(maps.items(), groups, steps))
 
 
@@ -49,7 +49,7 @@ class MergeMapWithKeyTime:
         return maps.of_entries(aggregator.aggregate(maps.items(), groups, steps))
 
 
-class _Merging(RowAggregator[Entries, Merged]):
+class _MergeMapAggregator(RowAggregator[Entries, Merged]):
     """Merges maps in time that is linear in the number of entries, including retracts and older rows.
 
     A retract removes keys, and an older row puts its keys in front of the others.
@@ -90,14 +90,14 @@ class _Merging(RowAggregator[Entries, Merged]):
         return OrderedDict((self._keys[entry], entry) for entry in acc) if isinstance(acc, list) else acc
 
 
-class _MergingByTime(_Merging):
+class _MergingByTime(_MergeMapAggregator):
     def __init__(self, keys: list[int], has_row: list[bool], times: list[str | None]) -> None:
         super().__init__(keys)
         self._has_row = has_row
         self._times = [None if time is None else time.encode("utf-16-be") for time in times]
         # Keys of the oldest map whose entries may have no row or no time. In a newer map such entries would remove the
         # key, or do nothing.
-        self._untimed: set[int] = set()
+        self._keys_without_time: set[int] = set()
 
     def agg(self, acc: Entries | Merged | None, item: Entries | None) -> Entries | Merged | None:
         if acc is None or item is None:
@@ -116,7 +116,7 @@ class _MergingByTime(_Merging):
             return item if acc is None else acc
         if isinstance(acc, list):
             return self.agg(item, acc)
-        untimed = {key: acc.pop(key) for key in self._untimed if key in acc and self._times[acc[key]] is None}
+        untimed = {key: acc.pop(key) for key in self._keys_without_time if key in acc and self._times[acc[key]] is None}
         older = self._oldest(item)
         for key, entry in untimed.items():
             if not self._has_row[entry]:
@@ -130,7 +130,7 @@ class _MergingByTime(_Merging):
 
     def _oldest(self, entries: Entries) -> Merged:
         merged = self._merged(entries)
-        self._untimed = {key for key, entry in merged.items() if self._times[entry] is None}
+        self._keys_without_time = {key for key, entry in merged.items() if self._times[entry] is None}
         return merged
 
     def _is_newer(self, entry: int, known: int | None) -> bool:

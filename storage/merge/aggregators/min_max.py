@@ -43,7 +43,7 @@ class MinMaxAggregator:
             if not self.greatest:
                 ordered = ~ordered
             best = groups.reduce(np.maximum, np.where(candidates, ordered, np.iinfo(ordered.dtype).min))
-            candidates &= ordered == groups.spread(best)
+            candidates &= ordered == groups.broadcast(best)
         return take_positions(values, groups, groups.first(candidates))
 
     def _whole_number(self, values: pa.Array, groups: Groups, candidates: Mask) -> pa.Array:

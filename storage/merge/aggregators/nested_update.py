@@ -44,9 +44,11 @@ class NestedUpdate:
         aggregator: RowAggregator[Entries, Any]
         if self.aggregation.nested_key:
             keys = _NestedKeys.of(self.aggregation, arrays.elements)
-            aggregator = _Replacing(keys, _ages(self.aggregation, arrays.elements), self.aggregation.count_limit)
+            aggregator = _NestedUpdateAggregator(
+                keys, _ages(self.aggregation, arrays.elements), self.aggregation.count_limit
+            )
         else:
-            aggregator = _Appending(value_codes(arrays.elements).tolist(), self.aggregation.count_limit)
+            aggregator = _AppendAggregator(value_codes(arrays.elements).tolist(), self.aggregation.count_limit)
         return arrays.of_entries(aggregator.aggregate(arrays.items(), groups, steps))
 
 
@@ -64,7 +66,9 @@ class NestedPartialUpdate:
             None if entries is None else [_patch(entry, known[entry]) for entry in entries]
             for entries in arrays.items()
         ]
-        aggregated = _Patching(_NestedKeys.of(self.aggregation, arrays.elements)).aggregate(items, groups, steps)
+        aggregated = _PartialUpdateAggregator(_NestedKeys.of(self.aggregation, arrays.elements)).aggregate(
+            items, groups, steps
+        )
         patches = [patch for row in aggregated if row is not None for patch in row]
         columns = [
             field.take(pa.array([sources[at] for _, sources in patches], pa.int64())) for at, field in enumerate(fields)
@@ -128,7 +132,7 @@ class _NestedKeys:
         )
 
 
-class _Appending(RowAggregator[Entries, LinkedList[int]]):
+class _AppendAggregator(RowAggregator[Entries, LinkedList[int]]):
     """Appends rows.
 
     codes: the code of each row; NULL for null.
@@ -183,7 +187,7 @@ class _Appending(RowAggregator[Entries, LinkedList[int]]):
         return [entry for entry in entries if self._codes[entry] != NULL]
 
 
-class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
+class _NestedUpdateAggregator(RowAggregator[Entries, HashOrderedList[int]]):
     def __init__(self, keys: _NestedKeys, ages: list[tuple[int, ...]] | None, limit: int) -> None:
         self._keys = keys
         self._ages = ages
@@ -198,7 +202,7 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
         for entry in filter(self._keys.count, item):
             key = self._keys.codes[entry]
             if key in rows:
-                if self._is_as_new(entry, rows[key]):
+                if self._is_not_older(entry, rows[key]):
                     rows.replace(entry)
             elif len(rows) < self._limit:
                 rows.append(entry)
@@ -216,7 +220,7 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
             return self.agg(item or [], self.finish(acc))
         for key in reversed(keys):
             entry = older[key]
-            if key in acc and self._is_as_new(known := acc.take(key), entry):
+            if key in acc and self._is_not_older(known := acc.take(key), entry):
                 entry = known
             acc.prepend(entry)
         acc.rebuild(len(acc))
@@ -244,15 +248,15 @@ class _Replacing(RowAggregator[Entries, HashOrderedList[int]]):
             key = self._keys.codes[entry]
             if key not in rows:
                 rows.append(entry)
-            elif not by_age or self._is_as_new(entry, rows[key]):
+            elif not by_age or self._is_not_older(entry, rows[key]):
                 rows.replace(entry)
         return rows
 
-    def _is_as_new(self, entry: int, known: int) -> bool:
+    def _is_not_older(self, entry: int, known: int) -> bool:
         return self._ages is None or self._ages[entry] >= self._ages[known]
 
 
-class _Patching(RowAggregator[list[Patch], HashOrderedList[Patch]]):
+class _PartialUpdateAggregator(RowAggregator[list[Patch], HashOrderedList[Patch]]):
     def __init__(self, keys: _NestedKeys) -> None:
         self._keys = keys
 

@@ -16,7 +16,7 @@ from storage.errors import UnsupportedFeature
 
 # Theta: byte 0 is the length of the preamble in 8-byte words. With two words or more, 12:16 is the sampling rate.
 _SAMPLING_RATE: Final = slice(12, 16)
-_ALL_SAMPLED: Final = struct.pack("<f", 1.0)
+_SAMPLING_PROBABILITY_1: Final = struct.pack("<f", 1.0)
 
 # HLL, by byte offset:
 #   5: flags
@@ -66,7 +66,7 @@ def _unite_theta(acc: bytes, item: bytes) -> bytes:
         union.update(library.compact_theta_sketch.deserialize(sketch))
     united = bytearray(union.get_result().serialize())
     if united[0] > 1:
-        united[_SAMPLING_RATE] = _ALL_SAMPLED
+        united[_SAMPLING_RATE] = _SAMPLING_PROBABILITY_1
     return bytes(united)
 
 

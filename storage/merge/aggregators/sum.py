@@ -61,10 +61,10 @@ class Sum:
         signed = numbers if taken_back is None else numbers.negated_where(taken_back)
         sums = signed.sums(groups)
         if not certain.all():
-            doubtful, at = groups.select(~certain)
+            uncertain, at = groups.select(~certain)
             items = [n if c else None for n, c in zip(numbers[at].to_ints(), counted[at].tolist(), strict=True)]
             steps = None if taken_back is None else np.where(taken_back[at], np.int8(Step.RETRACT), np.int8(Step.AGG))
-            aggregated = _ExactSum(exact).aggregate(items, doubtful, steps)
+            aggregated = _ExactSum(exact).aggregate(items, uncertain, steps)
             sums.put(~certain, [0 if number is None else number for number in aggregated])
             valid[~certain] = [number is not None for number in aggregated]
         return from_wide_ints(sums, valid, values.type)

@@ -53,7 +53,7 @@ class FirstRow:
         oldest = groups.starts
         if retract.any():
             alone = shortcut_groups(groups, shortcut)
-            if not self.ignore_delete and (retract & ~groups.spread(alone)).any():
+            if not self.ignore_delete and (retract & ~groups.broadcast(alone)).any():
                 raise BadInput(f"{self.table_name}: {NO_RETRACTS}")
             oldest = np.where(alone, oldest, groups.first(~retract))
             oldest = oldest[oldest >= 0]

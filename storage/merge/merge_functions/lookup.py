@@ -44,6 +44,6 @@ class LookupMergeFunction:
         levels = rows.column(LEVEL_COLUMN).to_numpy()[groups.rows]
         above_0 = levels > 0
         lowest = groups.reduce(np.minimum, np.where(above_0, levels, np.iinfo(levels.dtype).max))
-        kept = ~above_0 | (levels == groups.spread(lowest))
+        kept = ~above_0 | (levels == groups.broadcast(lowest))
         # The engine still merges a row that is the only one left, unlike a row that was the only one before.
         return self.engine.merge(rows, groups.keep(kept), shortcut_groups(groups, shortcut))

@@ -123,7 +123,7 @@ class _Merge:
         self._rows = rows
         self._kinds = kinds
         self._groups = groups
-        self._alone = alone
+        self._is_single = alone
         self._sequences: dict[SequenceGroup, Sequences] = {}
         self._newest: dict[SequenceGroup, RowIndices] = {}
         self._effects = self._effects_of_rows()
@@ -138,7 +138,7 @@ class _Merge:
         if name not in self._engine.columns:
             return self._taken(name, self._groups.ends - 1)
         if name not in self._engine.group_of:
-            return self._ungrouped(name)
+            return self._column_without_group(name)
         if name in self._engine.aggregators:
             return self._aggregated(name)
         return self._grouped(name)
@@ -146,7 +146,7 @@ class _Merge:
     def _taken(self, name: str, positions: RowIndices) -> pa.Array:
         return take_positions(self._rows.column(name), self._groups, positions)
 
-    def _ungrouped(self, name: str) -> pa.Array:
+    def _column_without_group(self, name: str) -> pa.Array:
         column, effects = self._rows.column(name), self._effects
         if effects.no_retracts and not column.null_count:
             return self._taken(name, self._groups.ends - 1)
@@ -167,7 +167,7 @@ class _Merge:
             sequences, effects = self._sequences_of(group), self._effects
             candidates = effects.fills | ((effects.adds | effects.retracts) & ~sequences.is_empty)
             if effects.removals is not None:  # earlier rows don't count any more
-                last_removal = self._groups.spread(self._groups.last(effects.removals))
+                last_removal = self._groups.broadcast(self._groups.last(effects.removals))
                 candidates &= np.arange(len(candidates)) >= last_removal
             self._newest[group] = sequences.newest(candidates, self._groups)
         return self._newest[group]
@@ -185,18 +185,18 @@ class _Merge:
         steps = np.full(len(groups.rows), Step.SKIP, np.int8)
         steps[adds] = np.where(accepted[adds], Step.AGG, Step.AGG_REVERSED)
         steps[retracts] = Step.RETRACT
-        twice = effects.fills & retracts
-        steps[effects.fills & ~twice] = Step.SET
-        if twice.any():
-            groups, steps = _with_fills_before(groups, steps, twice)
+        fill_and_retract = effects.fills & retracts
+        steps[effects.fills & ~fill_and_retract] = Step.SET
+        if fill_and_retract.any():
+            groups, steps = _with_inserted_sets(groups, steps, fill_and_retract)
         return self._engine.aggregators[name].aggregate(self._rows.column(name), groups, steps)
 
     def _result_kinds(self) -> NDArray[np.int8]:
         ends = self._groups.ends - 1
-        any_add = self._groups.any(self._effects.adds)
+        has_add = self._groups.any(self._effects.adds)
         is_removed = self._effects.removals is not None and self._effects.removals[ends]
-        merged = np.where(is_removed | ~any_add, RowKind.DELETE, RowKind.INSERT)
-        kinds: NDArray[np.int8] = np.where(self._alone, self._kinds[ends], merged).astype(np.int8)
+        merged = np.where(is_removed | ~has_add, RowKind.DELETE, RowKind.INSERT)
+        kinds: NDArray[np.int8] = np.where(self._is_single, self._kinds[ends], merged).astype(np.int8)
         return kinds
 
     def _sequences_of(self, group: SequenceGroup) -> Sequences:
@@ -208,7 +208,7 @@ class _Merge:
     def _effects_of_rows(self) -> _Effects:
         options, groups = self._engine.options, self._groups
         retract = is_retract(self._kinds)
-        fills = groups.spread(self._alone)
+        fills = groups.broadcast(self._is_single)
         adds = ~(retract | fills)
         nothing = np.zeros(len(fills), np.bool_)
         if not (retract & ~fills).any():
@@ -249,11 +249,11 @@ class _Effects:
     no_retracts: bool = False
 
 
-def _with_fills_before(
-    groups: Groups, steps: NDArray[np.int8], twice: NDArray[np.bool_]
+def _with_inserted_sets(
+    groups: Groups, steps: NDArray[np.int8], doubled_positions: NDArray[np.bool_]
 ) -> tuple[Groups, NDArray[np.int8]]:
     """Returns groups and steps with an additional SET of the same row before each position in `twice`."""
-    begins = np.concatenate(([0], np.cumsum(1 + twice)))
-    doubled = np.repeat(steps, 1 + twice)
-    doubled[begins[:-1][twice]] = Step.SET
-    return Groups(np.repeat(groups.rows, 1 + twice), begins[groups.starts]), doubled
+    begins = np.concatenate(([0], np.cumsum(1 + doubled_positions)))
+    doubled = np.repeat(steps, 1 + doubled_positions)
+    doubled[begins[:-1][doubled_positions]] = Step.SET
+    return Groups(np.repeat(groups.rows, 1 + doubled_positions), begins[groups.starts]), doubled

@@ -31,11 +31,13 @@ def record_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_], g
     ranks = [s.ranks() for s in sequences]
     newest = [np.full(len(by_length), -1, np.int64) for _ in sequences]
     for step in range(int(lengths.max(initial=0))):
-        going_on = int(np.searchsorted(-lengths, -step, side="left"))  # lengths > step come first
-        at = starts[:going_on] + step
-        accepted = [~s.is_empty[at] & (r[at] >= n[:going_on]) for s, r, n in zip(sequences, ranks, newest, strict=True)]
+        active_count = int(np.searchsorted(-lengths, -step, side="left"))  # lengths > step come first
+        at = starts[:active_count] + step
+        accepted = [
+            ~s.is_empty[at] & (r[at] >= n[:active_count]) for s, r, n in zip(sequences, ranks, newest, strict=True)
+        ]
         removed = deletes[at] & np.logical_or.reduce(accepted)
         for rank, best, is_newer in zip(ranks, newest, accepted, strict=True):
-            best[:going_on] = np.where(is_newer | removed, rank[at], best[:going_on])
+            best[:active_count] = np.where(is_newer | removed, rank[at], best[:active_count])
         removing[at] = removed
     return removing

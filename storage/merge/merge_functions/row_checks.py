@@ -29,7 +29,7 @@ from storage.merge.merge_functions.partial_update import PartialUpdate
 from storage.schema.table_schema import TableSchema
 from storage.types.row_kinds import is_retract
 
-_TAKEN_BACK_TO_NULL: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)
+_NULL_AFTER_RETRACT: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)
 
 
 def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name: str) -> None:
@@ -58,7 +58,7 @@ def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name
         case _:
             pass
     if (retracts == RowKind.DELETE).any():
-        _check_leaves_no_null(function, RowKind.DELETE)
+        _check_retract_sets_no_null(function, RowKind.DELETE)
 
 
 def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -> None:
@@ -69,7 +69,7 @@ def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -
     kinds (n,): the row kinds of merged rows that will be written to level 0.
     """
     for kind in np.unique(kinds[is_retract(kinds)]).tolist():
-        _check_leaves_no_null(function, RowKind(kind))
+        _check_retract_sets_no_null(function, RowKind(kind))
 
 
 def check_no_nulls(rows: pa.RecordBatch, schema: TableSchema, table_name: str) -> None:
@@ -95,7 +95,7 @@ def _engine(function: MergeFunction) -> MergeFunction:
     return function.engine if isinstance(function, LookupMergeFunction) else function
 
 
-def _check_leaves_no_null(function: MergeFunction, kind: RowKind) -> None:
+def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
     """Raises BadInput if a retract of this kind would set null in a NOT NULL column.
 
     Functions that subtract from the existing value (`sum`, `collect`) don't set null.
@@ -131,5 +131,5 @@ def _check_leaves_no_null(function: MergeFunction, kind: RowKind) -> None:
 
 def _is_emptied(aggregation: ColumnAggregation) -> bool:
     """Whether a retract sets null in this column, which is NOT NULL."""
-    takes_back = aggregation.function in _TAKEN_BACK_TO_NULL and not aggregation.ignore_retract
+    takes_back = aggregation.function in _NULL_AFTER_RETRACT and not aggregation.ignore_retract
     return takes_back and not aggregation.field.type.nullable

@@ -44,7 +44,7 @@ class Sequences:
         best = candidates
         for word in self.words:
             greatest = groups.reduce(np.maximum, np.where(best, word, np.iinfo(word.dtype).min))
-            best = best & (word == groups.spread(greatest))
+            best = best & (word == groups.broadcast(greatest))
         return groups.last(best)
 
     def ranks(self) -> NDArray[np.int64]:

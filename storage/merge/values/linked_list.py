@@ -18,12 +18,12 @@ class LinkedList(Generic[T]):
     name_of: returns the name of an item. If several items have the same name, operations use the first one.
     """
 
-    __slots__ = ("_begin", "_end", "_foremost", "_items", "_name_of", "_others")
+    __slots__ = ("_begin", "_end", "_first_places", "_items", "_name_of", "_others")
 
     def __init__(self, name_of: Callable[[T], Hashable]) -> None:
         self._name_of = name_of
         self._items: dict[int, T] = {}  # place -> item
-        self._foremost: dict[Hashable, int] = {}  # name -> the place of its first item
+        self._first_places: dict[Hashable, int] = {}  # name -> the place of its first item
         self._others: dict[Hashable, deque[int]] = {}  # name -> the places of its other items
         self._begin = self._end = 0  # places are in [begin, end); a removed item leaves a gap
 
@@ -34,14 +34,14 @@ class LinkedList(Generic[T]):
         return iter(self._items_between(self._begin, self._end) if self._begin else self._items.values())
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._foremost
+        return name in self._first_places
 
     def __getitem__(self, name: Hashable) -> T:
-        return self._items[self._foremost[name]]
+        return self._items[self._first_places[name]]
 
     def append(self, item: T) -> None:
         name, place = self._name_of(item), self._end
-        if self._foremost.setdefault(name, place) != place:
+        if self._first_places.setdefault(name, place) != place:
             self._others.setdefault(name, deque()).append(place)
         self._items[place] = item
         self._end += 1
@@ -49,9 +49,9 @@ class LinkedList(Generic[T]):
     def prepend(self, item: T) -> None:
         self._begin -= 1
         name, place = self._name_of(item), self._begin
-        if name in self._foremost:
-            self._others.setdefault(name, deque()).appendleft(self._foremost[name])
-        self._foremost[name] = place
+        if name in self._first_places:
+            self._others.setdefault(name, deque()).appendleft(self._first_places[name])
+        self._first_places[name] = place
         self._items[place] = item
 
     def extend(self, items: Iterable[T]) -> None:
@@ -65,20 +65,20 @@ class LinkedList(Generic[T]):
 
     def replace(self, item: T) -> None:
         """Replaces the item that has the same name."""
-        self._items[self._foremost[self._name_of(item)]] = item
+        self._items[self._first_places[self._name_of(item)]] = item
 
     def take(self, name: Hashable) -> T:
         """Removes the first item of this name, and returns it."""
-        item = self._items.pop(self._foremost.pop(name))
+        item = self._items.pop(self._first_places.pop(name))
         if name in self._others:
-            self._foremost[name] = self._others[name].popleft()
+            self._first_places[name] = self._others[name].popleft()
             if not self._others[name]:
                 del self._others[name]
         return item
 
     def take_all(self, name: Hashable) -> None:
         """Removes all items of this name, if any exist."""
-        while name in self._foremost:
+        while name in self._first_places:
             self.take(name)
 
     def take_repeated(self) -> None:
@@ -96,7 +96,7 @@ class LinkedList(Generic[T]):
         item = self._items.pop(self._end)
         name = self._name_of(item)
         if name not in self._others:
-            del self._foremost[name]
+            del self._first_places[name]
         else:
             self._others[name].pop()
             if not self._others[name]:

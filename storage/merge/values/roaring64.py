@@ -62,8 +62,8 @@ class RoaringUnion64:
             if known is None:
                 united.put(key, container)
             else:
-                met = united.container(known)
-                united.containers[known] = (met.optimised() if self.has_united else met).united(container)
+                existing = united.container(known)
+                united.containers[known] = (existing.optimised() if self.has_united else existing).united(container)
         self.has_united = True
 
     def serialised(self) -> bytes:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import FLINK, SPEED
+from storage.options.definitions.reasons import FLINK, PERFORMANCE_ONLY
 from storage.options.option import (
-    MAKING_FILES,
+    FILE_WRITING_OPERATIONS,
     READ,
     WRITE,
     Option,
     Refusal,
-    acts,
     is_set,
     other_than,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, DURATION, FRACTION, INT, LONG, SIZE, TEXT, one_of
@@ -24,7 +24,7 @@ _NO_NULL_KEYS: Final = "maps never have NULL keys here"
 _SPARK: Final = "only Paimon's connector for Spark uses it"
 
 ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
-    refused(
+    unsupported(
         "commit.custom-listeners",
         TEXT,
         "",
@@ -96,12 +96,12 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("filesystem.job-level-settings.enabled", BOOLEAN, "true", FLINK),
     without_effect("sink.writer-refresh-detectors", TEXT, None, FLINK),
     without_effect("partition.sink-strategy", one_of("none", "hash", "partition_dynamic"), "none", FLINK),
-    refused(
+    unsupported(
         "metadata.iceberg.storage",
         one_of("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog"),
         "disabled",
         Refusal(
-            MAKING_FILES,
+            FILE_WRITING_OPERATIONS,
             other_than("disabled", example="table-location"),
             "readers of Iceberg would not see the new snapshots",
             "Write with Java Paimon, or unset it",
@@ -125,22 +125,22 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("metadata.iceberg.table", TEXT, None, _ICEBERG),
     without_effect("metadata.iceberg.glue.skip-archive", BOOLEAN, "false", _ICEBERG),
     without_effect("metadata.iceberg.hive-skip-update-stats", BOOLEAN, "false", _ICEBERG),
-    without_effect("format-table.scan.list-parallelism", INT, "64", SPEED),
+    without_effect("format-table.scan.list-parallelism", INT, "64", PERFORMANCE_ONLY),
     without_effect(
         "format-table.implementation",
         one_of("paimon", "engine"),
         "paimon",
         "it chooses the reader of an engine; the files are the same",
     ),
-    acts("format-table.partition-path-only-value", BOOLEAN, "false", READ | WRITE),
-    acts(
+    supported("format-table.partition-path-only-value", BOOLEAN, "false", READ | WRITE),
+    supported(
         "format-table.file.compression",
         TEXT,
         None,
         WRITE,
         derived="that of the format: `snappy` for Parquet, `zstd` for ORC, otherwise `none`",
     ),
-    refused(
+    unsupported(
         "format-table.commit-hive-sync-url",
         TEXT,
         None,
@@ -148,19 +148,19 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
             WRITE, is_set("thrift://localhost:9083"), "a commit reports no partitions to another metastore", "Unset it"
         ),
     ),
-    acts("csv.field-delimiter", TEXT, ",", READ | WRITE, fallbacks=("field-delimiter", "seq")),
-    acts("csv.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
-    acts("csv.quote-character", TEXT, '"', READ | WRITE, fallbacks=("quote",)),
-    acts("csv.escape-character", TEXT, "\\", READ | WRITE, fallbacks=("escape",)),
-    acts("csv.include-header", BOOLEAN, "false", READ | WRITE, fallbacks=("header",)),
-    acts("csv.null-literal", TEXT, "", READ | WRITE, fallbacks=("nullvalue",)),
-    acts("csv.mode", one_of("permissive", "dropmalformed", "failfast"), "permissive", READ, fallbacks=("mode",)),
-    acts("json.ignore-parse-errors", BOOLEAN, "false", READ),
+    supported("csv.field-delimiter", TEXT, ",", READ | WRITE, fallbacks=("field-delimiter", "seq")),
+    supported("csv.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
+    supported("csv.quote-character", TEXT, '"', READ | WRITE, fallbacks=("quote",)),
+    supported("csv.escape-character", TEXT, "\\", READ | WRITE, fallbacks=("escape",)),
+    supported("csv.include-header", BOOLEAN, "false", READ | WRITE, fallbacks=("header",)),
+    supported("csv.null-literal", TEXT, "", READ | WRITE, fallbacks=("nullvalue",)),
+    supported("csv.mode", one_of("permissive", "dropmalformed", "failfast"), "permissive", READ, fallbacks=("mode",)),
+    supported("json.ignore-parse-errors", BOOLEAN, "false", READ),
     without_effect("json.map-null-key-mode", one_of("fail", "drop", "literal"), "fail", _NO_NULL_KEYS),
     without_effect("json.map-null-key-literal", TEXT, "null", _NO_NULL_KEYS),
-    acts("json.line-delimiter", TEXT, "\n", READ | WRITE),
-    acts("text.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
-    refused(
+    supported("json.line-delimiter", TEXT, "\n", READ | WRITE),
+    supported("text.line-delimiter", TEXT, "\n", READ | WRITE, fallbacks=("lineSep",)),
+    unsupported(
         "object-location",
         TEXT,
         None,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import LAYOUT, SPEED, USE_JAVA
+from storage.options.definitions.reasons import LAYOUT, PERFORMANCE_ONLY, USE_JAVA
 from storage.options.option import (
+    FILE_WRITING_OPERATIONS,
     IS_TRUE,
-    MAKING_FILES,
     READING,
-    USING_ROWS,
+    ROW_OPERATIONS,
     WRITE,
     Option,
     Refusal,
-    acts,
     is_set,
     other_than,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, FRACTION, INT, LONG, MAP, SIZE, TEXT, WORD, one_of
@@ -28,68 +28,70 @@ _VECTOR: Final = "it belongs to vector.file.format, which writing refuses"
 _NO_FORMAT: Final = other_than("parquet", "orc", "avro", example="csv")
 
 FILES_OPTIONS: Final[tuple[Option, ...]] = (
-    acts(
+    supported(
         "file.format",
         WORD,
         "parquet",
-        MAKING_FILES,
-        Refusal(MAKING_FILES, _NO_FORMAT, "files can be written as parquet, orc and avro", "Choose one of them"),
+        FILE_WRITING_OPERATIONS,
+        Refusal(
+            FILE_WRITING_OPERATIONS, _NO_FORMAT, "files can be written as parquet, orc and avro", "Choose one of them"
+        ),
     ),
-    acts("file.format.per.level", MAP, None, MAKING_FILES),
-    acts("file.compression", WORD, "zstd", MAKING_FILES),
-    acts("file.compression.per.level", MAP, None, MAKING_FILES),
-    acts("file.compression.zstd-level", INT, "1", MAKING_FILES),
-    acts("file.block-size", SIZE, None, MAKING_FILES),
-    acts("file.suffix.include.compression", BOOLEAN, "false", MAKING_FILES),
-    acts("data-file.prefix", TEXT, "data-", MAKING_FILES),
-    acts("data-file.thin-mode", BOOLEAN, "false", MAKING_FILES),
-    acts("target-file-size", SIZE, None, MAKING_FILES),
-    acts("target-file-row-num", LONG, "9223372036854775807", MAKING_FILES),
-    acts("metadata.stats-mode", WORD, "truncate(16)", MAKING_FILES),
-    acts("metadata.stats-mode.per.level", MAP, None, MAKING_FILES),
-    acts("metadata.stats-dense-store", BOOLEAN, "true", MAKING_FILES),
-    acts("metadata.stats-keep-first-n-columns", INT, "-1", MAKING_FILES),
-    acts("parquet.enable.dictionary", BOOLEAN, None, MAKING_FILES),
-    acts("orc.dictionary.key.threshold", FRACTION, "0.8", MAKING_FILES),
+    supported("file.format.per.level", MAP, None, FILE_WRITING_OPERATIONS),
+    supported("file.compression", WORD, "zstd", FILE_WRITING_OPERATIONS),
+    supported("file.compression.per.level", MAP, None, FILE_WRITING_OPERATIONS),
+    supported("file.compression.zstd-level", INT, "1", FILE_WRITING_OPERATIONS),
+    supported("file.block-size", SIZE, None, FILE_WRITING_OPERATIONS),
+    supported("file.suffix.include.compression", BOOLEAN, "false", FILE_WRITING_OPERATIONS),
+    supported("data-file.prefix", TEXT, "data-", FILE_WRITING_OPERATIONS),
+    supported("data-file.thin-mode", BOOLEAN, "false", FILE_WRITING_OPERATIONS),
+    supported("target-file-size", SIZE, None, FILE_WRITING_OPERATIONS),
+    supported("target-file-row-num", LONG, "9223372036854775807", FILE_WRITING_OPERATIONS),
+    supported("metadata.stats-mode", WORD, "truncate(16)", FILE_WRITING_OPERATIONS),
+    supported("metadata.stats-mode.per.level", MAP, None, FILE_WRITING_OPERATIONS),
+    supported("metadata.stats-dense-store", BOOLEAN, "true", FILE_WRITING_OPERATIONS),
+    supported("metadata.stats-keep-first-n-columns", INT, "-1", FILE_WRITING_OPERATIONS),
+    supported("parquet.enable.dictionary", BOOLEAN, None, FILE_WRITING_OPERATIONS),
+    supported("orc.dictionary.key.threshold", FRACTION, "0.8", FILE_WRITING_OPERATIONS),
     without_effect("orc.column.encoding.direct", INT, None, LAYOUT),
-    refused(
+    unsupported(
         "orc.timestamp-ltz.legacy.type",
         BOOLEAN,
         "true",
         Refusal(
-            MAKING_FILES,
+            FILE_WRITING_OPERATIONS,
             other_than("true", example="false"),
             "TIMESTAMP_LTZ would be written as Java does with true",
             "Unset it",
         ),
     ),
-    acts("parquet.enable.dictionary#<column>", BOOLEAN, None, MAKING_FILES, release="file format"),
-    acts("parquet.compression.codec.zstd.level", INT, None, MAKING_FILES, release="file format"),
-    acts("parquet.page.size", SIZE, None, MAKING_FILES, release="file format"),
-    acts("parquet.block.size", SIZE, None, MAKING_FILES, release="file format"),
-    acts("orc.compress", WORD, None, MAKING_FILES, release="file format"),
-    acts("orc.stripe.size", SIZE, None, MAKING_FILES, release="file format"),
-    acts("avro.codec", WORD, None, MAKING_FILES, release="file format"),
+    supported("parquet.enable.dictionary#<column>", BOOLEAN, None, FILE_WRITING_OPERATIONS, release="file format"),
+    supported("parquet.compression.codec.zstd.level", INT, None, FILE_WRITING_OPERATIONS, release="file format"),
+    supported("parquet.page.size", SIZE, None, FILE_WRITING_OPERATIONS, release="file format"),
+    supported("parquet.block.size", SIZE, None, FILE_WRITING_OPERATIONS, release="file format"),
+    supported("orc.compress", WORD, None, FILE_WRITING_OPERATIONS, release="file format"),
+    supported("orc.stripe.size", SIZE, None, FILE_WRITING_OPERATIONS, release="file format"),
+    supported("avro.codec", WORD, None, FILE_WRITING_OPERATIONS, release="file format"),
     without_effect("parquet.*", TEXT, None, LAYOUT, release="file format"),
     without_effect("orc.*", TEXT, None, LAYOUT, release="file format"),
     without_effect("avro.*", TEXT, None, LAYOUT, release="file format"),
-    without_effect("async-file-write", BOOLEAN, "true", SPEED),
-    without_effect("write.batch-size", INT, "1024", SPEED, fallbacks=("orc.write.batch-size",)),
-    without_effect("write.batch-memory", SIZE, "128 mb", SPEED),
-    without_effect("read.batch-size", INT, "1024", SPEED),
-    without_effect("file-reader-async-threshold", SIZE, "10 mb", SPEED),
-    refused(
+    without_effect("async-file-write", BOOLEAN, "true", PERFORMANCE_ONLY),
+    without_effect("write.batch-size", INT, "1024", PERFORMANCE_ONLY, fallbacks=("orc.write.batch-size",)),
+    without_effect("write.batch-memory", SIZE, "128 mb", PERFORMANCE_ONLY),
+    without_effect("read.batch-size", INT, "1024", PERFORMANCE_ONLY),
+    without_effect("file-reader-async-threshold", SIZE, "10 mb", PERFORMANCE_ONLY),
+    unsupported(
         "variant.shreddingSchema",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("{}"), "variants are written unshredded", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, is_set("{}"), "variants are written unshredded", "Unset it"),
         fallbacks=("parquet.variant.shreddingSchema",),
     ),
-    refused(
+    unsupported(
         "variant.inferShreddingSchema",
         BOOLEAN,
         "false",
-        Refusal(MAKING_FILES, IS_TRUE, "variants are written unshredded", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, IS_TRUE, "variants are written unshredded", "Unset it"),
     ),
     without_effect("variant.shredding.inferenceMode", one_of("per-file", "adaptive"), "per-file", _SHREDDING),
     without_effect("variant.shredding.maxSchemaWidth", INT, "300", _SHREDDING),
@@ -99,12 +101,12 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("variant.shredding.adaptive.maxInferBufferRow", INT, "256", _SHREDDING),
     without_effect("variant.shredding.adaptive.retentionRatio", FRACTION, "0.05", _SHREDDING),
     without_effect("blob-field", TEXT, None, _BY_ENGINES_DDL, immutable=True),
-    refused(
+    unsupported(
         "blob-descriptor-field",
         TEXT,
         None,
         Refusal(
-            MAKING_FILES,
+            FILE_WRITING_OPERATIONS,
             is_set("photo"),
             "descriptors of other files can be read, but not written",
             USE_JAVA,
@@ -112,15 +114,15 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         fallbacks=("blob.stored-descriptor-fields",),
         immutable=True,
     ),
-    refused(
+    unsupported(
         "blob-view-field",
         TEXT,
         None,
-        Refusal(USING_ROWS, is_set("photo"), "its values refer to other tables", USE_JAVA),
+        Refusal(ROW_OPERATIONS, is_set("photo"), "its values refer to other tables", USE_JAVA),
         immutable=True,
     ),
     without_effect("blob-view.resolve.enabled", BOOLEAN, "true", "it belongs to blob-view-field, which is refused"),
-    acts(
+    supported(
         "blob-as-descriptor",
         BOOLEAN,
         "false",
@@ -130,13 +132,13 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("blob-descriptor.source-table", TEXT, None, _BLOB),
     without_effect("blob-write-null-on-missing-file", BOOLEAN, "false", _BLOB),
     without_effect("blob-write-null-on-fetch-failure", BOOLEAN, "false", _BLOB),
-    acts("blob.target-file-size", SIZE, None, WRITE),
+    supported("blob.target-file-size", SIZE, None, WRITE),
     without_effect(
         "blob.split-by-file-size", BOOLEAN, None, "splits are built from rows, and a blob is read with its row"
     ),
-    without_effect("blob.copy-buffer-size", SIZE, "4 kb", SPEED),
+    without_effect("blob.copy-buffer-size", SIZE, "4 kb", PERFORMANCE_ONLY),
     without_effect("blob-compaction.enabled", BOOLEAN, "false", "only Java Paimon compacts tables with blobs"),
-    refused(
+    unsupported(
         "blob-descriptor.*",
         TEXT,
         None,
@@ -147,12 +149,15 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
             "Unset it, or set blob-as-descriptor = true and read the files yourself",
         ),
     ),
-    refused(
+    unsupported(
         "vector.file.format",
         TEXT,
         None,
         Refusal(
-            MAKING_FILES, is_set("lance"), "vectors would be written to the files of the other columns", "Unset it"
+            FILE_WRITING_OPERATIONS,
+            is_set("lance"),
+            "vectors would be written to the files of the other columns",
+            "Unset it",
         ),
     ),
     without_effect("vector-field", TEXT, None, _BY_ENGINES_DDL),

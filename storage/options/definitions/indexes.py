@@ -8,16 +8,16 @@ from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
     COMPACT,
     CREATE,
+    FILE_WRITING_OPERATIONS,
     IS_TRUE,
-    MAKING_FILES,
     READ,
-    USING_ROWS,
+    ROW_OPERATIONS,
     Option,
     Refusal,
-    acts,
     deciding_rows,
     is_set,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, COLUMNS, FRACTION, INT, LONG, SIZE, TEXT, one_of
@@ -27,39 +27,39 @@ _TRACKING: Final = "readers can't see in which order new files get their row ids
 _EVOLUTION: Final = "it belongs to jobs of Flink and Spark"
 
 INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
-    acts("file-index.<type>.columns", COLUMNS, None, MAKING_FILES),
-    acts("file-index.*", TEXT, None, MAKING_FILES),
-    acts("file-index.in-manifest-threshold", SIZE, "500 b", MAKING_FILES),
-    acts("file-index.read.enabled", BOOLEAN, "true", READ),
-    refused(
+    supported("file-index.<type>.columns", COLUMNS, None, FILE_WRITING_OPERATIONS),
+    supported("file-index.*", TEXT, None, FILE_WRITING_OPERATIONS),
+    supported("file-index.in-manifest-threshold", SIZE, "500 b", FILE_WRITING_OPERATIONS),
+    supported("file-index.read.enabled", BOOLEAN, "true", READ),
+    unsupported(
         "pk-vector.index.columns",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-btree.index.columns",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-bitmap.index.columns",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-full-text.index.columns",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
     ),
-    refused(
+    unsupported(
         "pk-multivalue.index.columns",
         TEXT,
         None,
-        Refusal(MAKING_FILES, is_set("id"), "new files would lack the index", "Unset it"),
+        Refusal(FILE_WRITING_OPERATIONS, is_set("id"), "new files would lack the index", "Unset it"),
         release="after 2.0.0",
     ),
     without_effect(
@@ -99,30 +99,30 @@ INDEXES_OPTIONS: Final[tuple[Option, ...]] = (
         "sorted-index.build.max-parallelism", INT, "4096", _GLOBAL, fallbacks=("btree-index.build.max-parallelism",)
     ),
     deciding_rows(
-        acts(
+        supported(
             "deletion-vectors.enabled",
             BOOLEAN,
             "false",
-            READ | MAKING_FILES,
+            READ | FILE_WRITING_OPERATIONS,
         )
     ),
-    acts("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
-    acts("deletion-vector.index-file.target-size", SIZE, "2 mb", MAKING_FILES),
-    acts("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
-    acts("deletion-vectors.bitmap64", BOOLEAN, "false", MAKING_FILES),
-    acts("compaction.delete-ratio-threshold", FRACTION, "0.2", COMPACT),
-    acts(
+    supported("deletion-vectors.modifiable", BOOLEAN, "false", CREATE),
+    supported("deletion-vector.index-file.target-size", SIZE, "2 mb", FILE_WRITING_OPERATIONS),
+    supported("deletion-vectors.merge-on-read", BOOLEAN, "false", READ),
+    supported("deletion-vectors.bitmap64", BOOLEAN, "false", FILE_WRITING_OPERATIONS),
+    supported("compaction.delete-ratio-threshold", FRACTION, "0.2", COMPACT),
+    supported(
         "row-tracking.enabled",
         BOOLEAN,
         "false",
-        USING_ROWS,
+        ROW_OPERATIONS,
         immutable=True,
     ),
-    acts(
+    supported(
         "data-evolution.enabled",
         BOOLEAN,
         "false",
-        USING_ROWS,
+        ROW_OPERATIONS,
         Refusal(COMPACT, IS_TRUE, "columns of a row are in several files", USE_JAVA),
         immutable=True,
     ),

@@ -7,16 +7,16 @@ from typing import Final
 from storage.options.definitions.reasons import USE_JAVA
 from storage.options.option import (
     EXPIRE,
+    FILE_WRITING_OPERATIONS,
     IS_TRUE,
-    MAKING_FILES,
     READING,
     WRITE,
     Option,
     Refusal,
-    acts,
     is_set,
     other_than,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, DURATION, INT, TEXT, one_of
@@ -26,32 +26,34 @@ _MARK_DONE: Final = "it belongs to ways of marking partitions as done that writi
 _STATISTICS: Final = "it only reports the size of partitions to a metastore"
 
 MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
-    acts("partition.expiration-time", DURATION, None, MAKING_FILES),
-    acts("partition.expiration-strategy", one_of("values-time", "update-time"), "values-time", MAKING_FILES),
-    acts("partition.expiration-check-interval", DURATION, "1 h", MAKING_FILES),
-    acts("partition.expiration-max-num", INT, "100", MAKING_FILES),
-    acts("partition.expiration-batch-size", INT, None, MAKING_FILES),
-    acts("partition.timestamp-formatter", TEXT, None, MAKING_FILES),
-    acts("partition.timestamp-pattern", TEXT, None, MAKING_FILES),
-    acts("partition.timestamp-format.strict", BOOLEAN, "false", WRITE),
-    acts("end-input.check-partition-expire", BOOLEAN, "false", WRITE),
-    acts("tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none", WRITE),
-    acts("tag.create-success-file", BOOLEAN, "false", WRITE),
-    acts("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", WRITE | READING),
-    acts("tag.creation-delay", DURATION, "0 ms", WRITE),
-    acts(
+    supported("partition.expiration-time", DURATION, None, FILE_WRITING_OPERATIONS),
+    supported(
+        "partition.expiration-strategy", one_of("values-time", "update-time"), "values-time", FILE_WRITING_OPERATIONS
+    ),
+    supported("partition.expiration-check-interval", DURATION, "1 h", FILE_WRITING_OPERATIONS),
+    supported("partition.expiration-max-num", INT, "100", FILE_WRITING_OPERATIONS),
+    supported("partition.expiration-batch-size", INT, None, FILE_WRITING_OPERATIONS),
+    supported("partition.timestamp-formatter", TEXT, None, FILE_WRITING_OPERATIONS),
+    supported("partition.timestamp-pattern", TEXT, None, FILE_WRITING_OPERATIONS),
+    supported("partition.timestamp-format.strict", BOOLEAN, "false", WRITE),
+    supported("end-input.check-partition-expire", BOOLEAN, "false", WRITE),
+    supported("tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none", WRITE),
+    supported("tag.create-success-file", BOOLEAN, "false", WRITE),
+    supported("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", WRITE | READING),
+    supported("tag.creation-delay", DURATION, "0 ms", WRITE),
+    supported(
         "tag.period-formatter",
         one_of("with_dashes", "without_dashes", "without_dashes_and_spaces"),
         "with_dashes",
         WRITE | READING,
     ),
-    acts("tag.creation-period-duration", DURATION, None, WRITE | READING),
-    acts("tag.num-retained-max", INT, None, WRITE),
-    acts("tag.default-time-retained", DURATION, None, WRITE),
-    acts("tag.time-expire-enabled", BOOLEAN, "true", EXPIRE),
-    acts("tag.automatic-completion", BOOLEAN, "false", WRITE),
-    acts("tag.batch.customized-name", TEXT, None, WRITE),
-    refused(
+    supported("tag.creation-period-duration", DURATION, None, WRITE | READING),
+    supported("tag.num-retained-max", INT, None, WRITE),
+    supported("tag.default-time-retained", DURATION, None, WRITE),
+    supported("tag.time-expire-enabled", BOOLEAN, "true", EXPIRE),
+    supported("tag.automatic-completion", BOOLEAN, "false", WRITE),
+    supported("tag.batch.customized-name", TEXT, None, WRITE),
+    unsupported(
         "snapshot.watermark-idle-timeout",
         DURATION,
         None,
@@ -62,17 +64,17 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
             "Unset it",
         ),
     ),
-    acts("sink.watermark-time-zone", TEXT, "UTC", WRITE),
-    acts("sink.process-time-zone", TEXT, None, WRITE),
+    supported("sink.watermark-time-zone", TEXT, "UTC", WRITE),
+    supported("sink.process-time-zone", TEXT, None, WRITE),
     without_effect("metastore.tag-to-partition", TEXT, None, _OF_METASTORE),
-    acts("partition.end-input-to-done", BOOLEAN, "false", WRITE),
-    refused(
+    supported("partition.end-input-to-done", BOOLEAN, "false", WRITE),
+    unsupported(
         "partition.idle-time-to-done",
         DURATION,
         None,
         Refusal(WRITE, is_set("1 h"), "partitions would not be marked as done", "Unset it, or write with Java Paimon"),
     ),
-    refused(
+    unsupported(
         "partition.mark-done-action",
         TEXT,
         "success-file",
@@ -90,8 +92,8 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("partition.time-interval", DURATION, None, _MARK_DONE),
     without_effect("partition.mark-done.recover-from-state", BOOLEAN, "true", _MARK_DONE),
     without_effect("partition.idle-time-to-report-statistic", DURATION, "0 ms", _STATISTICS),
-    acts("metastore.partitioned-table", BOOLEAN, "false", WRITE),
-    refused(
+    supported("metastore.partitioned-table", BOOLEAN, "false", WRITE),
+    unsupported(
         "metastore.tag-to-partition.preview",
         one_of("none", "process-time", "watermark", "batch"),
         "none",
@@ -102,7 +104,7 @@ MAINTENANCE_OPTIONS: Final[tuple[Option, ...]] = (
             "Unset it, or write with Java Paimon",
         ),
     ),
-    refused(
+    unsupported(
         "query-auth.enabled",
         BOOLEAN,
         "false",

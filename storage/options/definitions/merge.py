@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import SPEED, USE_JAVA
+from storage.options.definitions.reasons import PERFORMANCE_ONLY, USE_JAVA
 from storage.options.option import (
     CHANGES,
     CREATE,
+    FILE_WRITING_OPERATIONS,
     IS_TRUE,
-    MAKING_FILES,
     MERGING,
     READING,
-    USING_ROWS,
+    ROW_OPERATIONS,
     WRITE,
     Option,
     Refusal,
-    acts,
     deciding_rows,
     is_set,
     other_than,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, COLUMNS, DURATION, EXACT_COLUMNS, INT, SIZE, TEXT, WORD, one_of
@@ -28,22 +28,22 @@ from storage.options.values import BOOLEAN, COLUMNS, DURATION, EXACT_COLUMNS, IN
 _NO_SQL: Final = "it belongs to DELETE of SQL engines"
 
 MERGE_OPTIONS: Final[tuple[Option, ...]] = (
-    acts(
+    supported(
         "merge-engine",
         one_of("deduplicate", "partial-update", "aggregation", "first-row"),
         "deduplicate",
         MERGING,
         immutable=True,
     ),
-    deciding_rows(acts("sequence.field", COLUMNS, None, MERGING)),
-    deciding_rows(acts("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", MERGING)),
-    acts("rowkind.field", TEXT, None, WRITE, immutable=True),
+    deciding_rows(supported("sequence.field", COLUMNS, None, MERGING)),
+    deciding_rows(supported("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", MERGING)),
+    supported("rowkind.field", TEXT, None, WRITE, immutable=True),
     deciding_rows(
-        acts(
+        supported(
             "ignore-delete",
             BOOLEAN,
             "false",
-            MAKING_FILES,
+            FILE_WRITING_OPERATIONS,
             fallbacks=(
                 "first-row.ignore-delete",
                 "deduplicate.ignore-delete",
@@ -51,33 +51,33 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
             ),
         )
     ),
-    deciding_rows(acts("ignore-update-before", BOOLEAN, "false", MAKING_FILES)),
-    acts("aggregation.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
-    acts("partial-update.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
-    acts("partial-update.remove-record-on-sequence-group", EXACT_COLUMNS, None, MERGING, immutable=True),
-    acts("primary-key", TEXT, None, CREATE, immutable=True),
-    acts("primary-key.nullable", BOOLEAN, "false", CREATE, immutable=True, release="after 2.0.0"),
-    refused(
+    deciding_rows(supported("ignore-update-before", BOOLEAN, "false", FILE_WRITING_OPERATIONS)),
+    supported("aggregation.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
+    supported("partial-update.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
+    supported("partial-update.remove-record-on-sequence-group", EXACT_COLUMNS, None, MERGING, immutable=True),
+    supported("primary-key", TEXT, None, CREATE, immutable=True),
+    supported("primary-key.nullable", BOOLEAN, "false", CREATE, immutable=True, release="after 2.0.0"),
+    unsupported(
         "sequence.snapshot-ordering",
         BOOLEAN,
         "false",
-        Refusal(USING_ROWS, IS_TRUE, "rows would win in the wrong order", "Use sequence.field"),
+        Refusal(ROW_OPERATIONS, IS_TRUE, "rows would win in the wrong order", "Use sequence.field"),
         immutable=True,
     ),
-    refused(
+    unsupported(
         "pk-clustering-override",
         BOOLEAN,
         "false",
-        Refusal(USING_ROWS, IS_TRUE, "files are not sorted by the primary key", USE_JAVA),
+        Refusal(ROW_OPERATIONS, IS_TRUE, "files are not sorted by the primary key", USE_JAVA),
         immutable=True,
     ),
-    refused(
+    unsupported(
         "key-value.sequence_number.enabled",
         BOOLEAN,
         "false",
         Refusal(READING, IS_TRUE, "rows would have an additional column _SEQUENCE_NUMBER", "Unset it"),
     ),
-    refused(
+    unsupported(
         "upsert-key",
         TEXT,
         None,
@@ -88,17 +88,17 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
             "Create the table with a primary key, or write with Java Paimon",
         ),
     ),
-    deciding_rows(acts("record-level.expire-time", DURATION, None, MAKING_FILES)),
-    deciding_rows(acts("record-level.time-field", TEXT, None, MAKING_FILES)),
-    deciding_rows(acts("fields.default-aggregate-function", TEXT, None, MERGING)),
-    deciding_rows(acts("fields.<column>.aggregate-function", TEXT, None, MERGING)),
-    deciding_rows(acts("fields.<column>.sequence-group", TEXT, None, MERGING)),
-    deciding_rows(acts("fields.<column>.ignore-retract", BOOLEAN, None, MERGING)),
-    deciding_rows(acts("fields.<column>.distinct", BOOLEAN, None, MERGING)),
-    deciding_rows(acts("fields.<column>.list-agg-delimiter", TEXT, None, MERGING, unset=",")),
-    deciding_rows(acts("fields.<column>.nested-key", TEXT, None, MERGING)),
+    deciding_rows(supported("record-level.expire-time", DURATION, None, FILE_WRITING_OPERATIONS)),
+    deciding_rows(supported("record-level.time-field", TEXT, None, FILE_WRITING_OPERATIONS)),
+    deciding_rows(supported("fields.default-aggregate-function", TEXT, None, MERGING)),
+    deciding_rows(supported("fields.<column>.aggregate-function", TEXT, None, MERGING)),
+    deciding_rows(supported("fields.<column>.sequence-group", TEXT, None, MERGING)),
+    deciding_rows(supported("fields.<column>.ignore-retract", BOOLEAN, None, MERGING)),
+    deciding_rows(supported("fields.<column>.distinct", BOOLEAN, None, MERGING)),
+    deciding_rows(supported("fields.<column>.list-agg-delimiter", TEXT, None, MERGING, unset=",")),
+    deciding_rows(supported("fields.<column>.nested-key", TEXT, None, MERGING)),
     deciding_rows(
-        acts(
+        supported(
             "fields.<column>.nested-key-null-strategy",
             one_of("merge", "ignore", "error"),
             None,
@@ -106,16 +106,16 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
             unset="merge",
         )
     ),
-    deciding_rows(acts("fields.<column>.nested-sequence-field", TEXT, None, MERGING)),
-    deciding_rows(acts("fields.<column>.count-limit", INT, None, MERGING, unset="2147483647")),
-    deciding_rows(acts("fields.<column>.ts-field", TEXT, None, MERGING)),
-    acts("fields.<column>.stats-mode", WORD, None, MAKING_FILES),
-    refused(
+    deciding_rows(supported("fields.<column>.nested-sequence-field", TEXT, None, MERGING)),
+    deciding_rows(supported("fields.<column>.count-limit", INT, None, MERGING, unset="2147483647")),
+    deciding_rows(supported("fields.<column>.ts-field", TEXT, None, MERGING)),
+    supported("fields.<column>.stats-mode", WORD, None, FILE_WRITING_OPERATIONS),
+    unsupported(
         "fields.<column>.map.storage-layout",
         one_of("default", "shared-shredding"),
         "default",
         Refusal(
-            USING_ROWS,
+            ROW_OPERATIONS,
             other_than("default", example="shared-shredding"),
             "files store such a map in columns of another form",
             USE_JAVA,
@@ -140,22 +140,22 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         "it belongs to the indexes of pk-….index.columns, which writing refuses",
     ),
     deciding_rows(
-        acts(
+        supported(
             "changelog-producer",
             one_of("none", "input", "full-compaction", "lookup"),
             "none",
-            CHANGES | MAKING_FILES,
+            CHANGES | FILE_WRITING_OPERATIONS,
         )
     ),
-    acts("changelog-producer.row-deduplicate", BOOLEAN, "false", MAKING_FILES),
-    acts("changelog-producer.row-deduplicate-ignore-fields", TEXT, None, MAKING_FILES),
-    acts("changelog-file.format", WORD, None, MAKING_FILES),
-    acts("changelog-file.compression", WORD, None, MAKING_FILES),
-    acts("changelog-file.prefix", TEXT, "changelog-", MAKING_FILES),
-    acts("changelog-file.stats-mode", WORD, None, MAKING_FILES),
-    acts("force-lookup", BOOLEAN, "false", MAKING_FILES, immutable=True),
+    supported("changelog-producer.row-deduplicate", BOOLEAN, "false", FILE_WRITING_OPERATIONS),
+    supported("changelog-producer.row-deduplicate-ignore-fields", TEXT, None, FILE_WRITING_OPERATIONS),
+    supported("changelog-file.format", WORD, None, FILE_WRITING_OPERATIONS),
+    supported("changelog-file.compression", WORD, None, FILE_WRITING_OPERATIONS),
+    supported("changelog-file.prefix", TEXT, "changelog-", FILE_WRITING_OPERATIONS),
+    supported("changelog-file.stats-mode", WORD, None, FILE_WRITING_OPERATIONS),
+    supported("force-lookup", BOOLEAN, "false", FILE_WRITING_OPERATIONS, immutable=True),
     without_effect("delete.force-produce-changelog", BOOLEAN, "false", _NO_SQL),
-    without_effect("local-merge-buffer-size", SIZE, None, SPEED),
-    without_effect("lookup.merge-buffer-size", SIZE, "8 mb", SPEED),
-    without_effect("lookup.merge-records-threshold", INT, "1024", SPEED),
+    without_effect("local-merge-buffer-size", SIZE, None, PERFORMANCE_ONLY),
+    without_effect("lookup.merge-buffer-size", SIZE, "8 mb", PERFORMANCE_ONLY),
+    without_effect("lookup.merge-records-threshold", INT, "1024", PERFORMANCE_ONLY),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.options.definitions.reasons import SPEED
+from storage.options.definitions.reasons import PERFORMANCE_ONLY
 from storage.options.option import (
     CHANGES,
     IS_TRUE,
@@ -12,10 +12,10 @@ from storage.options.option import (
     READING,
     Option,
     Refusal,
-    acts,
     is_set,
     other_than,
-    refused,
+    supported,
+    unsupported,
     without_effect,
 )
 from storage.options.values import BOOLEAN, DURATION, INT, LONG, SIZE, TEXT, one_of
@@ -26,10 +26,10 @@ _LOOKUP_JOIN: Final = "it belongs to lookup joins of Flink"
 
 
 READING_OPTIONS: Final[tuple[Option, ...]] = (
-    acts("scan.snapshot-id", LONG, None, READING),
-    acts("scan.timestamp-millis", LONG, None, READING, fallbacks=("log.scan.timestamp-millis",)),
-    acts("scan.timestamp", TEXT, None, READING),
-    acts(
+    supported("scan.snapshot-id", LONG, None, READING),
+    supported("scan.timestamp-millis", LONG, None, READING, fallbacks=("log.scan.timestamp-millis",)),
+    supported("scan.timestamp", TEXT, None, READING),
+    supported(
         "scan.mode",
         one_of(
             "default",
@@ -49,64 +49,64 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         READING,
         fallbacks=("log.scan",),
     ),
-    acts("scan.tag-name", TEXT, None, READ),
-    acts("scan.version", TEXT, None, READ),
-    acts("scan.watermark", LONG, None, READ),
-    acts("scan.file-creation-time-millis", LONG, None, READING),
-    acts("scan.creation-time-millis", LONG, None, READING),
-    acts("scan.bucket", INT, None, READING),
-    acts("scan.bounded.watermark", LONG, None, CHANGES),
-    acts("incremental-between", TEXT, None, READING),
-    acts("incremental-between-timestamp", TEXT, None, READING),
-    acts("incremental-to-auto-tag", TEXT, None, READING),
-    acts("incremental-between-scan-mode", one_of("auto", "delta", "changelog", "diff"), "auto", READING),
-    acts("incremental-between-tag-to-snapshot", BOOLEAN, "false", READING),
-    refused(
+    supported("scan.tag-name", TEXT, None, READ),
+    supported("scan.version", TEXT, None, READ),
+    supported("scan.watermark", LONG, None, READ),
+    supported("scan.file-creation-time-millis", LONG, None, READING),
+    supported("scan.creation-time-millis", LONG, None, READING),
+    supported("scan.bucket", INT, None, READING),
+    supported("scan.bounded.watermark", LONG, None, CHANGES),
+    supported("incremental-between", TEXT, None, READING),
+    supported("incremental-between-timestamp", TEXT, None, READING),
+    supported("incremental-to-auto-tag", TEXT, None, READING),
+    supported("incremental-between-scan-mode", one_of("auto", "delta", "changelog", "diff"), "auto", READING),
+    supported("incremental-between-tag-to-snapshot", BOOLEAN, "false", READING),
+    unsupported(
         "stream-scan-mode",
         one_of("none", "compact-bucket-table", "file-monitor"),
         "none",
         Refusal(READING, other_than("none", example="file-monitor"), "it is for Java's own jobs", "Unset it"),
     ),
-    refused(
+    unsupported(
         "batch-scan-mode",
         one_of("none", "compact"),
         "none",
         Refusal(READ, other_than("none", example="compact"), "it is for Java's own jobs", "Unset it"),
     ),
-    acts("scan.fallback-branch", TEXT, None, READ),
-    acts("scan.primary-branch", TEXT, None, READ),
+    supported("scan.fallback-branch", TEXT, None, READ),
+    supported("scan.primary-branch", TEXT, None, READ),
     without_effect("scan.fallback-branch.read-fail-fast", BOOLEAN, "false", _FAILS_FAST),
-    refused(
+    unsupported(
         "scan.ignore-corrupt-files",
         BOOLEAN,
         "false",
         Refusal(READING, IS_TRUE, "rows are never left out: a file that is lost or damaged is an error", "Unset it"),
     ),
-    refused(
+    unsupported(
         "scan.ignore-lost-files",
         BOOLEAN,
         "false",
         Refusal(READING, IS_TRUE, "rows are never left out: a file that is lost or damaged is an error", "Unset it"),
     ),
-    refused(
+    unsupported(
         "scan.partitions",
         TEXT,
         None,
         Refusal(READING, is_set("p=1"), "rows of all partitions are read", "Unset it, and pass filter= to scan()"),
         fallbacks=("lookup.dynamic-partition",),
     ),
-    acts("streaming-read-overwrite", BOOLEAN, "false", CHANGES),
-    acts("streaming-read-append-overwrite", BOOLEAN, "false", CHANGES),
-    acts("streaming.read.snapshot.delay", DURATION, None, CHANGES, unset="0 ms"),
-    acts("continuous.discovery-interval", DURATION, "10 s", CHANGES),
-    acts("consumer-id", TEXT, None, CHANGES),
-    acts("consumer.ignore-progress", BOOLEAN, "false", CHANGES),
-    acts("consumer.mode", one_of("exactly-once", "at-least-once"), "exactly-once", CHANGES),
-    acts("source.split.target-size", SIZE, "128 mb", READ),
-    acts("source.split.open-file-cost", SIZE, "4 mb", READ),
-    without_effect("scan.max-splits-per-task", INT, "10", SPEED),
-    without_effect("scan.manifest.parallelism", INT, None, SPEED),
-    refused(
+    supported("streaming-read-overwrite", BOOLEAN, "false", CHANGES),
+    supported("streaming-read-append-overwrite", BOOLEAN, "false", CHANGES),
+    supported("streaming.read.snapshot.delay", DURATION, None, CHANGES, unset="0 ms"),
+    supported("continuous.discovery-interval", DURATION, "10 s", CHANGES),
+    supported("consumer-id", TEXT, None, CHANGES),
+    supported("consumer.ignore-progress", BOOLEAN, "false", CHANGES),
+    supported("consumer.mode", one_of("exactly-once", "at-least-once"), "exactly-once", CHANGES),
+    supported("source.split.target-size", SIZE, "128 mb", READ),
+    supported("source.split.open-file-cost", SIZE, "4 mb", READ),
+    without_effect("scan.max-splits-per-task", INT, "10", PERFORMANCE_ONLY),
+    without_effect("scan.manifest.parallelism", INT, None, PERFORMANCE_ONLY),
+    unsupported(
         "scan.plan-sort-partition",
         BOOLEAN,
         "false",
@@ -115,9 +115,9 @@ READING_OPTIONS: Final[tuple[Option, ...]] = (
         ),
     ),
     without_effect("scan.plan-auto-tag-for-read.time-retained", DURATION, None, _READ_TAG),
-    acts("table-read.sequence-number.enabled", BOOLEAN, "false", READING),
+    supported("table-read.sequence-number.enabled", BOOLEAN, "false", READING),
     without_effect("lookup.cache-rows", LONG, "10000", _LOOKUP_JOIN),
     without_effect("lookup.continuous.discovery-interval", DURATION, None, _LOOKUP_JOIN),
     without_effect("lookup.blob-as-descriptor", BOOLEAN, "false", _LOOKUP_JOIN),
-    without_effect("read.native.*", TEXT, None, SPEED, release="pypaimon"),
+    without_effect("read.native.*", TEXT, None, PERFORMANCE_ONLY, release="pypaimon"),
 )

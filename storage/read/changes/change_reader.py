@@ -28,7 +28,7 @@ from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import changelog_entries, delta_entries
 from storage.option_support import check_supported
 from storage.options import ChangelogProducer, Operation
-from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
+from storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.read_ahead import read_ahead
 from storage.read.changes.subtask import ALL, Subtask
@@ -134,8 +134,8 @@ class ChangeReader:
         latest = self.history.latest_id()
         if latest is not None and snapshot_id < latest:
             raise snapshot_expired(self._context, snapshot_id, changes=True)
-        there = "it has none" if latest is None else f"the latest is {latest}"
-        raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({there}); follow() waits for it")
+        available = "it has none" if latest is None else f"the latest is {latest}"
+        raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({available}); follow() waits for it")
 
     def read(self, snapshot: Snapshot, *, skip_rows: int = 0) -> Iterator[ChangeBatch]:
         """Reads the changes of one snapshot, without the first `skip_rows` rows. The result may be empty.
@@ -149,7 +149,7 @@ class ChangeReader:
         self._identity.check_before_read()  # only now: the snapshot that was found surely belongs to this table
         begin, end = ChangePosition(snapshot.id, skip_rows), ChangePosition.behind(snapshot)
         if snapshot.commit_kind is CommitKind.OVERWRITE:
-            if self._files is None and turns_overwrites_into_changes(self._context):
+            if self._files is None and reads_overwrites_as_changes(self._context):
                 columns = tuple(name for name in self.schema.names if name != KIND_COLUMN)
                 overwritten = overwritten_rows(self._context, snapshot, self._share, columns)
                 selected = (batch.select(self.schema.names) for batch in overwritten)
@@ -167,7 +167,9 @@ class ChangeReader:
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """Returns the files that hold a snapshot's changes, in the order of the plan."""
         entries = self._entries_of(snapshot)
-        return [entry for entry in entries if entry.kind is FileKind.ADD and self._share.takes(self._context, entry)]
+        return [
+            entry for entry in entries if entry.kind is FileKind.ADD and self._share.is_assigned(self._context, entry)
+        ]
 
     def _entries_of(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
         files = self._files or files_of_changes(self._context.options.changelog_producer)

@@ -24,7 +24,7 @@ from storage.table import TableContext
 from storage.types.row_kinds import with_kind
 
 
-def turns_overwrites_into_changes(context: TableContext) -> bool:
+def reads_overwrites_as_changes(context: TableContext) -> bool:
     options = context.options
     has_key = context.schema.has_primary_key
     return options.streaming_read_overwrite if has_key else options.streaming_read_append_overwrite
@@ -41,16 +41,16 @@ def overwritten_rows(
     columns: columns of the table, or `_SEQUENCE_NUMBER`. `_VALUE_KIND` is added after them.
     """
     scan = TableScan(context)
-    wanted = [entry for entry in delta_entries(context, snapshot) if share.takes(context, entry)]
-    if scan.passes_over_level_0:
+    wanted = [entry for entry in delta_entries(context, snapshot) if share.is_assigned(context, entry)]
+    if scan.skips_level_0:
         wanted = [entry for entry in wanted if entry.file.level > 0]
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
     removed: dict[tuple[bytes, int], list[Split]] = {}
-    if context.schema.has_primary_key and (gone := _of_kind(wanted, FileKind.DELETE)):
+    if context.schema.has_primary_key and (deleted := _of_kind(wanted, FileKind.DELETE)):
         before = context.snapshots.find(snapshot.id - 1)
         if before is None and context.options.deletion_vectors_enabled:  # only it says which rows were deleted before
             raise snapshot_expired(context, snapshot.id - 1)
-        removed = _by_bucket(_splits(scan, before, snapshot.id - 1, gone))
+        removed = _by_bucket(_splits(scan, before, snapshot.id - 1, deleted))
     reader = SnapshotReader(context, columns)
     for bucket in sorted(added.keys() | removed.keys()):
         for splits, kind in ((removed, RowKind.DELETE), (added, RowKind.INSERT)):

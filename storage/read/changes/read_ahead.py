@@ -23,14 +23,14 @@ def read_ahead(batches: Iterator[pa.RecordBatch], bytes_max: int = READ_AHEAD_BY
 
     bytes_max: limit for batches that were read and not yet taken. A larger batch is read when no other is held.
     """
-    ahead = _Ahead(batches, bytes_max)
+    ahead = _ReadAheadThread(batches, bytes_max)
     try:
-        yield from ahead.taken()
+        yield from ahead.batches()
     finally:
         ahead.stop()
 
 
-class _Ahead:
+class _ReadAheadThread:
     def __init__(self, batches: Iterator[pa.RecordBatch], bytes_max: int) -> None:
         self._batches = batches
         self._bytes_max = bytes_max
@@ -43,7 +43,7 @@ class _Ahead:
         self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
         self._thread.start()
 
-    def taken(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._is_done)

@@ -57,7 +57,7 @@ class Subtask:
         """Whether this is the only reader."""
         return self.count == 1
 
-    def takes(self, context: TableContext, entry: ManifestEntry) -> bool:
+    def is_assigned(self, context: TableContext, entry: ManifestEntry) -> bool:
         if self.bucket is not None and entry.bucket != self.bucket:
             return False
         if self.is_whole:
@@ -76,13 +76,13 @@ class Subtask:
         """
         if self.is_whole and self.bucket is None:
             return also
-        return lambda entry: self.takes(context, entry) and (also is None or also(entry))
+        return lambda entry: self.is_assigned(context, entry) and (also is None or also(entry))
 
     def consumer(self, name: str) -> str:
         """Returns the consumer name of this reader. Each reader has its own, so expiry respects the slowest reader."""
         return name if self.is_whole else f"{name}-{self.index + 1}-of-{self.count}"
 
-    def is_another_count(self, consumer: str, *, of: str) -> bool:
+    def has_other_reader_count(self, consumer: str, *, of: str) -> bool:
         """Whether a consumer belongs to a reader under the name `of` from a time with another number of readers."""
         if consumer == of:
             return not self.is_whole

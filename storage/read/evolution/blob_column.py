@@ -40,9 +40,9 @@ def blob_column(
     paths = [data_file_path(directory, file) for file in newest_first]
     with ExitStack() as opened:
         blobs = [BlobFile(opened.enter_context(open_data_file(context.io, path)), path) for path in paths]
-        giver, row = _givers(newest_first, blobs, paths, rows)
+        file_of_row, row = _file_of_each_row(newest_first, blobs, paths, rows)
         if deleted is not None:
-            giver, row = np.delete(giver, deleted), np.delete(row, deleted)
+            file_of_row, row = np.delete(file_of_row, deleted), np.delete(row, deleted)
         as_descriptor = context.options.is_on("blob-as-descriptor")
 
         def value(which: int, position: int) -> memoryview | bytes | None:
@@ -52,19 +52,19 @@ def blob_column(
                 return BlobDescriptor(paths[which], *blobs[which].place(position)).to_bytes()
             return blobs[which].value(position)
 
-        sizes = np.zeros(len(giver), np.int64)
+        sizes = np.zeros(len(file_of_row), np.int64)
         for which, blob in enumerate(blobs if not as_descriptor else ()):
-            sizes[giver == which] = np.maximum(blob.lengths[row[giver == which]], 0)
+            sizes[file_of_row == which] = np.maximum(blob.lengths[row[file_of_row == which]], 0)
         for start, stop in pieces(sizes, size.rows, size.bytes):
-            places = zip(giver[start:stop].tolist(), row[start:stop].tolist(), strict=True)
+            places = zip(file_of_row[start:stop].tolist(), row[start:stop].tolist(), strict=True)
             yield pa.array([value(which, position) for which, position in places], pa.binary())
 
 
-def _givers(
+def _file_of_each_row(
     files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns for each row the number of the file that has its value (-1: no file), and the position in that file."""
-    giver = np.full(len(rows), -1, np.int64)
+    file_of_row = np.full(len(rows), -1, np.int64)
     position = np.zeros(len(rows), np.int64)
     is_covered = np.zeros(len(rows), np.bool_)
     for which, (file, blob) in enumerate(zip(files, blobs, strict=True)):
@@ -74,8 +74,8 @@ def _givers(
         if ids.start < rows.start or ids.stop > rows.stop:
             raise CorruptFile(paths[which], f"values of rows {rows}, as the other files of the group", f"of rows {ids}")
         part = slice(ids.start - rows.start, ids.stop - rows.start)
-        is_taken = (giver[part] < 0) & ~blob.is_placeholder
-        giver[part][is_taken] = which
+        is_taken = (file_of_row[part] < 0) & ~blob.is_placeholder
+        file_of_row[part][is_taken] = which
         position[part][is_taken] = np.flatnonzero(is_taken)
         is_covered[part] = True
     if not is_covered.all():
@@ -83,4 +83,4 @@ def _givers(
         raise CorruptFile(
             paths[0], f"values of rows {rows}, together with the other files of the group", f"none of {missing}"
         )
-    return giver, position
+    return file_of_row, position

@@ -30,7 +30,9 @@ def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> 
     files = [file for group in groups for file in group]
     of_files = value_bounds(context, files)
     row_counts = pa.array([len(row_ids_of(group)) for group in groups], pa.int64())
-    givers = [_givers(context, group, start) for group, start in zip(groups, _starts(groups), strict=True)]
+    file_of_field = [
+        _file_of_each_field(context, group, start) for group, start in zip(groups, _starts(groups), strict=True)
+    ]
     held = [{f.id for file in group for f in written_fields(context, file)} for group in groups]
 
     def bounds(name: str) -> ColumnBounds:
@@ -40,13 +42,13 @@ def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> 
         if not files:
             return ColumnBounds.unknown(arrow_type(field.type), row_counts)
         found = of_files(name)
-        giver = pa.array([numbers.get(field.id) for numbers in givers], pa.int64())
-        is_nowhere = pa.array([field.id not in ids for ids in held])
-        nulls = found.null_count.take(giver)
+        file_numbers = pa.array([numbers.get(field.id) for numbers in file_of_field], pa.int64())
+        is_missing = pa.array([field.id not in ids for ids in held])
+        nulls = found.null_count.take(file_numbers)
         return ColumnBounds(
-            found.minimum.take(giver),
-            found.maximum.take(giver),
-            pa.compute.if_else(is_nowhere, row_counts, nulls),
+            found.minimum.take(file_numbers),
+            found.maximum.take(file_numbers),
+            pa.compute.if_else(is_missing, row_counts, nulls),
             row_counts,
         )
 
@@ -58,7 +60,7 @@ def _starts(groups: Sequence[RowIdGroup]) -> list[int]:
     return [0, *np.cumsum([len(group) for group in groups]).tolist()][: len(groups)]
 
 
-def _givers(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
+def _file_of_each_field(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
     """Returns by field id the number of the file that provides the column.
 
     A column is missing if no file has it, or if it is unknown which file provides it.

@@ -60,7 +60,7 @@ class RowIdGroupReader:
 
         Raises CorruptFile.
         """
-        if self._rules_out(group, directory):
+        if self._can_skip(group, directory):
             return
         sources = column_sources(self.context, group, self.fields)
         reading = _GroupInBucket(self, group, directory, partition, self.deleted(group, deletion_files))
@@ -69,7 +69,7 @@ class RowIdGroupReader:
         places = {field.id: place for place, field in enumerate(found)}
         schema = arrow_schema(self.fields)
         self._check_missing(group, places)
-        for columns, rows in _side_by_side(streams, group):
+        for columns, rows in _join_columns(streams, group):
             yield batch_of([self._column(field, columns, places, rows) for field in self.fields], rows, schema)
 
     def _column(self, field: DataField, columns: Sequence[pa.Array], places: Mapping[int, int], rows: int) -> pa.Array:
@@ -98,7 +98,7 @@ class RowIdGroupReader:
     def _names(self) -> Mapping[int, str]:
         return {field.id: field.name for field in self.context.schema.fields}
 
-    def _rules_out(self, group: RowIdGroup, directory: str) -> bool:
+    def _can_skip(self, group: RowIdGroup, directory: str) -> bool:
         """Whether the index of some file shows that no row of the group fulfils the condition."""
         if self.condition is None or len(group) == 1:
             return False
@@ -167,7 +167,7 @@ class _GroupInBucket:
         return positions[(positions >= 0) & (positions < file.row_count)]
 
 
-def _side_by_side(
+def _join_columns(
     streams: Sequence[Iterator[pa.RecordBatch]], group: RowIdGroup
 ) -> Iterator[tuple[list[pa.Array], int]]:
     """Joins the columns of all streams, cut wherever a batch of any stream ends.

@@ -107,17 +107,17 @@ def column_sources(
     """
     left = {field.id: field for field in wanted}
     sources = []
-    for files in _bunches(context, group):
+    for files in _column_file_sets(context, group):
         held = {field.id for field in written_fields(context, files[0])}
         if not is_blob_file(files[0]) and not is_vector_file(files[0]):
             held |= {field.id for field in (*_TRACKED, *context.schema.partition_fields)}
         found = tuple(left.pop(number) for number in list(left) if number in held)
         if found:
             sources.append(ColumnSource(files, found))
-    return sources or [ColumnSource(next(_bunches(context, group)), ())]
+    return sources or [ColumnSource(next(_column_file_sets(context, group)), ())]
 
 
-def _bunches(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[tuple[DataFileMeta, ...]]:
+def _column_file_sets(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[tuple[DataFileMeta, ...]]:
     """Yields files that together have a value for each row: each ordinary file, newest first; then blobs, vectors."""
     for file in ordinary_files(group):
         yield (file,)

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyroaring import BitMap
 
-from storage.file_index.base import Answer, ColumnIndex, and_answers, damage, or_answers
+from storage.file_index.base import Answer, ColumnIndex, and_answers, index_errors, or_answers
 from storage.file_index.settings import IndexedColumn, value_type
 from storage.file_index.values import is_cut_off
 from storage.files.data_file import DataFileMeta
@@ -85,7 +85,7 @@ class _Evaluators:
                 nan = pa.array([math.nan], condition.values_in(self.context.schema.arrow).type)
                 return _column(condition, lambda index: index.any_of(nan))
             case StartsWith() if not negated:
-                return self._begun(condition)
+                return self._starts_with(condition)
         return None
 
     def _compared(self, condition: Compare, negated: bool) -> Evaluator | None:
@@ -122,7 +122,7 @@ class _Evaluators:
             return None
         return _column(condition, lambda index: index.none_of(values))
 
-    def _begun(self, condition: StartsWith) -> Evaluator | None:
+    def _starts_with(self, condition: StartsWith) -> Evaluator | None:
         """Selects texts from the prefix up to the first text after all texts with this prefix."""
         start = condition.prefix.encode()
         if not start:
@@ -142,7 +142,7 @@ def _column(condition: ColumnCondition, ask: Ask) -> Evaluator:
     indexed = IndexedColumn(condition.column, condition.key)
 
     def evaluator(indexes: FileIndexes) -> Answer:
-        with damage(indexes.path, f"of column {indexed}"):
+        with index_errors(indexes.path, f"of column {indexed}"):
             return _all(ask(index) for index in indexes.of_column(indexed))
 
     return evaluator

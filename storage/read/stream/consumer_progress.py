@@ -85,7 +85,7 @@ class ConsumerProgress:
     def _of_another_count(self) -> ChangePosition | None:
         """Returns the earliest position of readers from a time with another number of readers; None if none exists."""
         names = consumer_names(self._context.io, self._context.paths)
-        others = [name for name in names if self._share.is_another_count(name, of=self._name)]
+        others = [name for name in names if self._share.has_other_reader_count(name, of=self._name)]
         found = {name: members for name in others if (members := self._consumer(name).read()) is not None}
         if not found:
             return None

@@ -17,7 +17,7 @@ from storage.format import RowKind
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.options import ChangelogProducer, TableOptions
 from storage.read.changes.subtask import Subtask
-from storage.read.scan import TableScan, made_since
+from storage.read.scan import TableScan, created_since
 from storage.read.snapshot_reader import SnapshotReader
 from storage.read.split import Split
 from storage.schema.table_schema import SEQUENCE_FIELD
@@ -54,7 +54,7 @@ class FullRead:
     ) -> None:
         self._context = context
         self._share = share
-        self._is_new_enough = None if files_since_ms is None else made_since(files_since_ms)
+        self._is_new_enough = None if files_since_ms is None else created_since(files_since_ms)
         numbers = (SEQUENCE_FIELD.name,) if sequence_numbers else ()
         self._reader = SnapshotReader(context, (*context.schema.names, *numbers))
 
@@ -75,5 +75,5 @@ class FullRead:
         return (
             (not has_levels or is_read_first(entry.file.level, self._context.options))
             and (self._is_new_enough is None or self._is_new_enough(entry))
-            and self._share.takes(self._context, entry)
+            and self._share.is_assigned(self._context, entry)
         )

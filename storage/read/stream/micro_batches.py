@@ -23,7 +23,7 @@ from storage.logs import get_logger
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.options.scan_options import StartupMode
 from storage.read.changes.change_reader import ChangeReader
-from storage.read.changes.overwrites import overwritten_rows, turns_overwrites_into_changes
+from storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
 from storage.read.changes.position import ChangePosition
 from storage.read.changes.subtask import Subtask
 from storage.read.expired_snapshots import raise_if_changes_expired, raise_if_snapshot_expired
@@ -257,7 +257,7 @@ class MicroBatches:
         ]
 
     def _overwrite(self, snapshot: Snapshot) -> list[StreamUnit]:
-        if turns_overwrites_into_changes(self._context):
+        if reads_overwrites_as_changes(self._context):
             rows = max(snapshot.delta_record_count, 0)
             return [StreamUnit(snapshot, None, Overwritten(), rows, 0, 1)]
         if self._skips_overwrites:

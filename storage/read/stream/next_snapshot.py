@@ -28,7 +28,7 @@ class NextSnapshot:
         """
         snapshot_id = position.next_snapshot_id
         if position.is_full:
-            return self._whole(snapshot_id)
+            return self._find_snapshot(snapshot_id)
         snapshot = self._reader.history.find(snapshot_id)
         if snapshot is None:
             self._check_reachable(snapshot_id)
@@ -36,7 +36,7 @@ class NextSnapshot:
             self._check_same_history(position)
         return snapshot
 
-    def _whole(self, snapshot_id: int) -> Snapshot | None:
+    def _find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Finds a snapshot that is read in full. A changelog that outlived its snapshot is not enough for this."""
         snapshots = self._reader.history.snapshots
         snapshot = snapshots.find(snapshot_id)

@@ -20,16 +20,16 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 
 _EARLIEST: Final = "earliest"
-_OF_A_SNAPSHOT: Final = (StartupMode.FROM_SNAPSHOT, StartupMode.FROM_SNAPSHOT_FULL)
-_OF_A_TIME: Final = (
+_SNAPSHOT_MODES: Final = (StartupMode.FROM_SNAPSHOT, StartupMode.FROM_SNAPSHOT_FULL)
+_TIME_MODES: Final = (
     StartupMode.FROM_TIMESTAMP,
     StartupMode.FROM_FILE_CREATION_TIME,
     StartupMode.FROM_CREATION_TIMESTAMP,
 )
-_OF_NOTHING: Final = (StartupMode.LATEST, StartupMode.LATEST_FULL, StartupMode.COMPACTED_FULL)
+_LATEST_MODES: Final = (StartupMode.LATEST, StartupMode.LATEST_FULL, StartupMode.COMPACTED_FULL)
 _EXPECTED: Final = (
-    f"expected a snapshot id, a datetime, a position, {_EARLIEST}, {', '.join(_OF_NOTHING)}, or one of "
-    f"{', '.join(_OF_A_SNAPSHOT)}, {', '.join(_OF_A_TIME)} with what it needs behind a colon: from-snapshot-full:7"
+    f"expected a snapshot id, a datetime, a position, {_EARLIEST}, {', '.join(_LATEST_MODES)}, or one of "
+    f"{', '.join(_SNAPSHOT_MODES)}, {', '.join(_TIME_MODES)} with what it needs behind a colon: from-snapshot-full:7"
 )
 
 
@@ -66,11 +66,11 @@ class Start:
         if text == _EARLIEST:
             return cls(StartupMode.FROM_SNAPSHOT, 1)
         word, colon, place = text.partition(":")
-        if word in _OF_NOTHING and not colon:
+        if word in _LATEST_MODES and not colon:
             return cls(StartupMode(word))
-        if word in _OF_A_SNAPSHOT and place.isdecimal():
+        if word in _SNAPSHOT_MODES and place.isdecimal():
             return cls(StartupMode(word), int(place))
-        if word in _OF_A_TIME and place:
+        if word in _TIME_MODES and place:
             return cls(StartupMode(word), time_ms=_time_ms(place))
         raise BadInput(f"start = {shown(text)}: {_EXPECTED}")
 
@@ -118,7 +118,7 @@ def newest_compacted(context: TableContext) -> Snapshot | None:
     if every is None and options.changelog_producer is ChangelogProducer.FULL_COMPACTION:
         every = 1
     latest = snapshots.latest()
-    for snapshot in snapshots.back_from(latest) if latest is not None else ():
+    for snapshot in snapshots.backwards_from(latest) if latest is not None else ():
         if snapshot.commit_kind is CommitKind.COMPACT and (every is None or _is_planned(snapshot, every)):
             return snapshot
     return latest
@@ -144,11 +144,11 @@ def _compacted_full(context: TableContext, _: Start) -> ChangePosition | None:
 
 
 def _from_timestamp(context: TableContext, start: Start) -> ChangePosition:
-    return ChangePosition(context.history.first_since(_given(start.time_ms)))
+    return ChangePosition(context.history.first_since(_require_number(start.time_ms)))
 
 
 def _from_snapshot(context: TableContext, start: Start) -> ChangePosition:
-    wanted = _given(start.snapshot_id)
+    wanted = _require_number(start.snapshot_id)
     if start.is_strict:
         return ChangePosition(wanted)
     return ChangePosition(max(wanted, context.history.earliest_id() or 1))
@@ -156,19 +156,19 @@ def _from_snapshot(context: TableContext, start: Start) -> ChangePosition:
 
 def _from_snapshot_full(context: TableContext, start: Start) -> ChangePosition | None:
     earliest = context.snapshots.earliest_id()
-    return None if earliest is None else ChangePosition(max(_given(start.snapshot_id), earliest), is_full=True)
+    return None if earliest is None else ChangePosition(max(_require_number(start.snapshot_id), earliest), is_full=True)
 
 
 def _from_file_creation_time(context: TableContext, start: Start) -> ChangePosition | None:
     latest = context.snapshots.latest_id()
     if latest is None:
         return None
-    return ChangePosition(latest, is_full=True, files_since_ms=_given(start.time_ms))
+    return ChangePosition(latest, is_full=True, files_since_ms=_require_number(start.time_ms))
 
 
 def _from_creation_timestamp(context: TableContext, start: Start) -> ChangePosition | None:
     """Starts with changes if the snapshots before and after this time exist; otherwise with the newer files."""
-    history, time_ms = context.history, _given(start.time_ms)
+    history, time_ms = context.history, _require_number(start.time_ms)
     first = history.first_since(time_ms)
     if history.find(first - 1) is not None and history.find(first) is not None:
         return ChangePosition(first)
@@ -187,7 +187,7 @@ _FIRST: Final[dict[StartupMode, Callable[[TableContext, Start], ChangePosition |
 }
 
 
-def _given(number: int | None) -> int:
+def _require_number(number: int | None) -> int:
     assert number is not None
     return number
 

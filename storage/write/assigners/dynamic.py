@@ -87,16 +87,18 @@ class DynamicBucketAssigner:
         self._key_types = [f.type for f in context.schema.select(self._keys)]
         self._partition_columns = context.schema.partition_keys
         self._partition_types = [f.type for f in context.schema.partition_fields]
-        self._rule, self._num_channels = _rule_of(context)
+        self._rule, self._num_channels = _assignment_rule(context)
         if part is not None:
             self._rule = replace(self._rule, num_assigners=part.num_assigners)
         self._manifests = context.shared(ManifestStore)
         self._names = IndexFileNames()
         self._partitions: dict[bytes, _Partition] = {}
-        self._is_looked_after = False  # whether the index was checked for changes by others since the last commit
+        self._is_checked_since_commit = (
+            False  # whether the index was checked for changes by others since the last commit
+        )
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
-        self._look_after_index()
+        self._mark_outdated_partitions()
         hashes = hash_rows([rows.rows.column(name) for name in self._keys], self._key_types)
         buckets = np.empty(len(hashes), np.int32)
         for number, at in _rows_of_each(rows.partition_ids, len(rows.partitions)):
@@ -112,7 +114,7 @@ class DynamicBucketAssigner:
 
     @property
     def reads_files(self) -> bool:
-        if self._partition_columns or not self._is_looked_after:
+        if self._partition_columns or not self._is_checked_since_commit:
             return True  # the partitions of the next rows are unknown
         only = self._partitions.get(EMPTY_ROW)
         return only is None or only.is_outdated
@@ -142,21 +144,21 @@ class DynamicBucketAssigner:
         for state in self._partitions.values():
             state.files |= state.prepared
             state.prepared = {}
-        self._is_looked_after = False
+        self._is_checked_since_commit = False
 
     def dropped(self) -> None:
         """Called if the prepared index was in the table already. It may be in other files there."""
         for state in self._partitions.values():
             state.is_outdated, state.prepared = True, {}
-        self._is_looked_after = False
+        self._is_checked_since_commit = False
 
     # ------------------------------------------------------------ reading
 
-    def _look_after_index(self) -> None:
+    def _mark_outdated_partitions(self) -> None:
         """Checks once after each commit whether another process changed the index."""
-        if self._is_looked_after or self._replaces or self._part is not None:
+        if self._is_checked_since_commit or self._replaces or self._part is not None:
             return
-        self._is_looked_after = True
+        self._is_checked_since_commit = True
         if not self._partitions or any(state.prepared for state in self._partitions.values()):
             return
         files = _hash_files(self._manifests, self._context.snapshots.latest(), self._partitions)
@@ -217,8 +219,8 @@ class DynamicBucketAssigner:
 
     def _written(self, partition: bytes, state: _Partition) -> list[CommitMessage]:
         """Writes an index file for buckets with new keys. Without new keys, returns a message with the used index."""
-        there = state.files | state.prepared
-        base = None if self._replaces else _names(there)
+        known_files = state.files | state.prepared
+        base = None if self._replaces else _names(known_files)
         new, new_in = state.index.new_keys()
         messages: list[CommitMessage] = []
         try:
@@ -227,10 +229,14 @@ class DynamicBucketAssigner:
                 if self._part is None:
                     hashes = state.index.hashes_of(bucket)
                 else:  # the index in memory lacks the keys of other assigners
-                    known = [read_hash_file(self._context, partition, bucket, there[bucket])] if bucket in there else []
+                    known = (
+                        [read_hash_file(self._context, partition, bucket, known_files[bucket])]
+                        if bucket in known_files
+                        else []
+                    )
                     hashes = np.concatenate([*known, new[new_in == bucket]])
                 file = write_hash_file(self._context, partition, bucket, name, hashes)
-                replaced = (there[bucket],) if bucket in there else ()
+                replaced = (known_files[bucket],) if bucket in known_files else ()
                 messages.append(
                     CommitMessage(
                         partition, bucket, new_index_files=(file,), deleted_index_files=replaced, base_hash_index=base
@@ -239,7 +245,7 @@ class DynamicBucketAssigner:
         except BaseException:
             self._discard(messages)
             raise
-        return messages or [CommitMessage(partition, min(there, default=0), base_hash_index=base)]
+        return messages or [CommitMessage(partition, min(known_files, default=0), base_hash_index=base)]
 
     def _discard(self, messages: Sequence[CommitMessage]) -> None:
         paths = [index_file_path(self._context, m.partition, m.bucket, f) for m in messages for f in m.new_index_files]
@@ -275,10 +281,10 @@ def num_assigners_of(context: TableContext) -> int | None:
     given = (options.dynamic_bucket_initial, options.dynamic_bucket_assigner_parallelism)
     if not any(given) and options.dynamic_bucket_max == -1:
         return None
-    return _rule_of(context)[0].num_assigners
+    return _assignment_rule(context)[0].num_assigners
 
 
-def _rule_of(context: TableContext) -> tuple[AssignmentRule, int]:
+def _assignment_rule(context: TableContext) -> tuple[AssignmentRule, int]:
     """Returns the rule for new keys and the number of channels, as `dynamic-bucket.assigner-parallelism` says.
 
     All channels are in this writer. The number of assigners is limited: one without a bucket could assign no key.

@@ -97,8 +97,8 @@ class PartitionIndex:
             arrival = new[np.argsort(first[new])]
             owners = 0 if isinstance(assigners, int) else assigners[first[arrival]]
             for owner in [assigners] if isinstance(assigners, int) else np.unique(owners).tolist():
-                mine = arrival if isinstance(assigners, int) else arrival[owners == owner]
-                buckets[mine] = self._choose(int(owner), distinct[mine])
+                own_rows = arrival if isinstance(assigners, int) else arrival[owners == owner]
+                buckets[own_rows] = self._choose(int(owner), distinct[own_rows])
             self.add(distinct[new], buckets[new])
         return buckets[places]
 

@@ -38,8 +38,8 @@ class TrackedBucketWriter(AppendBucketWriter):
     def _new_file_writer(self) -> RollingFileWriter:
         if not self._blobs:
             return super()._new_file_writer()
-        beside = BlobFiles(self._context, self._files.directory, self._files.data_names, self._blobs)
-        return self._files.with_dedicated_files(with_columns(self._context, self._plain), beside)
+        blob_files = BlobFiles(self._context, self._files.directory, self._files.data_names, self._blobs)
+        return self._files.with_dedicated_files(with_columns(self._context, self._plain), blob_files)
 
     def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:
         if not self._blobs:

@@ -14,7 +14,7 @@ from storage.options import TableOptions
 _DEFAULT: Final = "postpone.default-bucket-num"
 _ROWS: Final = "postpone.target-row-num-per-bucket"
 _BYTES: Final = "postpone.target-size-per-bucket"
-_MOST: Final = "postpone.batch-write-fixed-bucket.max-parallelism"
+_MAX_PARALLELISM_OPTION: Final = "postpone.batch-write-fixed-bucket.max-parallelism"
 _LOAD: Final = "postpone.batch-write-fixed-bucket.rescale-load-factor"
 _INT_MAX: Final = 2**31 - 1
 
@@ -45,7 +45,7 @@ class PostponeOptions:
             (_DEFAULT, self.default_bucket_num),
             (_ROWS, self.target_rows),
             (_BYTES, self.target_bytes),
-            (_MOST, self.bucket_num_max),
+            (_MAX_PARALLELISM_OPTION, self.bucket_num_max),
             (_LOAD, self.rescale_load_factor),
         )
         for key, value in named:

@@ -57,7 +57,7 @@ class PlainText:
 
     NAME: ClassVar = "plain-text"
     KEPT_HEADERS: ClassVar = frozenset({"origin"})
-    DECODING_WAITS: ClassVar = False
+    DECODING_BLOCKS: ClassVar = False
     FACTS: ClassVar = RecordFacts()
 
     @classmethod

@@ -125,7 +125,7 @@ async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None
         await until(lambda: sum(t.records for t in pipeline.observed.topics.values()) == 13)
         await until(lambda: pipeline.observed.lag == 0)
         assert pipeline.monitor is not None
-        await pipeline.monitor.look(pipeline.source)
+        await pipeline.monitor.poll_once(pipeline.source)
         before_ms = epoch_ms()
         samples = await scraped(client)
         after_ms = epoch_ms()
@@ -316,8 +316,8 @@ def test_the_number_of_labels_is_bounded_and_totals_are_complete() -> None:
         observed.was_written(f"t{number}", 10, 1_000 + number)
         observed.committed(f"t{number}", number, 1_000 * number, 1)
     starts = {TopicPartition("a", number): 0 for number in range(4)}
-    observed.reading_began(starts)
-    observed.ends_are(dict.fromkeys(starts, 7))
+    observed.reading_started(starts)
+    observed.set_end_offsets(dict.fromkeys(starts, 7))
     gauges = ProcessGauges(lambda: 0, 1, lambda: 0, lambda: 0)
     collector = PipelineCollector(observed, gauges, ("p", "1"), tables_max=2, partitions_max=3)
     found = {

@@ -36,7 +36,7 @@ def test_a_partly_committed_batch_still_counts_as_lag() -> None:
 def test_offsets_that_hold_no_record_are_no_lag() -> None:
     """Markers of transactions move a partition's position, and there is nothing to commit."""
     progress = PartitionProgress(3, 3, 0)
-    progress.end_is(5, 0)
+    progress.set_end_offset(5, 0)
     assert progress.lag == 2
     progress.was_read(batch([], next_offset=5), 0, NOW_MS)
     assert (progress.committed, progress.lag) == (5, 0)
@@ -46,12 +46,12 @@ def test_the_end_of_the_log_is_not_before_what_was_read() -> None:
     """It is asked now and then."""
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0]), 0, NOW_MS)
-    progress.end_is(2, 0)
+    progress.set_end_offset(2, 0)
     progress.was_read(batch([1, 2]), 0, NOW_MS)
     assert progress.end == 3
-    progress.offsets_were_read(7)
+    progress.offsets_read(7)
     assert progress.end == 7
-    progress.end_is(6, 0)  # an answer that was late
+    progress.set_end_offset(6, 0)  # an answer that was late
     assert (progress.end, progress.lag) == (7, 7)
 
 
@@ -69,8 +69,8 @@ def test_unread_records_are_no_older_than_the_last_time_without_lag() -> None:
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0], [1_000]), 0, NOW_MS)
     progress.was_committed(1, 0)
-    progress.end_is(1, 3_600_000)
-    progress.end_is(2, 3_600_500)
+    progress.set_end_offset(1, 3_600_000)
+    progress.set_end_offset(2, 3_600_500)
     assert progress.lag_ms(3_600_700, 3_601_000 + 1_000) == 700
 
 
@@ -97,5 +97,5 @@ def test_a_producer_clock_ahead_of_ours_is_limited_to_now() -> None:
     progress.was_committed(2, 5_000)
     assert progress.newest_committed_ms == NOW_MS
     assert newest_time_ms(ahead, np.array([0, 1]), NOW_MS) == NOW_MS
-    progress.end_is(9, 6_000)
+    progress.set_end_offset(9, 6_000)
     assert progress.lag_ms(65_000, NOW_MS + 65_000) == 60_000

@@ -77,12 +77,12 @@ async def test_records_in_the_log_that_are_never_delivered_count_as_a_stall() ->
     rig.clock.advance(INTERVAL_MS)
     await until(lambda: rig.pipeline.metrics.checkpoints == 1)
     (partition,) = observed.partitions
-    observed.ends_are({partition: 9})
+    observed.set_end_offsets({partition: 9})
     observed.source_failed("no answer within 5 s")
     rig.clock.advance(2 * INTERVAL_MS + 1)
     assert codes(rig) == ["commits_stalled"]
     assert reason(rig).endswith("the source: no answer within 5 s")
-    observed.ends_are({partition: 1})
+    observed.set_end_offsets({partition: 1})
     assert (codes(rig), reason(rig)) == (["source_unreachable"], "the source: no answer within 5 s, for 2.0 s")
     observed.source_answered()
     assert codes(rig) == []

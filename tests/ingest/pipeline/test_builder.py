@@ -19,7 +19,7 @@ from ingest.pipeline import checkpointer
 from ingest.pipeline.builder import build_pipeline, run
 from ingest.pipeline.building.sources import build_source, build_start
 from ingest.settings import Config
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Start
+from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
 from ingest.sources.change_log_folder import ChangeLogFolder
 from storage.errors import BadInput, UnsupportedFeature
 from storage.threads import map_uncancellable
@@ -42,7 +42,7 @@ def config(path: Path, source: str = FOLDER, *flags: str) -> Config:
         ([], Earliest()),
         (["source.start=latest"], Latest()),
         (["source.start={timestamp_ms: 0}"], AtTimestamp(0)),
-        (["source.start={group: g}"], FromGroup("g")),
+        (["source.start={group: g}"], AtGroupOffsets("g")),
         (
             ["source.start={offsets: {a: {0: 5, 1: 0}}}"],
             AtOffsets({TopicPartition("a", 0): 5, TopicPartition("a", 1): 0}),

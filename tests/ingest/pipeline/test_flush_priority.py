@@ -17,9 +17,9 @@ WAIT_S: Final = 30
 
 async def test_decoding_waits_until_the_rows_are_published() -> None:
     priority = FlushPriority(10_000, ManualClock(), CompactionScheduler(1))
-    await priority.give_way()  # nothing is on its way
+    await priority.wait_for_flush()  # nothing is on its way
     priority.begin()
-    decoding = asyncio.create_task(priority.give_way())
+    decoding = asyncio.create_task(priority.wait_for_flush())
     await asyncio.sleep(0)
     assert not decoding.done()
     priority.end()
@@ -31,14 +31,14 @@ async def test_decoding_waits_for_a_fifth_of_an_interval_at_most(interval_ms: in
     clock = ManualClock()
     priority = FlushPriority(interval_ms, clock, CompactionScheduler(1))
     priority.begin()
-    decoding = asyncio.create_task(priority.give_way())
+    decoding = asyncio.create_task(priority.wait_for_flush())
     await clock.sleeper()
     clock.advance(at_most_ms - 1)
     await asyncio.sleep(0)
     assert not decoding.done()
     clock.advance(1)
     await asyncio.wait_for(decoding, WAIT_S)
-    await priority.give_way()  # its time is over: the next batch does not wait again
+    await priority.wait_for_flush()  # its time is over: the next batch does not wait again
 
 
 async def test_a_compaction_starts_after_the_rows_are_published() -> None:

@@ -681,7 +681,7 @@ async def test_a_dead_letter_is_durable_before_any_position_passes_its_record() 
 
 
 async def test_many_dead_letters_are_flushed_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "HELD_BYTES_MAX", 1)
+    monkeypatch.setattr(dead_letters, "BUFFER_BYTES_MAX", 1)
     rig = Rig(FakeSource([raw_batch([0, 1], [b"bad", b"bad"]), raw_batch([2, 3])]), [FakeTable("t")], tolerance="all")
     held = list[bool]()
     rig.sinks["t"].at_write = lambda: held.append(rig.dead_letters.should_flush)

@@ -170,7 +170,7 @@ class DriverWorld:
     def ends(self) -> dict[TopicPartition, int]:
         context = self.context
         latest = (store := context.snapshots).latest()
-        return table_position(summarize(s, TABLE) for s in (store.back_from(latest) if latest else ())).ends
+        return table_position(summarize(s, TABLE) for s in (store.backwards_from(latest) if latest else ())).ends
 
     def check(self) -> None:
         """Each record below the table's position is there once, and none above it."""

@@ -92,7 +92,7 @@ def test_without_records_the_end_moves_only_on_request(io: MemoryFileIO) -> None
     log.append(P0, None, 100)
     log.flush(CLUSTER)
     assert RecordLog.open(io, DIRECTORY, "t") is None
-    log.flush(CLUSTER, even_without_records=True)
+    log.flush(CLUSTER, force=True)
     assert opened(io).ends == {P0: 100}
 
 

@@ -332,7 +332,7 @@ def test_a_concurrent_pipeline_commit_makes_the_replay_retry(shop: Shop, monkeyp
     shop.add((1, BAD))
     shop.run()
     shop.fix()
-    carry_out = DeadLetterReplay._carry_out
+    carry_out = DeadLetterReplay._execute
     races: list[int] = []
 
     def race(*arguments: Any) -> None:
@@ -342,7 +342,7 @@ def test_a_concurrent_pipeline_commit_makes_the_replay_retry(shop: Shop, monkeyp
             shop.run()
         carry_out(*arguments)
 
-    monkeypatch.setattr(DeadLetterReplay, "_carry_out", race)
+    monkeypatch.setattr(DeadLetterReplay, "_execute", race)
     assert outcomes(asyncio.run(to_end(shop))) == {"superseded": 1}
     assert shop.rows() == {1: "newer"}
 
@@ -357,9 +357,9 @@ def test_a_replay_that_always_loses_the_race_raises(shop: Shop, monkeypatch: pyt
     shop.fix()
 
     def lose(*_: Any) -> None:
-        raise replay._TableMoved
+        raise replay._TableChanged
 
-    monkeypatch.setattr(DeadLetterReplay, "_carry_out", lose)
+    monkeypatch.setattr(DeadLetterReplay, "_execute", lose)
     with pytest.raises(CommitConflict, match="Stop it, replay, and start it again"):
         shop.replay()
 

@@ -12,7 +12,7 @@ import pytest
 import tidelake
 from checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
-from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, was_made_from
+from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, is_from_batch
 from storage.catalog.opening import open_catalog
 from storage.errors import PositionRefused
 from storage.snapshots.snapshot import Snapshot, SnapshotStore
@@ -130,15 +130,15 @@ def test_only_a_batch_with_equal_offsets_is_a_replay_of_a_snapshot(
 ) -> None:
     history.add("one", ranges(p0=(0, 30), p1=(0, 10), p3=(0, 6)))
     history.add("one", ranges(p0=(30, 40), p1=(10, 12)))
-    assert was_made_from(history.newest, found, reread=False) is expected
+    assert is_from_batch(history.newest, found, reread=False) is expected
 
 
 def test_a_reread_batch_is_recognised_too(history: History) -> None:
     history.add("one", ranges(p0=(0, 30)))
     history.add("two", ranges(p0=(20, 40)), reread=True)
-    assert was_made_from(history.newest, ranges(p0=(20, 40)), reread=True)
-    assert not was_made_from(history.newest, ranges(p0=(20, 41)), reread=True)
-    assert not was_made_from(history.newest, ranges(p0=(20, 40)), reread=False)
+    assert is_from_batch(history.newest, ranges(p0=(20, 40)), reread=True)
+    assert not is_from_batch(history.newest, ranges(p0=(20, 41)), reread=True)
+    assert not is_from_batch(history.newest, ranges(p0=(20, 40)), reread=False)
 
 
 def test_alternating_queries_on_a_table_are_not_reported(history: History) -> None:

@@ -53,7 +53,7 @@ def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> 
     table = observed.table("x.t")
     assert (table.rows, table.commits, table.snapshot_id, table.commit_ms) == (8, 2, 2, 7)
     assert observed.waiting_since_ms is None
-    observed.ends_are({PARTITION: 30})
+    observed.set_end_offsets({PARTITION: 30})
     assert observed.lag == 12
 
 
@@ -86,15 +86,15 @@ def test_a_failed_batch_is_awaited_and_counted_once_after_its_retry(context: Tab
 
 def test_dead_letters_are_counted_by_their_kind() -> None:
     found = monitor()
-    found.became_dead_letters([json.dumps({"kind": kind}) for kind in ("bad_value", "bad_value", "unknown_value")])
+    found.dead_lettered([json.dumps({"kind": kind}) for kind in ("bad_value", "bad_value", "unknown_value")])
     assert found.observed.dead_letters == {"bad_value": 2, "unknown_value": 1}
 
 
 @pytest.mark.parametrize(("waits_ms", "codes"), [(59_000, []), (61_000, ["commits_stalled"])])
 def test_a_batch_may_take_a_minute_even_with_a_short_interval(waits_ms: int, codes: list[str]) -> None:
     clock = ManualClock()
-    observed = RunObservations(100, clock, "RUNNING", patience_ms=60_000)
-    observed.offsets_were_read(PARTITION, 0, 5)
+    observed = RunObservations(100, clock, "RUNNING", stall_tolerance_ms=60_000)
+    observed.offsets_read(PARTITION, 0, 5)
     clock.advance(waits_ms)
     assert [reason.code for reason in not_ready(observed)] == codes
 

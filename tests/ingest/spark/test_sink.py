@@ -102,7 +102,7 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
 def test_each_of_several_tasks_finds_its_plan(
     bytes_sent_to_all: int, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_write, "PLANS_BYTES_SENT_TO_ALL", bytes_sent_to_all)
+    monkeypatch.setattr(batch_write, "PLANS_IN_CLOSURE_BYTES_MAX", bytes_sent_to_all)
     table = stream.create(primary_key=["id"], options={"bucket": "150"})  # 6 MB of work, for one task a core
     stream.put([{"id": i, "name": f"n{i}"} for i in range(300)])
     stream.put([{"id": i, "name": f"m{i}"} for i in range(300)])

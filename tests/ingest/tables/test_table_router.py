@@ -61,7 +61,7 @@ def test_records_that_two_tables_take_are_refused() -> None:
 )
 def test_routing_equals_checking_every_table(matches: list[tuple[list[str], str]], source: SourceTable) -> None:
     routes = [Route(f"r{number}", match, [topic]) for number, (match, topic) in enumerate(matches)]
-    wanted = [route.table for route in routes if route.takes(source)]
+    wanted = [route.table for route in routes if route.accepts(source)]
     if len(wanted) > 1:
         with pytest.raises(BadInput, match=" and ".join(wanted)):
             TableRouter(routes).table_of(source)
@@ -72,11 +72,11 @@ def test_routing_equals_checking_every_table(matches: list[tuple[list[str], str]
 def test_only_one_of_many_tables_with_a_named_source_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def takes(route: Route, source: SourceTable) -> bool:
+    def accepts(route: Route, source: SourceTable) -> bool:
         asked.append(route.table)
         return any(map(source.matches, route.match))
 
-    monkeypatch.setattr(Route, "takes", takes)
+    monkeypatch.setattr(Route, "accepts", accepts)
     subject = TableRouter([Route(f"t{number}", [f"public.t{number}"]) for number in range(100)])
     assert subject.table_of(SourceTable("topic", "shop", "public", "t42")) == "t42"
     assert asked == ["t42"]

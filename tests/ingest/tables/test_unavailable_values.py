@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, UnavailableValues
 from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
-from ingest.tables.unavailable_values import fill_unavailable, surely_from_source
+from ingest.tables.unavailable_values import certain_source_values, fill_unavailable
 from storage.format import KIND_COLUMN
 from storage.schema.table_schema import TableSchema
 from storage.types import BIGINT, STRING, ArrayType, DataField
@@ -364,5 +364,5 @@ def test_a_row_of_the_batch_is_found_by_its_key(
     ],
 )
 def test_a_before_image_is_trusted_if_its_values_cannot_be_defaults(column: pa.Array, expected: list[bool]) -> None:
-    assert surely_from_source(column).tolist() == expected
-    assert surely_from_source(column.slice(1)).tolist() == expected[1:]
+    assert certain_source_values(column).tolist() == expected
+    assert certain_source_values(column.slice(1)).tolist() == expected[1:]

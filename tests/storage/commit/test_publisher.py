@@ -443,7 +443,7 @@ def manifests_of(table: TableContext) -> list[str]:
 
 def expire_below(table: TableContext, snapshot_id: int) -> None:
     for gone in range(1, snapshot_id):
-        store_of(table).withdraw(gone)
+        store_of(table).delete_snapshot_file(gone)
 
 
 @pytest.mark.parametrize("has_base", [True, False], ids=["on a snapshot", "on an empty table"])
@@ -536,7 +536,7 @@ def test_wrong_missing_or_torn_hints_have_no_effect(
     commit = committer(table)
     for number in range(1, 5):
         commit.commit(Committable(number, [added(f"a{number}")]))
-    store_of(table).withdraw(1)
+    store_of(table).delete_snapshot_file(1)
 
     def spoil() -> None:
         for path, data in ((table.paths.latest_hint, latest_hint), (table.paths.earliest_hint, earliest)):
@@ -585,7 +585,7 @@ def test_a_rollback_is_detected(table: TableContext) -> None:
         commit.commit(Committable(number, [added(f"a{number}")]))
     table.io.write(table.paths.latest_hint, b"1")
     for gone in (3, 2):
-        store_of(table).withdraw(gone)
+        store_of(table).delete_snapshot_file(gone)
     with pytest.raises(
         CommitConflict, match=r"snapshot 3 of etl is gone \(the latest is 1 now\): the table was rolled back"
     ):

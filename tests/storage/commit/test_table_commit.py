@@ -418,7 +418,7 @@ def test_a_bucket_opened_first_is_checked_back_to_its_base(keyed: TableContext) 
 def test_expired_unseen_snapshots_are_a_conflict(keyed: TableContext) -> None:
     for number in range(3):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
-    keyed.snapshots.withdraw(1)
+    keyed.snapshots.delete_snapshot_file(1)
     with pytest.raises(CommitConflict, match="continue snapshot 0, and snapshot 1 has expired"):
         committer(keyed).commit(Committable(1, [added("c", bucket=0)]))
     assert committer(keyed).commit(Committable(1, [added("c", bucket=0, base=1)])) == 4

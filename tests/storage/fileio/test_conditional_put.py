@@ -97,7 +97,7 @@ def test_a_store_without_conditional_put_is_refused_before_anything_is_published
 def test_a_store_is_probed_once_and_the_probe_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(object_store, "_TRIED", set())
+    monkeypatch.setattr(object_store, "_CHECKED_STORES", set())
     caplog.set_level(logging.INFO)
     with scripted_s3() as server:
         with ThreadPoolExecutor(3) as threads:  # several writers of one process begin at once
@@ -110,7 +110,7 @@ def test_a_store_is_probed_once_and_the_probe_is_logged(
 
 
 def test_a_reader_does_not_probe_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "_TRIED", set())
+    monkeypatch.setattr(object_store, "_CHECKED_STORES", set())
     with scripted_s3() as server:
         server.objects[KEY] = (MINE, {})
         io = open_file_io(PATH, server.options)

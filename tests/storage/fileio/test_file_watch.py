@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from storage.fileio import open_file_io
-from storage.fileio.file_watch import FileWatch, when_there
+from storage.fileio.file_watch import FileWatch, call_when_exists
 from storage.fileio.local import LocalFileIO
 
 
@@ -20,10 +20,10 @@ def test_a_new_file_calls_back_once(tmp_path: Path) -> None:
         calls.append(1)
         there.set()
 
-    watch.when_there(str(tmp_path / "a"), call_back)
+    watch.call_when_exists(str(tmp_path / "a"), call_back)
     (tmp_path / "a").touch()
     assert there.wait(60)
-    watch.when_there(str(tmp_path / "a"), again.set)
+    watch.call_when_exists(str(tmp_path / "a"), again.set)
     assert again.wait(60)
     assert calls == [1]
 
@@ -31,7 +31,7 @@ def test_a_new_file_calls_back_once(tmp_path: Path) -> None:
 def test_waiting_also_ends_when_another_condition_holds(tmp_path: Path) -> None:
     stopped, reported = threading.Event(), threading.Event()
     watch = FileWatch()
-    watch.when_there(str(tmp_path / "never"), reported.set, stopped.is_set)
+    watch.call_when_exists(str(tmp_path / "never"), reported.set, stopped.is_set)
     stopped.set()
     assert reported.wait(60)
 
@@ -39,10 +39,10 @@ def test_waiting_also_ends_when_another_condition_holds(tmp_path: Path) -> None:
 def test_a_cancelled_wait_gets_no_callback_and_the_thread_ends(tmp_path: Path) -> None:
     reported, other = threading.Event(), threading.Event()
     watch = FileWatch()
-    cancel = watch.when_there(str(tmp_path / "a"), reported.set)
+    cancel = watch.call_when_exists(str(tmp_path / "a"), reported.set)
     cancel()
     (tmp_path / "a").touch()
-    watch.when_there(str(tmp_path / "a"), other.set)
+    watch.call_when_exists(str(tmp_path / "a"), other.set)
     assert other.wait(60)
     assert not reported.is_set()
     while (thread := watch._thread) is not None:  # until it noticed that no caller waits
@@ -55,8 +55,8 @@ def test_an_error_of_a_closed_event_loop_does_not_stop_other_callbacks(tmp_path:
 
     reported = threading.Event()
     watch = FileWatch()
-    watch.when_there(str(tmp_path / "a"), fail)
-    watch.when_there(str(tmp_path / "a"), reported.set)
+    watch.call_when_exists(str(tmp_path / "a"), fail)
+    watch.call_when_exists(str(tmp_path / "a"), reported.set)
     (tmp_path / "a").touch()
     assert reported.wait(60)
 
@@ -64,16 +64,16 @@ def test_an_error_of_a_closed_event_loop_does_not_stop_other_callbacks(tmp_path:
 def test_a_forked_process_has_its_own_watch(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     reported = threading.Event()
-    assert when_there(LocalFileIO(), str(tmp_path / "a"), reported.set) is not None
+    assert call_when_exists(LocalFileIO(), str(tmp_path / "a"), reported.set) is not None
     assert reported.wait(60)
     child = os.fork()
     if child == 0:
         heard = threading.Event()
-        when_there(LocalFileIO(), str(tmp_path / "a"), heard.set)
+        call_when_exists(LocalFileIO(), str(tmp_path / "a"), heard.set)
         os._exit(0 if heard.wait(60) else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_only_local_files_are_watched() -> None:
     io = open_file_io("memory://watch/lake")
-    assert when_there(io, "memory://watch/lake/a", lambda: None) is None
+    assert call_when_exists(io, "memory://watch/lake/a", lambda: None) is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from storage.files.column_bounds import ColumnBounds
 from storage.lookup import file_parts
-from storage.lookup.file_parts import FileParts, Part
+from storage.lookup.file_parts import FileParts, LookupFilePart
 from storage.lookup.lookup_cache import LookupCache
 from storage.lookup.lookup_file import Keys
 from storage.options import TableOptions
@@ -73,7 +73,7 @@ class Asked:
             rows = pa.array(map(len, chunks), pa.int64())
             return FileParts.of(len(there), ColumnBounds(minimum, maximum, pa.nulls(len(chunks), pa.int64()), rows))
 
-        def read(part: Part) -> Iterator[pa.RecordBatch]:
+        def read(part: LookupFilePart) -> Iterator[pa.RecordBatch]:
             self.reads += 1
             self.rows_read += part.row_count
             end = part.first_row + part.row_count

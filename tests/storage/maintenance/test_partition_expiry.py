@@ -133,14 +133,14 @@ def test_a_table_without_partitions_or_without_a_time_is_named() -> None:
 def test_partition_expiry_checks_once_per_interval() -> None:
     time = FakeTime()
     table = new_table("2020-01-01", options=DAY)
-    step = PartitionExpiry(table, now_ms=lambda: time.now_ms, chance=lambda: 0.25)
+    step = PartitionExpiry(table, now_ms=lambda: time.now_ms, random_fraction=lambda: 0.25)
     time.now_ms += 45 * 60_000
     assert not step.is_due()
     time.now_ms += 1
     assert step.is_due()
     step.run()
     assert left(table) == set()
-    assert not step.is_due(patient=False)
+    assert not step.is_due(respect_interval=False)
     time.now_ms += 3_600_001
     assert step.is_due()
 

@@ -17,7 +17,7 @@ from storage.files.data_file import EMPTY_STATS
 from storage.format import FileKind
 from storage.manifests.manifest_entry import ManifestEntry, merge_entries
 from storage.manifests.manifest_file_meta import ManifestFileMeta, describe_manifest
-from storage.manifests.manifest_merge import MergeLimits, first_to_join, merge_manifests
+from storage.manifests.manifest_merge import MergeLimits, first_to_merge, merge_manifests
 from storage.manifests.manifest_store import ManifestStore
 from storage.manifests.partition_stats import partition_stats
 from storage.manifests.snapshot_files import base_list, live_entries, merged, table_manifests
@@ -55,7 +55,7 @@ def metas(text: str) -> list[ManifestFileMeta]:
 )
 def test_joined_manifests_start_at_the_bar(picture: str) -> None:
     before, _, _ = picture.partition("|")
-    assert first_to_join(metas(picture), LIMITS) == len(before.split())
+    assert first_to_merge(metas(picture), LIMITS) == len(before.split())
 
 
 # ---------------------------------------------------------------- in a table

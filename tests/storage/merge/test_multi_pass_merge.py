@@ -59,16 +59,16 @@ class Shelf:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@given(tables=runs_oldest_first(), fan_in=st.integers(2, 5), written_first=st.sets(st.integers(0, 11)))
+@given(tables=runs_oldest_first(), fan_in=st.integers(2, 5), spilled_first=st.sets(st.integers(0, 11)))
 def test_a_merge_engine_gets_the_same_rows_in_the_same_order(
-    order: MergeOrder, tables: list[pa.Table], fan_in: int, written_first: set[int]
+    order: MergeOrder, tables: list[pa.Table], fan_in: int, spilled_first: set[int]
 ) -> None:
     at_once = merge_runs([iter(table.to_batches()) for table in tables], order, keep_all)
     shelf = Shelf()
     runs = [shelf.run(table) for table in tables]
-    in_passes = multi_pass_merge(runs, SCHEMA, order, keep_all, fan_in=fan_in, written_first=sorted(written_first))
+    in_passes = multi_pass_merge(runs, SCHEMA, order, keep_all, fan_in=fan_in, spilled_first=sorted(spilled_first))
     assert pa.Table.from_batches(in_passes, SCHEMA).to_pylist() == pa.Table.from_batches(at_once, SCHEMA).to_pylist()
-    assert shelf.most_open <= max(1, min(fan_in, len(tables) - len(written_first & set(range(len(tables))))))
+    assert shelf.most_open <= max(1, min(fan_in, len(tables) - len(spilled_first & set(range(len(tables))))))
 
 
 def test_only_necessary_runs_are_spilled_and_the_oldest_is_not(tmp_path: Path) -> None:

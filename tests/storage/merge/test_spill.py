@@ -186,7 +186,7 @@ def test_half_created_or_half_deleted_folders_are_deleted_too(tmp_path: Path) ->
     assert (elsewhere / "lock").exists()
 
 
-@pytest.mark.parametrize("slow", ["_sweep", "_remove"])
+@pytest.mark.parametrize("slow", ["_delete_abandoned", "_remove"])
 def test_a_spill_does_not_wait_for_the_cleanup_of_another_thread(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from storage.errors import BadInput
 from storage.options.base_options import BaseOptions
 from storage.options.catalog_values import CatalogValues
-from storage.options.option import OPEN, acts
+from storage.options.option import OPEN, supported
 from storage.options.option_value import OptionValue
 from storage.options.registry import CATALOG_REGISTRY, OptionRegistry
 from storage.options.values import INT
@@ -27,7 +27,7 @@ def test_an_unset_value_is_the_default_of_the_registry(value: OptionValue[Any]) 
 
 def test_a_changed_registry_default_changes_the_value() -> None:
     class Other(BaseOptions):
-        registry = OptionRegistry([acts("client-pool-size", INT, "7", OPEN)])
+        registry = OptionRegistry([supported("client-pool-size", INT, "7", OPEN)])
         pool_size = OptionValue[int]("client-pool-size")
 
     assert (Other({}).pool_size, CatalogValues({}).client_pool_size) == (7, 2)

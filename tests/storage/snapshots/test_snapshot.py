@@ -191,7 +191,7 @@ def test_a_time_is_found_while_snapshots_expire(gone: int) -> None:
     store.earliest_id = lambda: 3  # type: ignore[method-assign]
     store.latest_id = lambda: 7  # type: ignore[method-assign]
     for snapshot_id in range(3, gone + 1):
-        store.withdraw(snapshot_id)
+        store.delete_snapshot_file(snapshot_id)
     found = store.as_of(10**9)
     assert (found.id if found is not None else None) == (7 if gone < 7 else None)
 

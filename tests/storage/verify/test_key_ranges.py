@@ -46,7 +46,7 @@ def test_key_ranges_differ_if_a_row_differs(
     for key in one.keys() | other.keys():
         if key not in one or key not in other or one[key] != other[key]:
             expected[sum(end < key for end in ends)] = True
-    assert first.differ(second).tolist() == expected
+    assert first.differing_ranges(second).tolist() == expected
 
 
 def test_memory_is_one_key_per_ten_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import tidelake
 from storage.format import RowKind
 from storage.verify.row_history import row_history
-from tidelake.explanation import which_merge, who_made
+from tidelake.explanation import merge_description, writer_of
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 KINDED = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))
@@ -51,11 +51,13 @@ def test_every_version_of_a_row_is_returned_with_its_origin(table: tidelake.Tabl
         (4, "-D", "b", 0, True, 0),
         (5, "+I", "c", 0, True, 0),
     ]
-    assert [who_made(version) for version in history.versions][:3] == ["append of etl"] * 2 + ["compaction of 2 files"]
+    assert [writer_of(version) for version in history.versions][:3] == ["append of etl"] * 2 + ["compaction of 2 files"]
     assert history.visible is not None
     assert history.visible.to_pylist() == [{"id": 1, "v": "c"}]
     number = history.versions[-1].sequence_number
-    assert which_merge(table.context, history) == f"deduplicate of 3 rows: the newest wins, sequence number {number}"
+    assert (
+        merge_description(table.context, history) == f"deduplicate of 3 rows: the newest wins, sequence number {number}"
+    )
 
 
 def test_the_changelog_of_a_row_is_returned_too(table: tidelake.Table) -> None:
@@ -73,17 +75,19 @@ def test_a_row_is_explained_as_of_a_snapshot(table: tidelake.Table) -> None:
     assert gone.visible is None
     assert len(gone.live) == 2
     compacted = row_history(table.context, {"id": 1}, 3)
-    assert which_merge(table.context, compacted).startswith("no merge: one row, of level 5, made by compaction of 2")
+    assert merge_description(table.context, compacted).startswith(
+        "no merge: one row, of level 5, made by compaction of 2"
+    )
     nowhere = row_history(table.context, {"id": 77})
     assert (nowhere.versions, nowhere.visible) == ([], None)
-    assert which_merge(table.context, nowhere) == "no file of the snapshot holds the key"
+    assert merge_description(table.context, nowhere) == "no file of the snapshot holds the key"
 
 
 def test_a_version_of_an_expired_snapshot_is_kept_without_its_origin(table: tidelake.Table) -> None:
     table.expire(retain_min=1, retain_max=1, retain_ms=0)
     history = row_history(table.context, {"id": 1})
     assert [version.snapshot and version.snapshot.id for version in history.versions] == [None, None, 5]
-    assert who_made(history.versions[0]) == "a snapshot that expired"
+    assert writer_of(history.versions[0]) == "a snapshot that expired"
 
 
 def test_an_invalid_key_is_refused(table: tidelake.Table) -> None:

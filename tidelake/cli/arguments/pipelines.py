@@ -49,7 +49,7 @@ def add_ingest(verbs: Verbs) -> None:
         metavar="TIME",
         help="Kafka: end before the first record of this ISO time or later",
     )
-    _add_ways_out(run)
+    _add_recovery_flags(run)
     plan = command(verbs, "plan", "ingest:plan", "show what `run` would do: source, tables, positions. Writes nothing")
     _add_config(plan)
     plan.add_argument("--details", action="store_true", help="list all topics and partitions of each table")
@@ -60,7 +60,7 @@ def add_ingest(verbs: Verbs) -> None:
         default=0,
         help="read the newest RECORDS records and estimate one hour: commits, files, bytes",
     )
-    _add_ways_out(plan)
+    _add_recovery_flags(plan)
 
     _add_status(verbs)
 
@@ -181,33 +181,33 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_ways_out(parser: argparse.ArgumentParser) -> None:
-    ways = parser.add_argument_group(
+def _add_recovery_flags(parser: argparse.ArgumentParser) -> None:
+    recovery_flags = parser.add_argument_group(
         "options for a pipeline that refused to start",
         "Each applies to one start, and is recorded in the table's next snapshot.",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--accept-gap",
         action="append",
         default=[],
         metavar="TABLE",
         help="skip the lost records and continue; no record is read twice",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--rewind-to",
         action="append",
         default=[],
         metavar="TABLE=WHERE",
         help="read again from `earliest`, an ISO time, or TOPIC:PARTITION:OFFSET,…",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--from-snapshot",
         action="append",
         default=[],
         metavar="TABLE=ID",
         help="continue at the position of this snapshot",
     )
-    ways.add_argument(
+    recovery_flags.add_argument(
         "--skip-record",
         action="append",
         default=[],

@@ -12,7 +12,7 @@ from tidelake.cli.arguments.common import Verbs, command
 from tidelake.cli.arguments.pipelines import add_settings
 from tidelake.cli.arguments.values import names, pair
 
-_DETAILS = "The same as a configuration file and `tidelake ingest run`; --show prints that file."
+_SYNC_DESCRIPTION = "The same as a configuration file and `tidelake ingest run`; --show prints that file."
 
 
 def add_sync_table(nouns: Verbs) -> None:
@@ -21,7 +21,7 @@ def add_sync_table(nouns: Verbs) -> None:
         "sync-table",
         "sync_table:sync_table",
         "run a pipeline from a Kafka topic into one table, with the arguments of Paimon's kafka_sync_table",
-        _DETAILS,
+        _SYNC_DESCRIPTION,
         log_level="info",
     )
     for name in ("warehouse", "database", "table"):
@@ -35,7 +35,7 @@ def add_sync_database(nouns: Verbs) -> None:
         "sync-database",
         "sync_table:sync_database",
         "run a pipeline from Kafka topics into many tables, with the arguments of Paimon's kafka_sync_database",
-        f"A table is created at its first record, also while the pipeline runs. {_DETAILS}",
+        f"A table is created at its first record, also while the pipeline runs. {_SYNC_DESCRIPTION}",
         log_level="info",
     )
     for name in ("warehouse", "database"):

@@ -16,7 +16,7 @@ from tidelake.cli.arguments.common import (
     table_command,
 )
 from tidelake.cli.arguments.history import add_history
-from tidelake.cli.arguments.values import names, not_negative, pair, positive, range_of, share, start
+from tidelake.cli.arguments.values import names, not_negative, pair, parse_subtask, positive, range_of, start
 
 
 def add_table(verbs: Verbs) -> None:
@@ -346,7 +346,7 @@ def _add_table_reading(verbs: Verbs) -> None:
     )
     changes.add_argument("--follow", action="store_true", help="continue with new commits, until Ctrl-C or --end")
     changes.add_argument("--consumer", metavar="NAME", help="with --follow: keep the position in the table")
-    changes.add_argument("--share", type=share, metavar="N/COUNT", help="with --follow: as in `follow`")
+    changes.add_argument("--share", type=parse_subtask, metavar="N/COUNT", help="with --follow: as in `follow`")
     changes.add_argument("--limit", type=positive, metavar="N", help="end after this many changes")
 
     follow = table_command(verbs, "follow", "read changes as they are committed, until Ctrl-C")
@@ -363,7 +363,7 @@ def _add_table_reading(verbs: Verbs) -> None:
     follow.add_argument("--until", type=positive, metavar="ID", help="end after this snapshot")
     follow.add_argument(
         "--share",
-        type=share,
+        type=parse_subtask,
         metavar="N/COUNT",
         help="1/3: the first of three readers, each with its own buckets and position",
     )

@@ -62,7 +62,7 @@ def range_of(mode: str) -> Callable[[str], tuple[str, str, str]]:
     return parse
 
 
-def share(text: str) -> tuple[int, int]:
+def parse_subtask(text: str) -> tuple[int, int]:
     """Parse a share: `1/3` is (0, 3)."""
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):

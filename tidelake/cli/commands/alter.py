@@ -215,13 +215,13 @@ def _differences(before: TableSchema, after: TableSchema) -> Iterator[str]:
     if [id_ for id_ in old if id_ in new] != [id_ for id_ in new if id_ in old]:
         yield f"~ order of columns: {', '.join(path_text(f.name) for f in after.fields)}"
     for key in sorted({*before.options, *after.options}):
-        was, becomes = before.options.get(key), after.options.get(key)
-        if was is None:
-            yield f"+ option {key} = {becomes}"
-        elif becomes is None:
-            yield f"- option {key} = {was}"
-        elif was != becomes:
-            yield f"~ option {key} = {was} → {becomes}"
+        old_value, new_value = before.options.get(key), after.options.get(key)
+        if old_value is None:
+            yield f"+ option {key} = {new_value}"
+        elif new_value is None:
+            yield f"- option {key} = {old_value}"
+        elif old_value != new_value:
+            yield f"~ option {key} = {old_value} → {new_value}"
     if before.comment != after.comment:
         yield f"~ comment {before.comment!r} → {after.comment!r}"
 

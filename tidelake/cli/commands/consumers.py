@@ -30,15 +30,15 @@ def list_(out: CommandOutput, *, name: str, catalog: CatalogAddress) -> None:
 
 def reset(out: CommandOutput, *, name: str, catalog: CatalogAddress, consumer: str, to: int) -> None:
     TableConsumers(catalog.open().table(name)).reset(consumer, to)
-    _done(out, consumer, to)
+    _print_result(out, consumer, to)
 
 
 def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, consumer: str) -> None:
     TableConsumers(catalog.open().table(name)).delete(consumer)
-    _done(out, consumer, None)
+    _print_result(out, consumer, None)
 
 
-def _done(out: CommandOutput, consumer: str, next_snapshot_id: int | None) -> None:
+def _print_result(out: CommandOutput, consumer: str, next_snapshot_id: int | None) -> None:
     if out.is_json:
         out.document({"consumer": consumer, "next_snapshot_id": next_snapshot_id})
     elif next_snapshot_id is None:

@@ -19,14 +19,14 @@ def list_(out: CommandOutput, *, catalog: CatalogAddress) -> None:
 
 def create(out: CommandOutput, *, name: str, catalog: CatalogAddress, if_not_exists: bool) -> None:
     catalog.open().create_database(name, if_not_exists=if_not_exists)
-    _done(out, {"created": name}, f"created database {name}")
+    _print_result(out, {"created": name}, f"created database {name}")
 
 
 def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, cascade: bool, yes: bool) -> None:
     if cascade and not yes:
         raise CommandRefused(f"Delete all tables of {name} in {catalog.warehouse}? Pass --yes to confirm")
     catalog.open().drop_database(name, cascade=cascade)
-    _done(out, {"dropped": name}, f"dropped database {name}")
+    _print_result(out, {"dropped": name}, f"dropped database {name}")
 
 
 def repair(out: CommandOutput, *, name: str | None, catalog: CatalogAddress) -> None:
@@ -39,7 +39,7 @@ def repair(out: CommandOutput, *, name: str | None, catalog: CatalogAddress) -> 
     out.note(f"{len(repaired)} catalog entries were updated from the tables' files")
 
 
-def _done(out: CommandOutput, document: dict[str, str], note: str) -> None:
+def _print_result(out: CommandOutput, document: dict[str, str], note: str) -> None:
     if out.is_json:
         out.document(document)
     else:

@@ -20,7 +20,16 @@ from tidelake.cli.conditions import parse_condition
 from tidelake.cli.output import CommandOutput
 
 _PAYLOAD = ("key", "value", "headers")
-_LISTED = ("topic", "partition", "offset", "timestamp", "error_code", "message", "replay_outcome", "replayed_at")
+_LISTED_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "error_code",
+    "message",
+    "replay_outcome",
+    "replayed_at",
+)
 _TIMES = ("timestamp", "failed_at", "replayed_at")
 _VALUE_SHOWN = 4_000  # characters shown to people
 
@@ -43,7 +52,7 @@ def list_(
     for title in ("topic", "partition", "offset", "time", "code", "message", "replay"):
         grid.add_column(title, overflow="fold", justify="right" if title in ("partition", "offset") else "left")
     for letter in shown:
-        *place, time, code, message, outcome, replayed_at = (letter[name] for name in _LISTED)
+        *place, time, code, message, outcome, replayed_at = (letter[name] for name in _LISTED_COLUMNS)
         replay = "" if outcome is None else f"{outcome} {_time_text(replayed_at)}"
         grid.add_row(*(Text(str(cell)) for cell in (*place, _time_text(time), code, message, replay)))
     out.console.print(grid)

@@ -86,8 +86,8 @@ def _print_report(out: CommandOutput, report: DemoReport) -> None:
     rate = report.records / report.seconds if report.seconds else 0
     size = sum(path.stat().st_size for path in report.layout.log.iterdir())
     became = f"{report.records:,} records ({size_text(size)}) became {report.snapshots} snapshots"
-    how_fast = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew ({report.engine})"
-    console.print(Text(f"{became} {how_fast}"), soft_wrap=True)
+    throughput = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew ({report.engine})"
+    console.print(Text(f"{became} {throughput}"), soft_wrap=True)
     console.print(Text(f"The tables: {report.layout.warehouse}   the change log: {report.layout.log}"), soft_wrap=True)
     if report.is_right:
         _print_next_steps(out, report.layout)
@@ -105,7 +105,7 @@ def _print_next_steps(out: CommandOutput, layout: DemoPaths) -> None:
 
 def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
     """Yield a title and commands, ready to be copied."""
-    program, python = _this_program(), shlex.quote(sys.executable)
+    program, python = _program_command(), shlex.quote(sys.executable)
     warehouse = shlex.quote(str(layout.warehouse))
     condition = "status = 'returned' and amount > 850"
     yield (
@@ -114,10 +114,10 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
         f"{program} table show shop.orders -w {warehouse}",
     )
     table = f"tidelake.open_catalog({str(layout.warehouse)!r}).table('shop.stock')"
-    question = "columns=['sku', 'quantity'], filter=tidelake.col('quantity') > 480"
+    query = "columns=['sku', 'quantity'], filter=tidelake.col('quantity') > 480"
     yield (
         "The same in Python",
-        f'{python} -c "import tidelake; print({table}.scan({question}).to_arrow().to_pydict())"',
+        f'{python} -c "import tidelake; print({table}.scan({query}).to_arrow().to_pydict())"',
     )
     venv = shlex.quote(str(layout.directory / "pypaimon"))
     opened = f"c.CatalogFactory.create({{'warehouse': {str(layout.warehouse)!r}}}).get_table('shop.orders')"
@@ -129,7 +129,7 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
     )
 
 
-def _this_program() -> str:
+def _program_command() -> str:
     """Return the program as it was called, so that the line can be copied."""
     name = sys.argv[0]
     return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

@@ -15,7 +15,7 @@ from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
-from tidelake.explanation import members_of_version, plain_row, source_ranges, which_merge, who_made
+from tidelake.explanation import members_of_version, merge_description, plain_row, source_ranges, writer_of
 from tidelake.table import Table
 
 _VALUE_CELLS: Final = 80
@@ -63,7 +63,7 @@ def _members(table: Table, history: RowHistory) -> dict[str, Any]:
         "key": plain_row(history.key),
         "snapshot": history.snapshot.id,
         "visible": None if history.visible is None else plain_row(history.visible),
-        "merge": which_merge(table.context, history),
+        "merge": merge_description(table.context, history),
         "versions": [members_of_version(version) for version in history.versions],
         "changes": [
             {"snapshot": change.snapshot.id, "kind": change.kind.symbol, "row": plain_row(change.row)}
@@ -75,7 +75,7 @@ def _members(table: Table, history: RowHistory) -> dict[str, Any]:
 def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> None:
     _line(out, f"{_row_text(history.key)} of {table.name} at snapshot {history.snapshot.id}:")
     _line(out, f"  {_row_text(history.visible)}" if history.visible is not None else "  no row")
-    _line(out, f"  {which_merge(table.context, history)}")
+    _line(out, f"  {merge_description(table.context, history)}")
     _line(out, "versions in files, oldest first; *: merged by a read of this snapshot")
     for version in history.versions:
         at = "?" if version.snapshot is None else str(version.snapshot.id)
@@ -84,7 +84,7 @@ def _print_history(out: CommandOutput, table: Table, history: RowHistory) -> Non
             out,
             f"{mark} #{at} {version.kind.symbol} {_row_text(version.row)}\n"
             f"     sequence {version.sequence_number}, level {version.level}, bucket {version.bucket}, "
-            f"{version.file_name}, by {who_made(version)}",
+            f"{version.file_name}, by {writer_of(version)}",
         )
         for source, (start, end) in source_ranges(version.snapshot).items():
             _line(out, f"     source {source}: offsets {start} to {end - 1}")

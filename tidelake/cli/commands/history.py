@@ -20,19 +20,19 @@ def create_tag(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
 ) -> None:
     made = catalog.open().table(name).create_tag(tag, snapshot=snapshot, retain=_retention(retain))
-    _say(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name}")
+    _print_result(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name}")
 
 
 def replace_tag(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
 ) -> None:
     made = catalog.open().table(name).replace_tag(tag, snapshot=snapshot, retain=_retention(retain))
-    _say(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} now keeps snapshot {made.id} of {name}")
+    _print_result(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} now keeps snapshot {made.id} of {name}")
 
 
 def rename_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, new_name: str) -> None:
     catalog.open().table(name).rename_tag(tag, new_name)
-    _say(out, {"tag": new_name, "was": tag}, f"tag {tag} of {name} is now called {new_name}")
+    _print_result(out, {"tag": new_name, "was": tag}, f"tag {tag} of {name} is now called {new_name}")
 
 
 def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, dry_run: bool) -> None:
@@ -43,10 +43,14 @@ def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: s
             raise BadInput(f"{name} has no tag {tag!r}; there are: {', '.join(tags) or 'none'}")
         kept = table.context.snapshots.exists(tags[tag].id)
         files = "without files: the snapshot exists" if kept else "with the files that only it references"
-        _say(out, {"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would be deleted, {files}")
+        _print_result(
+            out, {"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would be deleted, {files}"
+        )
         return
     files_gone = table.delete_tag(tag)
-    _say(out, {"deleted": tag, "files": files_gone}, f"tag {tag} of {name} was deleted, with {files_gone:,} files")
+    _print_result(
+        out, {"deleted": tag, "files": files_gone}, f"tag {tag} of {name} was deleted, with {files_gone:,} files"
+    )
 
 
 def expire_tags(
@@ -55,36 +59,36 @@ def expire_tags(
     before = None if older_than is None else _time("--older-than", older_than).astimezone().replace(tzinfo=None)
     names = catalog.open().table(name).expire_tags(older_than=before, dry_run=dry_run)
     shown = ", ".join(names) or "none"
-    _say(out, {"expired": names}, f"tags of {name} that {'would be' if dry_run else 'were'} deleted: {shown}")
+    _print_result(out, {"expired": names}, f"tags of {name} that {'would be' if dry_run else 'were'} deleted: {shown}")
 
 
 def create_branch(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, tag: str | None, snapshot: int | None
 ) -> None:
     catalog.open().table(name).create_branch(branch, tag=tag, snapshot=snapshot)
-    _say(out, {"branch": branch}, f"created {name}$branch_{branch}")
+    _print_result(out, {"branch": branch}, f"created {name}$branch_{branch}")
 
 
 def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, dry_run: bool) -> None:
     opened = catalog.open()
     if dry_run:
-        there = opened.table(f"{name}$branch_{branch}")
-        snapshots, tags = len(there.snapshots()), len(there.tags())
+        branch_table = opened.table(f"{name}$branch_{branch}")
+        snapshots, tags = len(branch_table.snapshots()), len(branch_table.tags())
         text = f"branch {branch} of {name} would be deleted, with {snapshots} snapshots and {tags} tags"
-        _say(out, {"branch": branch, "snapshots": snapshots, "tags": tags}, text)
+        _print_result(out, {"branch": branch, "snapshots": snapshots, "tags": tags}, text)
         return
     opened.table(name).delete_branch(branch)
-    _say(out, {"deleted": branch}, f"branch {branch} of {name} was deleted")
+    _print_result(out, {"deleted": branch}, f"branch {branch} of {name} was deleted")
 
 
 def rename_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, new_name: str) -> None:
     catalog.open().table(name).rename_branch(branch, new_name)
-    _say(out, {"branch": new_name, "was": branch}, f"branch {branch} of {name} is now called {new_name}")
+    _print_result(out, {"branch": new_name, "was": branch}, f"branch {branch} of {name} is now called {new_name}")
 
 
 def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
     newest = catalog.open().table(name).fast_forward(branch)
-    _say(out, {"snapshot": newest.id}, f"{name} now equals branch {branch}: snapshot {newest.id}")
+    _print_result(out, {"snapshot": newest.id}, f"{name} now equals branch {branch}: snapshot {newest.id}")
 
 
 def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
@@ -92,7 +96,7 @@ def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, bran
     what = (
         f"were appended: snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"are all in {name} already"
     )
-    _say(out, {"snapshot": snapshot_id}, f"the rows added on branch {branch} {what}")
+    _print_result(out, {"snapshot": snapshot_id}, f"the rows added on branch {branch} {what}")
 
 
 def rollback(
@@ -108,12 +112,14 @@ def rollback(
 ) -> None:
     time = None if as_of is None else _time("--as-of", as_of)
     table = catalog.open().table(name)
-    gone = table.rollback(snapshot=snapshot, tag=tag, as_of=time, watermark=watermark, dry_run=dry_run)
-    what = [f"{len(gone.snapshots)} snapshots"]
-    what += [f"{len(gone.changelogs)} changelogs"] if gone.changelogs else []
-    what += [f"tags {', '.join(gone.tags)}"] if gone.tags else []
+    removed = table.rollback(snapshot=snapshot, tag=tag, as_of=time, watermark=watermark, dry_run=dry_run)
+    what = [f"{len(removed.snapshots)} snapshots"]
+    what += [f"{len(removed.changelogs)} changelogs"] if removed.changelogs else []
+    what += [f"tags {', '.join(removed.tags)}"] if removed.tags else []
     verb = "would be deleted" if dry_run else "were deleted"
-    _say(out, {key: list(value) for key, value in asdict(gone).items()}, f"{', '.join(what)} of {name} {verb}")
+    _print_result(
+        out, {key: list(value) for key, value in asdict(removed).items()}, f"{', '.join(what)} of {name} {verb}"
+    )
 
 
 def orphans(out: CommandOutput, *, name: str, catalog: CatalogAddress, older_than: str, dry_run: bool) -> None:
@@ -129,10 +135,10 @@ def orphans(out: CommandOutput, *, name: str, catalog: CatalogAddress, older_tha
         out.note(f"{more:,} more; --json lists all")
     verb = "would be deleted" if dry_run else "were deleted"
     young = f"; {found.young:,} are younger" if found.young else ""
-    _say(out, {}, f"{len(found.paths):,} orphans of {name}, {found.size_bytes:,} bytes, {verb}{young}")
+    _print_result(out, {}, f"{len(found.paths):,} orphans of {name}, {found.size_bytes:,} bytes, {verb}{young}")
 
 
-def _say(out: CommandOutput, document: dict[str, Any], text: str) -> None:
+def _print_result(out: CommandOutput, document: dict[str, Any], text: str) -> None:
     if out.is_json:
         out.document(document)
     else:

@@ -82,7 +82,7 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
     """
     tables = [table.name for table in loaded.named_tables]
     watch = _ProgressLine()
-    with _live(out, watch):
+    with _live_progress(out, watch):
         try:
             progress = asyncio.run(ingest.pipeline.builder.run(loaded, watch.begin, flags, command))
         except Exception as error:
@@ -163,7 +163,7 @@ class _ProgressLine:
         return Text(f"{line}\n{newest}".rstrip())
 
 
-def _live(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
+def _live_progress(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
     """Show the progress line while the pipeline runs, if standard error is a terminal."""
     if out.is_json or not out.error_console.is_terminal:
         return nullcontext()
@@ -259,7 +259,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         ],
         "left_behind": [
             name
-            for name in recovered.progress.left_behind([table.name for table in config.named_tables])
+            for name in recovered.progress.removed_tables([table.name for table in config.named_tables])
             if catalog.table_exists(name)
         ],
         "differences": [

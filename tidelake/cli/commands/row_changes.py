@@ -20,9 +20,9 @@ def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str
     condition = parse_condition(where)
     table = catalog.open().table(name)
     if dry_run:
-        _tell_how_many(out, table, RowLevelOperation(condition))
+        _print_matching_rows(out, table, RowLevelOperation(condition))
     else:
-        _tell(out, table, "deleted", table.delete(condition))
+        _print_result(out, table, "deleted", table.delete(condition))
 
 
 def update(
@@ -37,12 +37,12 @@ def update(
         values[column] = value
     table = catalog.open().table(name)
     if dry_run:
-        _tell_how_many(out, table, RowLevelOperation(condition, Assignments(values)))
+        _print_matching_rows(out, table, RowLevelOperation(condition, Assignments(values)))
     else:
-        _tell(out, table, "updated", table.update(condition, values))
+        _print_result(out, table, "updated", table.update(condition, values))
 
 
-def _tell_how_many(out: CommandOutput, table: Table, change: RowLevelOperation) -> None:
+def _print_matching_rows(out: CommandOutput, table: Table, change: RowLevelOperation) -> None:
     """Count the matching rows. Refuses what a real run would refuse."""
     check_rows_can_change(table.context, change)
     if change.assignments is not None:
@@ -60,7 +60,7 @@ def _matching(table: Table, condition: Predicate) -> int:
     return sum(batch.num_rows for batch in table.scan(columns=columns, filter=condition).to_batches())
 
 
-def _tell(out: CommandOutput, table: Table, done: str, snapshot_id: int | None) -> None:
+def _print_result(out: CommandOutput, table: Table, done: str, snapshot_id: int | None) -> None:
     if out.is_json:
         out.document({"snapshot": snapshot_id})
     elif snapshot_id is None:

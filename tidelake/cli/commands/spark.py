@@ -102,11 +102,13 @@ def call(
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
     from tidelake.spark import procedures
-    from tidelake.spark.procedures.not_here import NOT_HERE
+    from tidelake.spark.procedures.unsupported import UNSUPPORTED_PROCEDURES
 
-    if procedure in NOT_HERE:
+    if procedure in UNSUPPORTED_PROCEDURES:
         raise UnsupportedFeature(
-            f"procedure {procedure}", NOT_HERE[procedure], "Call it in paimon-spark, on the same warehouse"
+            f"procedure {procedure}",
+            UNSUPPORTED_PROCEDURES[procedure],
+            "Call it in paimon-spark, on the same warehouse",
         )
     if procedure not in procedures.__all__:
         hint = did_you_mean(procedure, procedures.__all__) or f"; there are {', '.join(procedures.__all__)}."

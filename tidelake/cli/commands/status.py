@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LIMIT_S: Final = 10
-_EVERY_S: Final = 2.0
+_REFRESH_INTERVAL_S: Final = 2.0
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -43,7 +43,7 @@ def status(
     loaded = load_config(Path(config), settings)
     address = url or _address(loaded)
     while True:
-        running, reason = _asked(address)
+        running, reason = _fetch_status_or_reason(address)
         quarantined = quarantined_tables(loaded)
         if out.is_json:
             members = {"pipeline": loaded.pipeline, "tables": [table.name for table in loaded.named_tables]}
@@ -53,18 +53,18 @@ def status(
                 out.console.clear()
             _print_status(out, loaded.pipeline, running, reason, quarantined)
         if not watch:
-            is_well = not quarantined and (address is None or (running is not None and running["ready"]))
-            return ExitCode.DONE if is_well else ExitCode.FAILED
-        time.sleep(_EVERY_S)
+            is_healthy = not quarantined and (address is None or (running is not None and running["ready"]))
+            return ExitCode.DONE if is_healthy else ExitCode.FAILED
+        time.sleep(_REFRESH_INTERVAL_S)
 
 
-def _asked(address: str | None) -> tuple[dict[str, Any] | None, str]:
+def _fetch_status_or_reason(address: str | None) -> tuple[dict[str, Any] | None, str]:
     """Return the pipeline's status, or the reason why it does not answer."""
     if address is None:
         reason = "the configuration has no `metrics.port`, so a running pipeline can't be asked"
         return None, f"{reason}; pass the address of its endpoint with --url"
     try:
-        return _ask(address), ""
+        return _fetch_status(address), ""
     except PipelineUnreachable as error:
         return None, str(error)
 
@@ -91,7 +91,7 @@ def _address(config: Config) -> str | None:
     return f"http://{_ANY_ADDRESS.get(metrics.host, metrics.host)}:{metrics.port}" if metrics.port else None
 
 
-def _ask(address: str) -> dict[str, Any]:
+def _fetch_status(address: str) -> dict[str, Any]:
     url = f"{address.rstrip('/')}/status"
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--url {address}: not an http address. Example: http://host:9404")

@@ -110,21 +110,21 @@ def list_tables(out: CommandOutput, *, database: str | None, catalog: CatalogAdd
 
 
 def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets: bool) -> None:
-    picture = summarize_table(catalog.open().table(name))
+    summary = summarize_table(catalog.open().table(name))
     if out.is_json:
-        out.document(picture)
+        out.document(summary)
     else:
-        print_table_summary(out.console, picture, all_buckets=all_buckets)
+        print_table_summary(out.console, summary, all_buckets=all_buckets)
 
 
 def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
     store = _snapshots(catalog.open().table(name))
     latest = store.latest()
-    newest_first = store.back_from(latest) if latest is not None else iter(())
+    newest_first = store.backwards_from(latest) if latest is not None else iter(())
     if out.is_json:
-        out.lines(snapshot.to_members() for snapshot in _at_most(newest_first, limit))
+        out.lines(snapshot.to_members() for snapshot in _limited(newest_first, limit))
         return
-    shown = list(_at_most(newest_first, limit or _SNAPSHOTS_SHOWN))
+    shown = list(_limited(newest_first, limit or _SNAPSHOTS_SHOWN))
     _print_snapshots(out, shown)
     if shown and store.exists(shown[-1].id - 1):
         out.note(f"showing the newest {len(shown)}; --limit shows more")
@@ -267,10 +267,10 @@ def changes(  # noqa: PLR0913 - one parameter per option
     if consumer is not None or share is not None or (start is not None and not isinstance(start, int)):
         raise UsageError("--consumer, --share, and a --start that is not a snapshot id need --follow")
     table = catalog.open().table(name, _of_bucket(bucket))
-    wanted = _Wanted(table, columns, where)
+    wanted = _ChangeFilter(table, columns, where)
     if between:
         mode, *ends = between
-        found = table.changes(between=_ends(ends), between_mode=mode)
+        found = table.changes(between=_parse_range(ends), between_mode=mode)
         print_changes(out, map(wanted.of, found), columns, limit)
         return
     first = start if start is not None else table.context.history.earliest_id()
@@ -300,7 +300,7 @@ def follow(  # noqa: PLR0913 - one parameter per option
             "--limit may end within a snapshot, but --consumer keeps whole snapshots: pass only one of them"
         )
     table = catalog.open().table(name, _of_bucket(bucket))
-    wanted = _Wanted(table, columns, where)
+    wanted = _ChangeFilter(table, columns, where)
     out.note(f"following {name}; Ctrl-C ends it")
     try:
         with closing(table.follow(start=start, consumer=consumer, end=until, share=share)) as found:
@@ -316,7 +316,7 @@ def _of_bucket(bucket: int | None) -> dict[str, str]:
     return {} if bucket is None else {"scan.bucket": str(bucket)}
 
 
-def _ends(between: Sequence[str]) -> tuple[str | datetime, ...]:
+def _parse_range(between: Sequence[str]) -> tuple[str | datetime, ...]:
     """Parse snapshot ids, tags or times."""
     times = [_as_time(text) for text in between]
     if all(time is not None for time in times):
@@ -331,7 +331,7 @@ def _as_time(text: str) -> datetime | None:
         return None
 
 
-class _Wanted:
+class _ChangeFilter:
     """The requested changes. Raises BadInput for an unknown column, also in the condition."""
 
     def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
@@ -397,7 +397,7 @@ def _time(text: str) -> datetime:
         raise UsageError(f"--as-of {text!r}: write a time as in 2026-05-01T12:00:00Z") from None
 
 
-def _at_most(items: Iterator[Snapshot], limit: int | None) -> Iterator[Snapshot]:
+def _limited(items: Iterator[Snapshot], limit: int | None) -> Iterator[Snapshot]:
     for count, item in enumerate(items, start=1):
         yield item
         if count == limit:

@@ -46,20 +46,20 @@ def create(
     catalog.open().create_view(
         name, fields, query, dialects=dict(dialects), comment=comment, if_not_exists=if_not_exists
     )
-    _done(out, {"created": name}, f"created view {name}")
+    _print_result(out, {"created": name}, f"created view {name}")
 
 
 def drop(out: CommandOutput, *, catalog: CatalogAddress, name: str, if_exists: bool) -> None:
     catalog.open().drop_view(name, if_exists=if_exists)
-    _done(out, {"dropped": name}, f"dropped view {name}")
+    _print_result(out, {"dropped": name}, f"dropped view {name}")
 
 
 def rename(out: CommandOutput, *, catalog: CatalogAddress, name: str, new_name: str) -> None:
     catalog.open().rename_view(name, new_name)
-    _done(out, {"renamed": name, "to": new_name}, f"renamed view {name} to {new_name}")
+    _print_result(out, {"renamed": name, "to": new_name}, f"renamed view {name} to {new_name}")
 
 
-def _done(out: CommandOutput, document: dict[str, str], note: str) -> None:
+def _print_result(out: CommandOutput, document: dict[str, str], note: str) -> None:
     if out.is_json:
         out.document(document)
     else:

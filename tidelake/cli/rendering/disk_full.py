@@ -23,7 +23,7 @@ def free_space_text(error: OSError) -> str:
     reason = os.strerror(error.errno or errno.ENOSPC)
     if not isinstance(error.filename, str):
         return f"{reason}; the error doesn't say for which file"
-    room = DiskSpace.around(error.filename)
+    room = DiskSpace.of_path(error.filename)
     if room is None:
         return f"{reason}: {error.filename}"
     return (

@@ -29,7 +29,7 @@ def print_explained_scan(
     read = [file for file in files if file.left_out is None]
     counts = Counter(file.left_out for file in files if file.left_out is not None)
     why = "".join(f", {count} skipped by {reason}" for reason, count in sorted(counts.items()))
-    rows, read_rows = (sum(file.row_count for file in some) for some in (files, read))
+    rows, read_rows = (sum(file.row_count for file in group) for group in (files, read))
     _line(out, f"snapshot {snapshot_id}: {len(files)} files with {rows:,} rows")
     _line(out, f"{len(read)} are read, with {read_rows:,} rows{why}")
     if estimated_rows is not None:

@@ -135,56 +135,56 @@ def _partition_values(context: TableContext, partitions: Iterable[bytes]) -> Map
 # ---------------------------------------------------------------- for people
 
 
-def print_table_summary(console: Console, picture: TableSummary, *, all_buckets: bool) -> None:
+def print_table_summary(console: Console, summary: TableSummary, *, all_buckets: bool) -> None:
     from rich.text import Text
 
-    branch = "" if picture["branch"] == "main" else f" (branch {picture['branch']})"
-    console.print(Text(printable(picture["name"] + branch), style="bold"))
-    console.print(Text(printable(picture["location"]), style="dim"), soft_wrap=True)
-    if picture["comment"]:
-        console.print(Text(printable(picture["comment"], may_break=True)))
+    branch = "" if summary["branch"] == "main" else f" (branch {summary['branch']})"
+    console.print(Text(printable(summary["name"] + branch), style="bold"))
+    console.print(Text(printable(summary["location"]), style="dim"), soft_wrap=True)
+    if summary["comment"]:
+        console.print(Text(printable(summary["comment"], may_break=True)))
     console.print()
-    console.print(_column_grid(picture))
+    console.print(_column_grid(summary))
     console.print()
-    console.print(_fact_grid(picture))
-    if picture["files"]:
+    console.print(_fact_grid(summary))
+    if summary["files"]:
         console.print()
-        console.print(_file_grid(picture["files"], all_buckets=all_buckets))
+        console.print(_file_grid(summary["files"], all_buckets=all_buckets))
         console.print()
-        print_lsm_trees(console, picture["trees"], show_all=all_buckets)
-        _print_history(console, picture["history"], picture["space_amplification"])
+        print_lsm_trees(console, summary["trees"], show_all=all_buckets)
+        _print_history(console, summary["history"], summary["space_amplification"])
 
 
-def _column_grid(picture: TableSummary) -> Grid:
+def _column_grid(summary: TableSummary) -> Grid:
     from rich.text import Text
 
-    partition_by, bucket_key = picture["partition_by"], picture["buckets"]["key"]
-    usual_bucket_key = [name for name in picture["primary_key"] if name not in partition_by]
+    partition_by, bucket_key = summary["partition_by"], summary["buckets"]["key"]
+    usual_bucket_key = [name for name in summary["primary_key"] if name not in partition_by]
     roles = {
-        "primary key": picture["primary_key"],
+        "primary key": summary["primary_key"],
         "partition": partition_by,
         "bucket key": bucket_key if bucket_key != usual_bucket_key else [],
     }
-    has_descriptions = any(column["description"] for column in picture["columns"])
+    has_descriptions = any(column["description"] for column in summary["columns"])
     grid = plain_grid("column", "type", "", *(["description"] if has_descriptions else []))
-    for column in picture["columns"]:
-        mine = ", ".join(role for role, names in roles.items() if column["name"] in names)
-        cells = [Text(printable(column["name"])), Text(printable(column["type"])), Text(mine, style="cyan")]
+    for column in summary["columns"]:
+        own_roles = ", ".join(role for role, names in roles.items() if column["name"] in names)
+        cells = [Text(printable(column["name"])), Text(printable(column["type"])), Text(own_roles, style="cyan")]
         description = Text(printable(column["description"] or "", may_break=True), style="dim")
         grid.add_row(*cells, *([description] if has_descriptions else []))
     return grid
 
 
-def _fact_grid(picture: TableSummary) -> Grid:
+def _fact_grid(summary: TableSummary) -> Grid:
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid.grid(padding=(0, 3, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    facts: list[tuple[str, str]] = [("keys", _keys(picture)), ("schema", f"version {picture['schema_id']}")]
-    facts += [("options" if not n else "", f"{k} = {v}") for n, (k, v) in enumerate(picture["options"].items())]
-    facts += _snapshot_facts(picture)
+    facts: list[tuple[str, str]] = [("keys", _keys(summary)), ("schema", f"version {summary['schema_id']}")]
+    facts += [("options" if not n else "", f"{k} = {v}") for n, (k, v) in enumerate(summary["options"].items())]
+    facts += _snapshot_facts(summary)
     for name, fact in facts:
         grid.add_row(name, Text(printable(fact)))
     return grid
@@ -221,12 +221,12 @@ def _print_history(console: Console, history: TableSummary, space: float | None)
     console.print(grid)
 
 
-def _keys(picture: TableSummary) -> str:
-    buckets = picture["buckets"]
-    key = ", ".join(picture["primary_key"])
+def _keys(summary: TableSummary) -> str:
+    buckets = summary["buckets"]
+    key = ", ".join(summary["primary_key"])
     parts = [f"primary key {key}" if key else "no primary key: rows are only added"]
-    if picture["partition_by"]:
-        parts.append(f"partitioned by {', '.join(picture['partition_by'])}")
+    if summary["partition_by"]:
+        parts.append(f"partitioned by {', '.join(summary['partition_by'])}")
     if buckets["count"] is not None:
         plural = "" if buckets["count"] == 1 else "s"
         parts.append(f"{buckets['count']} bucket{plural} by {', '.join(buckets['key'])}")
@@ -235,8 +235,8 @@ def _keys(picture: TableSummary) -> str:
     return " · ".join(parts)
 
 
-def _snapshot_facts(picture: TableSummary) -> list[tuple[str, str]]:
-    snapshot = picture["snapshot"]
+def _snapshot_facts(summary: TableSummary) -> list[tuple[str, str]]:
+    snapshot = summary["snapshot"]
     if snapshot is None:
         return [("snapshot", "none yet: nothing was committed")]
     facts = [
@@ -247,13 +247,13 @@ def _snapshot_facts(picture: TableSummary) -> list[tuple[str, str]]:
             f"{snapshot['rows_in_files']:,} rows in files before merging, {snapshot['rows_added']:+,} by this snapshot",
         ),
     ]
-    if picture["earliest_snapshot"] not in (None, snapshot["id"]):
-        facts.append(("", f"oldest snapshot: {picture['earliest_snapshot']}"))
+    if summary["earliest_snapshot"] not in (None, snapshot["id"]):
+        facts.append(("", f"oldest snapshot: {summary['earliest_snapshot']}"))
     for n, (topic, ends) in enumerate((snapshot["next_offsets"] or {}).items()):
         shown = [f"{partition}: {end:,}" for partition, end in list(ends.items())[:_PARTITIONS_SHOWN_MAX]]
         more = f" and {len(ends) - len(shown)} more" if len(ends) > len(shown) else ""
         facts.append(("next offsets" if not n else "", f"{topic} {'  '.join(shown)}{more}"))
-    tags = ", ".join(f"{name} ({snapshot_id})" for name, snapshot_id in picture["tags"].items())
+    tags = ", ".join(f"{name} ({snapshot_id})" for name, snapshot_id in summary["tags"].items())
     return [*facts, ("tags", tags)] if tags else facts
 
 

@@ -75,7 +75,7 @@ def delete(
     """
     change = _Change.of(spark, table, warehouse, options)
     change.check_can("delete")
-    return change.done(
+    return change.publish_change(
         lambda old: old.filter(_condition(where)).withColumn(KIND_COLUMN, lit(int(RowKind.DELETE)).cast("byte"))
     )
 
@@ -107,7 +107,7 @@ def update(
         new = [change.assigned(name, values, _column(name)) for name in change.context.schema.names]
         return change.with_old_rows(matching, matching.select(*new, _kind(RowKind.UPDATE_AFTER)))
 
-    return change.done(rows)
+    return change.publish_change(rows)
 
 
 def merge(
@@ -179,7 +179,7 @@ def merge(
         change.check_once(new)
         return change.with_old_rows(updated, new)
 
-    return change.done(rows)
+    return change.publish_change(rows)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class _Change:
         context = open_catalog(warehouse, options or {}).load(table)
         return _Change(spark, str(Identifier.parse(table)), context, warehouse, options or {})
 
-    def done(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
+    def publish_change(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
         """Publish the change, with retries.
 
         rows: computes the rows to write from the existing rows.
@@ -212,7 +212,7 @@ class _Change:
             given = given.options(warehouse=self.warehouse, table=self.table, **self.options)
             made = rows(given.options(**ALL_LEVELS).load())
             try:
-                return self.publish(made, [_STEP] if _STEP in made.columns else [], _no_commit_since(base or 0))
+                return self.publish(made, [_STEP] if _STEP in made.columns else [], _refuse_commits_after(base or 0))
             except CommitConflict:
                 if attempt == _ATTEMPTS:
                     raise
@@ -258,7 +258,7 @@ class _Change:
         return made[0] if made else None
 
     @property
-    def _tells_old_rows(self) -> bool:
+    def _needs_old_rows(self) -> bool:
         """Whether readers of the changelog need the rows that an update replaced."""
         return self.context.options.changelog_producer is ChangelogProducer.INPUT
 
@@ -267,7 +267,7 @@ class _Change:
 
         old: the rows that are updated.
         """
-        if not self._tells_old_rows:
+        if not self._needs_old_rows:
             return new
         before = old.select(*map(_column, self.context.schema.names), _kind(RowKind.UPDATE_BEFORE))
         return before.withColumn(_STEP, lit(0)).union(new.withColumn(_STEP, lit(1)))
@@ -277,11 +277,11 @@ class _Change:
 
         Only needed if old rows are written with new ones, or if a sequence orders rows; otherwise tasks check this.
         """
-        if not self._tells_old_rows and not self.context.options.sequence_fields:
+        if not self._needs_old_rows and not self.context.options.sequence_fields:
             return
         keys = [_column(key) for key in self.context.schema.primary_keys]
-        twice = new.groupBy(*keys).agg(count("*").alias(_STEP)).filter(col(_STEP) > 1).drop(_STEP)
-        if found := twice.limit(1).collect():
+        duplicates = new.groupBy(*keys).agg(count("*").alias(_STEP)).filter(col(_STEP) > 1).drop(_STEP)
+        if found := duplicates.limit(1).collect():
             raise BadInput(
                 f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
                 "key in the source"
@@ -345,7 +345,7 @@ def _kind(kind: RowKind) -> Column:
     return lit(int(kind)).cast("byte").alias(KIND_COLUMN)
 
 
-def _no_commit_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
+def _refuse_commits_after(base: int) -> Callable[[Sequence[Snapshot]], None]:
     """Return a guard that refuses the commit if rows were committed after this snapshot."""
 
     def check(snapshots: Sequence[Snapshot]) -> None:

@@ -56,7 +56,7 @@ def read(
         scan = scan.select(columns)
     schema = _all_nullable(schema_of(scan))
     source = spark.read.format(TidelakeDataSource.name()).schema(schema).options(**given)
-    if not _is_of_one_snapshot(asked, scan):
+    if not _is_snapshot_read(asked, scan):
         return source.load()
     files = _native_files(spark, scan, native)
     pinned = PinnedRead.of(scan, files, any_store=bool(native))
@@ -70,7 +70,7 @@ def read(
     return rows.union(rest.load()) if without_files(scan.splits(), files) else rows
 
 
-def _is_of_one_snapshot(asked: ReadOptions, scan: Scan) -> bool:
+def _is_snapshot_read(asked: ReadOptions, scan: Scan) -> bool:
     """Return whether snapshot and schema determine the rows."""
     return type(scan) is Scan and Identifier.parse(asked.table).system_table is None and scan.is_of_snapshot_alone
 

@@ -40,7 +40,7 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FolderBatchLimits:
     """The limits of a batch; None: no limit. A batch has at least one part of a file."""
 
     files_max: int | None = None
@@ -63,7 +63,7 @@ def sizes_of(folder: Path) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def next_places(folder: Path, places: Places, sizes: Mapping[str, int], limits: Limits) -> dict[str, int]:
+def next_positions(folder: Path, places: Places, sizes: Mapping[str, int], limits: FolderBatchLimits) -> dict[str, int]:
     """Return the positions at which the next batch ends; `places` if there is nothing new. Deleted files are left out.
 
     Raises BadInput for a file that shrank, and for a compressed one that grew after it was read.
@@ -94,7 +94,7 @@ def parts_between(folder: Path, starts: Places, ends: Places) -> list[FilePart]:
     for name, end in sorted(ends.items()):
         start = starts.get(name, 0)
         if start < end:
-            found += _cut(folder, FilePart(name, start, end))
+            found += _split_part(folder, FilePart(name, start, end))
     return found
 
 
@@ -112,7 +112,7 @@ def tasks(parts: Sequence[FilePart]) -> list[list[FilePart]]:
     return packed
 
 
-def gone(folder: Path, name: str) -> BadInput:
+def deleted_file_error(folder: Path, name: str) -> BadInput:
     return BadInput(f"{folder / name} is gone, and a batch that is planned needs it. Put it back, or begin a new query")
 
 
@@ -143,7 +143,7 @@ def _line_end(path: Path, start: int, size: int, room: int | None) -> int:
     """Return the end of the last complete line that begins below `start + room`; `start` if no line is complete."""
     with path.open("rb") as file:
         if room is not None and start + room < size:
-            end = _behind_line(file, start + room - 1, size)
+            end = _next_line_start(file, start + room - 1, size)
             if end is not None:
                 return end
         end = _last_line_end(file, start, size)
@@ -156,7 +156,7 @@ def _line_end(path: Path, start: int, size: int, room: int | None) -> int:
         return end
 
 
-def _behind_line(file: BinaryIO, at: int, size: int) -> int | None:
+def _next_line_start(file: BinaryIO, at: int, size: int) -> int | None:
     """Return the position after the first line end from `at` on; None if there is none."""
     while at < size:
         file.seek(at)
@@ -180,7 +180,7 @@ def _last_line_end(file: BinaryIO, start: int, size: int) -> int:
     return start
 
 
-def _cut(folder: Path, part: FilePart) -> Iterator[FilePart]:
+def _split_part(folder: Path, part: FilePart) -> Iterator[FilePart]:
     if part.is_compressed or part.end - part.start <= TASK_BYTES:
         yield part
         return
@@ -188,8 +188,8 @@ def _cut(folder: Path, part: FilePart) -> Iterator[FilePart]:
         with (folder / part.name).open("rb") as file:
             start = part.start
             while start < part.end:
-                end = _behind_line(file, start + TASK_BYTES - 1, part.end) or part.end
+                end = _next_line_start(file, start + TASK_BYTES - 1, part.end) or part.end
                 yield FilePart(part.name, start, end)
                 start = end
     except FileNotFoundError:
-        raise gone(folder, part.name) from None
+        raise deleted_file_error(folder, part.name) from None

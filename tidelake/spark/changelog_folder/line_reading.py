@@ -15,7 +15,7 @@ from ingest.sources.change_log_file import ChangeLogFile
 from ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from storage.errors import BadInput
 from storage.fileio.access import Access, access
-from tidelake.spark.changelog_folder.folder_files import FilePart, gone
+from tidelake.spark.changelog_folder.folder_files import FilePart, deleted_file_error
 from tidelake.spark.spark_types import RECORD_HEADERS, arrow_form, in_arrow_form, spark_timestamps
 
 
@@ -67,7 +67,7 @@ def _blocks(folder: Path, part: FilePart) -> Iterator[bytes | memoryview]:
             file.seek(part.start)
             yield file.read(part.end - part.start)
     except FileNotFoundError:
-        raise gone(folder, part.name) from None
+        raise deleted_file_error(folder, part.name) from None
 
 
 def _uncompressed(path: Path) -> Iterator[bytes | memoryview]:

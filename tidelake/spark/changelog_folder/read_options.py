@@ -20,8 +20,8 @@ import msgspec
 from checkpoint.offsets import TopicPartition
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
-from tidelake.spark.changelog_folder.folder_files import Limits
-from tidelake.spark.option_values import names_of, value_of, whole_number
+from tidelake.spark.changelog_folder.folder_files import FolderBatchLimits
+from tidelake.spark.option_values import split_names, value_of, whole_number
 
 FORMAT: Final = "tidelake-changelog-folder"
 _NAMES: Final = ("path", "headers", "startingOffsets", "maxFilesPerTrigger", "maxBytesPerTrigger")
@@ -32,7 +32,7 @@ class FolderReadOptions:
     folder: Path
     kept_headers: frozenset[str]
     starts: Mapping[TopicPartition, int]
-    limits: Limits
+    limits: FolderBatchLimits
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> FolderReadOptions:
@@ -51,8 +51,8 @@ class FolderReadOptions:
         if not given.get("path"):
             raise BadInput(f"{FORMAT} needs the option path, or load(path): a folder of change logs")
         numbers = {known[name]: text for name, text in given.items()}
-        names = names_of(given.get("headers", ""))
-        limits = Limits(
+        names = split_names(given.get("headers", ""))
+        limits = FolderBatchLimits(
             value_of(numbers, "maxFilesPerTrigger", whole_number, None),
             value_of(numbers, "maxBytesPerTrigger", whole_number, None),
         )

@@ -18,10 +18,10 @@ from ingest.sources.change_log_file import SUFFIXES
 from storage.errors import BadInput, PositionRefused, UnsupportedFeature
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
-    Limits,
+    FolderBatchLimits,
     Places,
     cut_line,
-    next_places,
+    next_positions,
     parts_between,
     sizes_of,
     tasks,
@@ -71,13 +71,13 @@ class FolderBatchReader(_LineReader, DataSourceReader):
 
     def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        if options.limits != Limits():
+        if options.limits != FolderBatchLimits():
             raise BadInput("options maxFilesPerTrigger and maxBytesPerTrigger are of streams; leave them out")
 
     def partitions(self) -> Sequence[InputPartition]:
         folder = self._options.folder
         sizes = sizes_of(folder)
-        ends = next_places(folder, {}, sizes, Limits())
+        ends = next_positions(folder, {}, sizes, FolderBatchLimits())
         if (cut := cut_line(folder, ends, sizes)) is not None:
             raise cut
         return self._partitions_of({}, ends)
@@ -93,7 +93,7 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
         super().__init__(options, schema)
         self._is_bounded = False
         self._target: Mapping[str, int] | None = None  # for trigger availableNow: sizes at its start
-        if not HAS_LIMITS and options.limits != Limits():
+        if not HAS_LIMITS and options.limits != FolderBatchLimits():
             raise UnsupportedFeature(
                 "maxFilesPerTrigger and maxBytesPerTrigger",
                 "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
@@ -110,11 +110,11 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
             """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
-            return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(2**62)
+            return ReadAllAvailable() if self._options.limits == FolderBatchLimits() else ReadMaxRows(2**62)
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
             is_limited = not isinstance(limit, ReadAllAvailable)
-            return self._next(_places(start), self._options.limits if is_limited else Limits())
+            return self._next(_places(start), self._options.limits if is_limited else FolderBatchLimits())
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
             return dict(sizes_of(self._options.folder))
@@ -122,7 +122,7 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
     else:
 
         def latestOffset(self) -> dict[str, Any]:  # type: ignore[misc]  # noqa: N802 - Spark's name
-            return self._next({}, Limits())
+            return self._next({}, FolderBatchLimits())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return self._partitions_of(_places(start), _places(end))
@@ -130,13 +130,13 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: all state is in Spark's log."""
 
-    def _next(self, places: Places, limits: Limits) -> dict[str, Any]:
+    def _next(self, places: Places, limits: FolderBatchLimits) -> dict[str, Any]:
         sizes: Mapping[str, int] = sizes_of(self._options.folder)
         if self._is_bounded:
             self._target = sizes if self._target is None else self._target
             sizes = {name: min(size, self._target[name]) for name, size in sizes.items() if name in self._target}
             sizes = {name: max(size, places.get(name, 0)) for name, size in sizes.items()}
-        ends = next_places(self._options.folder, places, sizes, limits)
+        ends = next_positions(self._options.folder, places, sizes, limits)
         if self._is_bounded and ends == places and (cut := cut_line(self._options.folder, ends, sizes)) is not None:
             raise cut
         return ends

@@ -45,13 +45,13 @@ SETTING_OF_OPTION: Final[Mapping[str, str]] = {
     "ssl.key.password": "ssl_password",
 }
 
-_CHECKS_NAMES: Final = "ssl.endpoint.identification.algorithm"
+_HOSTNAME_CHECK_OPTION: Final = "ssl.endpoint.identification.algorithm"
 _JAAS: Final = "sasl.jaas.config"
-_LOGIN: Final = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
+_JAAS_OPTION: Final = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 _STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
 # no group is joined, so no permission is needed for one; record batches are read as a whole
 _NO_EFFECT: Final = frozenset({"group.id", "max.poll.records"})
-_DECIDED_HERE: Final = {
+_FIXED_OPTIONS: Final = {
     "auto.offset.reset": "startingOffsets says where a query begins, and it never jumps afterwards",
     "enable.auto.commit": "Spark keeps the offsets, and nothing is committed to Kafka",
     "key.deserializer": "keys come as they are; decode them with functions of DataFrames",
@@ -74,7 +74,7 @@ def client_settings(options: Mapping[str, str]) -> KafkaSettings:
             settings[SETTING_OF_OPTION[name]] = value
         elif name == _JAAS:
             settings |= _login(value)
-        elif name == _CHECKS_NAMES:
+        elif name == _HOSTNAME_CHECK_OPTION:
             settings["ssl_check_hostname"] = bool(value.strip())
         elif name.startswith(tuple(_STORES)):
             settings |= _store(name, given)
@@ -101,7 +101,7 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
         if setting in ("bootstrap_servers", "isolation_level") or value != default:
             options[PREFIX + name] = _text(value)
     if not settings.ssl_check_hostname:
-        options[PREFIX + _CHECKS_NAMES] = ""
+        options[PREFIX + _HOSTNAME_CHECK_OPTION] = ""
     return options
 
 
@@ -119,7 +119,7 @@ def _decoded(kind: type, value: Any) -> Any:
 
 def _login(config: str) -> dict[str, str]:
     """Parse Java's `…LoginModule required username="…" password="…";`."""
-    found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _LOGIN.findall(config)}
+    found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_OPTION.findall(config)}
     if "username" not in found or "password" not in found:
         raise UnsupportedFeature(
             f"option {PREFIX}{_JAAS}",
@@ -145,6 +145,6 @@ def _store(name: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refused(name: str) -> UnsupportedFeature:
-    known = [PREFIX + known for known in (*SETTING_OF_OPTION, _JAAS, _CHECKS_NAMES)]
-    reason = _DECIDED_HERE.get(name, f"there is no such option here{did_you_mean(PREFIX + name, known)}")
+    known = [PREFIX + known for known in (*SETTING_OF_OPTION, _JAAS, _HOSTNAME_CHECK_OPTION)]
+    reason = _FIXED_OPTIONS.get(name, f"there is no such option here{did_you_mean(PREFIX + name, known)}")
     return UnsupportedFeature(f"option {PREFIX}{name}", reason, "Leave it out")

@@ -33,17 +33,17 @@ def ranges_between(starts: Offsets, ends: Offsets) -> list[RecordRange]:
     return [RecordRange(p, starts[p], end) for p, end in sorted(ends.items()) if p in starts and starts[p] < end]
 
 
-def not_held(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, OffsetRange]) -> list[RecordRange]:
+def missing_ranges(wanted: Sequence[RecordRange], held: Mapping[TopicPartition, OffsetRange]) -> list[RecordRange]:
     """Return the parts that the brokers don't hold.
 
     held: without partitions that no longer exist
     """
     lost = []
     for part in wanted:
-        there = held.get(part.partition, OffsetRange(part.end, part.end))
+        available = held.get(part.partition, OffsetRange(part.end, part.end))
         lost += [
-            RecordRange(part.partition, part.start, min(part.end, there.start)),
-            RecordRange(part.partition, max(part.start, there.end), part.end),
+            RecordRange(part.partition, part.start, min(part.end, available.start)),
+            RecordRange(part.partition, max(part.start, available.end), part.end),
         ]
     return [part for part in lost if part.start < part.end]
 
@@ -91,7 +91,7 @@ def tasks(
     total = sum(map(len, ranges))
     share = max(1, total // partitions_min) if partitions_min is not None and len(ranges) < partitions_min else total
     share = min(share, records_max or total)
-    pieces = [piece for part in ranges for piece in _cut(part, share)]
+    pieces = [piece for part in ranges for piece in _split_range(part, share)]
     if partitions_min is not None:
         return [[piece] for piece in pieces]
     packed: list[list[RecordRange]] = []
@@ -106,7 +106,7 @@ def tasks(
     return packed
 
 
-def _cut(part: RecordRange, share: int) -> list[RecordRange]:
+def _split_range(part: RecordRange, share: int) -> list[RecordRange]:
     """Cut a range into pieces of nearly equal size, none larger than `share`."""
     count = max(1, -(-len(part) // max(1, share)))
     edges = [part.start + len(part) * number // count for number in range(count + 1)]

@@ -20,7 +20,7 @@ from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
 from tidelake.spark.kafka.client_options import PREFIX, client_options, client_settings
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_text, partitions_of_text
-from tidelake.spark.option_values import names_of, truth, value_of, whole_number
+from tidelake.spark.option_values import parse_boolean, split_names, value_of, whole_number
 
 STARTING_GROUP: Final = "startingGroup"
 MAX_RECORD_BYTES: Final = "maxRecordBytes"
@@ -35,12 +35,12 @@ _LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDel
 _DIVISION: Final = ("minPartitions", "maxRecordsPerPartition")
 _HEADERS: Final = "headers"
 _OTHERS: Final = ("failOnDataLoss", "includeHeaders", _HEADERS, MAX_RECORD_BYTES, UNREACHABLE_AFTER_MS)
-_WAITS_OF_SPARK_S: Final = (  # the connector's retries, and the names of its groups
+_SPARK_TIMEOUT_OPTIONS: Final = (  # the connector's retries, and the names of its groups
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
 )
 _OPTIONS: Final = (
     *(*_SUBSCRIPTIONS, *_STARTS, *_ENDS, _STRATEGY, *_LIMITS),
-    *(*_DIVISION, *_OTHERS, *_WAITS_OF_SPARK_S),
+    *(*_DIVISION, *_OTHERS, *_SPARK_TIMEOUT_OPTIONS),
 )
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _UNIT_MS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -112,10 +112,10 @@ class KafkaReadOptions:
         settings = _with_topics(client_settings(options), options)
         if (largest := _value(options, MAX_RECORD_BYTES, whole_number)) is not None:
             settings = structs.replace(settings, max_record_bytes=largest)
-        if (patience_ms := _value(options, UNREACHABLE_AFTER_MS, whole_number)) is not None:
-            settings = structs.replace(settings, unreachable_after_ms=patience_ms)
-        header_names = _value(options, _HEADERS, names_of)
-        has_headers = _value(options, "includeHeaders", truth, header_names is not None)
+        if (unreachable_after_ms := _value(options, UNREACHABLE_AFTER_MS, whole_number)) is not None:
+            settings = structs.replace(settings, unreachable_after_ms=unreachable_after_ms)
+        header_names = _value(options, _HEADERS, split_names)
+        has_headers = _value(options, "includeHeaders", parse_boolean, header_names is not None)
         if header_names is not None and not has_headers:
             raise BadInput("option headers names some, and includeHeaders = false leaves all out. Give one of them")
         return cls(
@@ -129,7 +129,7 @@ class KafkaReadOptions:
             _value(options, "maxTriggerDelay", _milliseconds, _DELAY_MS),
             _value(options, "minPartitions", whole_number),
             _value(options, "maxRecordsPerPartition", whole_number),
-            _value(options, "failOnDataLoss", truth, True),
+            _value(options, "failOnDataLoss", parse_boolean, True),
             has_headers,
             header_names,
         )

@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from checkpoint.offsets import TopicPartition
 from storage.errors import BadInput, UnsupportedFeature
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_members, to_members
-from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, not_held, ranges_between, tasks
+from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
 from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
-from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost
+from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
 from tidelake.spark.kafka.topics import Topics
 from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.spark.stream_limits import (
@@ -34,7 +34,7 @@ from tidelake.spark.stream_limits import (
 )
 
 _FORMAT: Final = "tidelake-kafka"
-_UNDECIDED: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
+_INITIAL_OFFSET: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
 
 
 class RangesPartition(InputPartition):
@@ -81,14 +81,14 @@ class _RecordReader:
         """
         topics = self._connected()
         wanted = ranges_between(starts, ends)
-        there = topics.partitions()
-        held = topics.bounds([part.partition for part in wanted if part.partition in there])
-        self._report(not_held(wanted, held))
+        partitions = topics.partitions()
+        held = topics.bounds([part.partition for part in wanted if part.partition in partitions])
+        self._report(missing_ranges(wanted, held))
         found = tasks(held_parts(wanted, held), self._options.min_partitions, self._options.max_records)
         return [RangesPartition(ranges) for ranges in found]
 
     def _report(self, lost: Sequence[RecordRange]) -> None:
-        report_lost(str(self._options.settings.bootstrap_servers), lost, fails=self._options.fails_on_loss)
+        report_lost_records(str(self._options.settings.bootstrap_servers), lost, fails=self._options.fails_on_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. Without partitions Spark passes its own one, which has no records."""
@@ -106,9 +106,9 @@ class KafkaBatchReader(_RecordReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
-            there = self._connected().partitions()
-            ends = self._connected().offsets(self._options.end or Boundary(everywhere=LATEST), there)
-            starts = self._starts(self._options.start or Boundary(everywhere=EARLIEST), there)
+            partitions = self._connected().partitions()
+            ends = self._connected().offsets(self._options.end or Boundary(everywhere=LATEST), partitions)
+            starts = self._starts(self._options.start or Boundary(everywhere=EARLIEST), partitions)
             return self._partitions_of(starts, ends)
         finally:
             self.stop()
@@ -151,19 +151,19 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
     if HAS_LIMITS:
 
         def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-            return dict(_UNDECIDED)
+            return dict(_INITIAL_OFFSET)
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
             """Return any limit: its value has no effect, but it makes `latestOffset` apply the options."""
             return ReadMaxRows(self._options.max_offsets or 2**62) if self._options.has_limits else ReadAllAvailable()
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-            there = self._connected().partitions()
+            partitions = self._connected().partitions()
             if self._is_bounded and self._target is None:
-                self._target = self._ends(there)
+                self._target = self._ends(partitions)
             if not start:
-                return to_members(self._first(there))
-            end = self._next(of_members(start), there, is_limited=not isinstance(limit, ReadAllAvailable))
+                return to_members(self._first(partitions))
+            end = self._next(of_members(start), partitions, is_limited=not isinstance(limit, ReadAllAvailable))
             return start if end == of_members(start) else to_members(end)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
@@ -180,7 +180,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = of_members(start), of_members(end)
         if not HAS_LIMITS:
-            starts = self._beginnings_of_new(ends.keys() - starts.keys()) | starts
+            starts = self._earliest_offsets_of_new(ends.keys() - starts.keys()) | starts
         return self._partitions_of(starts, ends)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -188,42 +188,46 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
 
     # ---------------------------------------------------------------- ends of batches
 
-    def _first(self, there: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        starts = self._starts(self._options.start or Boundary(everywhere=LATEST), there)
+    def _first(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        starts = self._starts(self._options.start or Boundary(everywhere=LATEST), partitions)
         if self._target is not None:
             self._target = {p: max(end, starts[p]) for p, end in self._target.items() if p in starts}
         return starts
 
-    def _next(self, begin: Offsets, there: frozenset[TopicPartition], *, is_limited: bool) -> dict[TopicPartition, int]:
-        available = self._ends(there)
-        self._check_went_on(begin, available, there)
+    def _next(
+        self, begin: Offsets, partitions: frozenset[TopicPartition], *, is_limited: bool
+    ) -> dict[TopicPartition, int]:
+        available = self._ends(partitions)
+        self._check_not_truncated(begin, available, partitions)
         reached = {p: end for p, end in available.items() if p in begin}
         most = self._options.max_offsets if is_limited else None
         end = reached if most is None else limited(begin, reached, most)
-        new = self._beginnings_of_new(available.keys() - begin.keys())
+        new = self._earliest_offsets_of_new(available.keys() - begin.keys())
         if is_limited and not self._is_bounded and not new and self._is_too_early(begin, end):
             return dict(begin)
         if end != begin:
             self._last_batch_ms = self._now_ms()
         return {**end, **new}
 
-    def _ends(self, there: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+    def _ends(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         if self._target is not None:
-            return {p: end for p, end in self._target.items() if p in there}
-        return self._connected().offsets(Boundary(everywhere=LATEST), there)
+            return {p: end for p, end in self._target.items() if p in partitions}
+        return self._connected().offsets(Boundary(everywhere=LATEST), partitions)
 
-    def _check_went_on(self, begin: Offsets, available: Offsets, there: frozenset[TopicPartition]) -> None:
+    def _check_not_truncated(self, begin: Offsets, available: Offsets, partitions: frozenset[TopicPartition]) -> None:
         """Raise PositionRefused, or warn, if a partition is gone or ends before the offset that was read."""
-        gone = [f"{p} is gone, which was read up to {at}" for p, at in sorted(begin.items()) if p not in there]
+        missing = [f"{p} is gone, which was read up to {at}" for p, at in sorted(begin.items()) if p not in partitions]
         shorter = [
             f"{p} ends at {available[p]}, and was read up to {at}"
             for p, at in sorted(begin.items())
             if available.get(p, at) < at
         ]
-        if gone or shorter:
-            report_change(str(self._options.settings.bootstrap_servers), [*gone, *shorter], self._options.fails_on_loss)
+        if missing or shorter:
+            report_change(
+                str(self._options.settings.bootstrap_servers), [*missing, *shorter], self._options.fails_on_loss
+            )
 
-    def _beginnings_of_new(self, new: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _earliest_offsets_of_new(self, new: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offsets of new partitions.
 
         Raises PositionRefused, or warns, if the first records of one were deleted before they were read.

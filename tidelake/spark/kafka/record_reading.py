@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
 from ingest.source_settings import KafkaSettings
-from ingest.sources.kafka.range_reader import OffsetsGone, RangeReader, header_column
+from ingest.sources.kafka.range_reader import OffsetsUnavailable, RangeReader, header_column
 from ingest.sources.kafka.record_columns import RecordColumns
 from storage.errors import PositionRefused
 from storage.logs import get_logger
@@ -42,15 +42,15 @@ def record_batches(
         while position < part.end:
             try:
                 records, position = consumer.poll(part, position)
-            except OffsetsGone as gone:
-                lost, position = _lost(part, gone)
-                report_lost(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
+            except OffsetsUnavailable as gone:
+                lost, position = _lost_range(part, gone)
+                report_lost_records(str(options.settings.bootstrap_servers), [lost], fails=options.fails_on_loss)
                 continue
             if len(records):
                 yield in_arrow_form(_rows(part.partition, records, schema, options.header_names), form)
 
 
-def report_lost(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
+def report_lost_records(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
     """Raise PositionRefused for lost records. If not `fails`, log a warning instead."""
     if lost:
         what = f"it doesn't hold these records (any more): {', '.join(map(str, lost))}"
@@ -73,12 +73,12 @@ def report_change(where: str, what: Sequence[str], fails: bool) -> None:
     )
 
 
-def _lost(part: RecordRange, gone: OffsetsGone) -> tuple[RecordRange, int]:
+def _lost_range(part: RecordRange, error: OffsetsUnavailable) -> tuple[RecordRange, int]:
     """Return the lost part of the range, and the offset to continue from."""
-    if gone.position < gone.held.start:
-        end = min(part.end, gone.held.start)
-        return RecordRange(part.partition, gone.position, end), end
-    return RecordRange(part.partition, max(gone.position, gone.held.end), part.end), part.end
+    if error.position < error.held.start:
+        end = min(part.end, error.held.start)
+        return RecordRange(part.partition, error.position, end), end
+    return RecordRange(part.partition, max(error.position, error.held.end), part.end), part.end
 
 
 class KeptConsumer:

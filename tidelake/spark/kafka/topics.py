@@ -7,8 +7,8 @@ from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from checkpoint.position_problems import few_of
-from ingest.sources.base import AtTimestamp, Earliest, FromGroup, Latest
+from checkpoint.position_problems import first_few
+from ingest.sources.base import AtGroupOffsets, AtTimestamp, Earliest, Latest
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import BadInput
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets
@@ -39,20 +39,22 @@ class Topics:
         if self._source is None:
             source = KafkaSource(self._options.settings, frozenset())
             try:
-                there = self._run(source.open())
+                partitions = self._run(source.open())
             except BaseException:
                 self._run(source.close())
                 raise
             self._source = source
-            if missing := (self._options.assigned or frozenset()) - there:
-                raise BadInput(f"{source}: option assign names {few_of(map(str, sorted(missing)))}: no such partition")
+            if missing := (self._options.assigned or frozenset()) - partitions:
+                raise BadInput(
+                    f"{source}: option assign names {first_few(map(str, sorted(missing)))}: no such partition"
+                )
         else:
-            there = self._run(self._source.refresh())
-        return there if self._options.assigned is None else there & self._options.assigned
+            partitions = self._run(self._source.refresh())
+        return partitions if self._options.assigned is None else partitions & self._options.assigned
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Return the offsets that the brokers hold."""
-        return self._run(self._opened().bounds(partitions))
+        return self._run(self._open_source().bounds(partitions))
 
     def offsets(self, boundary: Boundary, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets of a boundary.
@@ -60,7 +62,7 @@ class Topics:
         Raises BadInput unless a boundary with offsets or times names these partitions.
         """
         if boundary.group is not None:
-            return self._run(self._opened().offsets(partitions, FromGroup(boundary.group)))
+            return self._run(self._open_source().offsets(partitions, AtGroupOffsets(boundary.group)))
         if boundary.timestamp_ms is not None:
             return self._not_older(dict.fromkeys(partitions, boundary.timestamp_ms))
         if boundary.timestamps_ms is not None:
@@ -70,23 +72,23 @@ class Topics:
         if given is None:
             given = dict.fromkeys(partitions, EARLIEST if boundary.everywhere is None else boundary.everywhere)
         self._check_complete(given, partitions)
-        earliest = self._run(self._opened().offsets([p for p in partitions if given[p] == EARLIEST], Earliest()))
-        latest = self._run(self._opened().offsets([p for p in partitions if given[p] == LATEST], Latest()))
+        earliest = self._run(self._open_source().offsets([p for p in partitions if given[p] == EARLIEST], Earliest()))
+        latest = self._run(self._open_source().offsets([p for p in partitions if given[p] == LATEST], Latest()))
         return {p: offset for p, offset in given.items() if offset >= 0} | earliest | latest
 
     def _not_older(self, timestamps_ms: Offsets) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for timestamp_ms in set(timestamps_ms.values()):
             of_this = [p for p, at_ms in timestamps_ms.items() if at_ms == timestamp_ms]
-            found |= self._run(self._opened().offsets(of_this, AtTimestamp(timestamp_ms)))
+            found |= self._run(self._open_source().offsets(of_this, AtTimestamp(timestamp_ms)))
         return found
 
     def check_matches(self, starts: Offsets, bounds: dict[TopicPartition, OffsetRange]) -> None:
         """Check a start by time. Raises BadInput for partitions without a record that new."""
         if missing := [p for p, offset in starts.items() if offset >= bounds[p].end]:
             raise BadInput(
-                f"{self._opened()}: no record of {few_of(map(str, sorted(missing)))} is as new as the time to start "
-                "at. Give an earlier one, or startingOffsetsByTimestampStrategy=latest to start there at the end"
+                f"{self._open_source()}: no record of {first_few(map(str, sorted(missing)))} is as new as the time to "
+                "start at. Give an earlier one, or startingOffsetsByTimestampStrategy=latest to start there at the end"
             )
 
     def _check_complete(self, given: Offsets, partitions: Collection[TopicPartition]) -> None:
@@ -94,11 +96,12 @@ class Topics:
         if missing or unknown:
             what = "doesn't name" if missing else "names what there is none of or is not read"
             raise BadInput(
-                f"{self._opened()}: the option with offsets {what}: {few_of(map(str, sorted(missing or unknown)))}. "
-                "Name every partition, with -2 for the earliest and -1 for the latest offset"
+                f"{self._open_source()}: the option with offsets {what}: "
+                f"{first_few(map(str, sorted(missing or unknown)))}. Name every partition, with -2 for the "
+                "earliest and -1 for the latest offset"
             )
 
-    def _opened(self) -> KafkaSource:
+    def _open_source(self) -> KafkaSource:
         if self._source is None:
             self.partitions()
         assert self._source is not None

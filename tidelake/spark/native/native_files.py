@@ -44,7 +44,7 @@ _EXACT: Final = frozenset(
 )
 # Spark leaves out such files when it lists them, even if they are given (HadoopFSUtils.shouldFilterOutPathName).
 _HIDDEN: Final = ("_", ".")
-_HALF_COPIED: Final = "._COPYING_"
+_COPYING_SUFFIX: Final = "._COPYING_"
 
 
 def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
@@ -56,7 +56,7 @@ def native_files(scan: Scan, *, any_store: bool) -> dict[FileKey, str]:
     """
     if not all(is_native(scan.context.schema.by_name[name].type) for name in scan.schema.names):
         return {}
-    rule = _Rule(scan.context, tuple(scan.schema.names), any_store)
+    rule = _NativeReadRule(scan.context, tuple(scan.schema.names), any_store)
     found: dict[FileKey, str] = {}
     for split in scan.splits():
         if split.of_fallback_branch:
@@ -74,10 +74,12 @@ def without_files(splits: Iterable[Split], files: Collection[FileKey]) -> list[S
     """Return the splits without these files."""
     left = []
     for split in splits:
-        gone = {file.file_name for file in split.files if (split.partition, split.bucket, file.file_name) in files}
-        if not gone:
+        native_names = {
+            file.file_name for file in split.files if (split.partition, split.bucket, file.file_name) in files
+        }
+        if not native_names:
             left.append(split)
-        elif sections := tuple(kept for section in split.sections if (kept := _without(section, gone))):
+        elif sections := tuple(kept for section in split.sections if (kept := _without_files(section, native_names))):
             left.append(replace(split, sections=sections))
     return left
 
@@ -95,11 +97,11 @@ def is_native(kind: DataType) -> bool:
             return is_native(kind.key) and is_native(kind.value)
         case RowType():
             # its fields are filtered like columns
-            return bool(kind.fields) and all(is_native(f.type) and not misleads_filters(f.type) for f in kind.fields)
+            return bool(kind.fields) and all(is_native(f.type) and not has_unsafe_pushdown(f.type) for f in kind.fields)
     return False
 
 
-def misleads_filters(kind: DataType) -> bool:
+def has_unsafe_pushdown(kind: DataType) -> bool:
     """Return whether Spark, when it skips row groups of Parquet by a filter, would skip rows that match.
 
     Bounds of floating-point numbers don't include NaN, which Spark considers the greatest value, and a dictionary with
@@ -113,12 +115,12 @@ def misleads_filters(kind: DataType) -> bool:
     return kind.root in (Root.FLOAT, Root.DOUBLE)
 
 
-def _without(section: Section, names: Collection[str]) -> Section:
+def _without_files(section: Section, names: Collection[str]) -> Section:
     return [kept for run in section if (kept := [file for file in run if file.file_name not in names])]
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _NativeReadRule:
     context: TableContext
     columns: tuple[str, ...]
     any_store: bool
@@ -127,12 +129,12 @@ class _Rule:
         return (
             not self.context.options.data_evolution_enabled
             and format_of(file.file_name) == "parquet"
-            and self._holds_rows_as_they_are(file)
+            and self._has_final_rows(file)
             and self._is_listed(path)
-            and self._has_the_columns(file)
+            and self._has_current_columns(file)
         )
 
-    def _holds_rows_as_they_are(self, file: DataFileMeta) -> bool:
+    def _has_final_rows(self, file: DataFileMeta) -> bool:
         if self.context.schema.has_primary_key:
             # files of level 0 may hold -D rows that were not counted
             return file.level > 0 and not file.may_hold_deletes
@@ -143,13 +145,13 @@ class _Rule:
         name = path.rpartition("/")[2]
         scheme = scheme_of(path)
         is_reached = scheme == LOCAL_SCHEME or (self.any_store and scheme != MEMORY_SCHEME)
-        return is_reached and not name.startswith(_HIDDEN) and not name.endswith(_HALF_COPIED)
+        return is_reached and not name.startswith(_HIDDEN) and not name.endswith(_COPYING_SUFFIX)
 
-    def _has_the_columns(self, file: DataFileMeta) -> bool:
+    def _has_current_columns(self, file: DataFileMeta) -> bool:
         if file.write_columns is not None:
             return False
         if file.schema_id not in self._known:
-            self._known[file.schema_id] = self._reads_alike(written_fields(self.context, file))
+            self._known[file.schema_id] = self._has_same_columns(written_fields(self.context, file))
         return self._known[file.schema_id]
 
     @cached_property
@@ -157,10 +159,10 @@ class _Rule:
         """By schema id, whether its files have the columns as they are read."""
         return {}
 
-    def _reads_alike(self, written: Iterable[DataField]) -> bool:
+    def _has_same_columns(self, written: Iterable[DataField]) -> bool:
         by_id: Mapping[int, DataField] = {field.id: field for field in written}
         names = [field.name.lower() for field in by_id.values()]
-        if len(set(names)) < len(names) or any(map(_has_parts_of_one_name, (f.type for f in by_id.values()))):
+        if len(set(names)) < len(names) or any(map(_has_duplicate_field_names, (f.type for f in by_id.values()))):
             return False  # by default, Spark does not distinguish such names
         own = self.context.schema.by_name
         return all(_is_same(by_id.get(own[name].id), own[name]) for name in self.columns)
@@ -170,13 +172,13 @@ def _is_same(written: DataField | None, wanted: DataField) -> bool:
     return written is not None and written.name == wanted.name and same_ignoring_nullability(written.type, wanted.type)
 
 
-def _has_parts_of_one_name(kind: DataType) -> bool:
+def _has_duplicate_field_names(kind: DataType) -> bool:
     match kind:
         case RowType():
             names = {field.name.lower() for field in kind.fields}
-            return len(names) < len(kind.fields) or any(_has_parts_of_one_name(field.type) for field in kind.fields)
+            return len(names) < len(kind.fields) or any(_has_duplicate_field_names(field.type) for field in kind.fields)
         case ArrayType():
-            return _has_parts_of_one_name(kind.element)
+            return _has_duplicate_field_names(kind.element)
         case MapType():
-            return _has_parts_of_one_name(kind.key) or _has_parts_of_one_name(kind.value)
+            return _has_duplicate_field_names(kind.key) or _has_duplicate_field_names(kind.value)
     return False

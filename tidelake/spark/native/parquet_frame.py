@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from storage.errors import CorruptFile
 from storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote_path, scheme_of
 from storage.types import DataType, Root
-from tidelake.spark.native.native_files import misleads_filters
+from tidelake.spark.native.native_files import has_unsafe_pushdown
 
 # These override the session: no row is left out silently, and old dates are read without a calendar conversion.
 _OPTIONS: Final = {
@@ -45,7 +45,7 @@ def parquet_frame(
     """
     reader = spark.read.schema(schema).options(**_OPTIONS)
     try:
-        with _few_listing_tasks(spark):
+        with _limited_listing_parallelism(spark):
             rows = reader.parquet(*map(spark_path, paths))
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
@@ -74,14 +74,14 @@ def _column(name: str, kind: DataType) -> Column:
     If Spark's filters would skip too much, it is an expression, which Spark doesn't push to Parquet.
     """
     plain = col("`{}`".format(name.replace("`", "``")))
-    if not misleads_filters(kind):
+    if not has_unsafe_pushdown(kind):
         return plain
     same = nanvl(plain, plain) if kind.root in (Root.FLOAT, Root.DOUBLE) else greatest(plain, plain)
     return same.alias(name)
 
 
 @contextmanager
-def _few_listing_tasks(spark: SparkSession) -> Iterator[None]:
+def _limited_listing_parallelism(spark: SparkSession) -> Iterator[None]:
     """Limit the tasks that list files. Spark would use one task per file: 10,000 files took 38 seconds instead of 5."""
     if spark.conf.get(_PARALLELISM) != _PARALLELISM_DEFAULT:
         yield  # the session has set it

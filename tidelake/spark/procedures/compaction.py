@@ -67,7 +67,7 @@ def compact(
         order_by=columns,
         strategy=ClusteringStrategy(order_strategy) if columns else None,
     )
-    return compact_table(context.with_options(options or {}), request, elsewhere=on_spark(spark))
+    return compact_table(context.with_options(options or {}), request, task_runner=on_spark(spark))
 
 
 def compact_database(
@@ -112,18 +112,20 @@ def on_spark(spark: SparkSession) -> TaskRunner:
     """Return a function that runs tasks of a compaction job on executors."""
 
     def run(tasks: Sequence[CompactTask]) -> list[CompactResult | CorruptFile]:
-        shares = _shares([task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark)))
+        shares = _assign_to_tasks(
+            [task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark))
+        )
         payloads = [pickle.dumps(task) for task in tasks]
         if isinstance(spark, SparkSession):
-            found = _in_one_stage(spark, shares, payloads)
+            found = _run_in_rdd(spark, shares, payloads)
         else:  # Connect has another class, and supports only this
-            found = _in_a_query(spark, shares, payloads)
+            found = _run_in_dataframe(spark, shares, payloads)
         return [pickle.loads(bytes(found[number])) for number in range(len(tasks))]
 
     return run
 
 
-def _in_one_stage(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
+def _run_in_rdd(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
     """Run one task per share.
 
     Spark plans and compiles no query and shuffles nothing, which would be a third of the cost.
@@ -134,7 +136,7 @@ def _in_one_stage(spark: SparkSession, shares: Sequence[int], payloads: Sequence
     return dict(spark.sparkContext.parallelize(work, len(work)).flatMap(_CompactionTask().run).collect())
 
 
-def _in_a_query(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
+def _run_in_dataframe(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
     given = pa.table(
         {
             "share": pa.array(shares, pa.int32()),
@@ -175,7 +177,7 @@ class _CompactionTask:
                 )
 
 
-def _shares(sizes: Sequence[int], count: int) -> list[int]:
+def _assign_to_tasks(sizes: Sequence[int], count: int) -> list[int]:
     """Return the share of each task. The largest tasks are assigned first, each to the smallest share so far."""
     loads = [0] * count
     shares = [0] * len(sizes)

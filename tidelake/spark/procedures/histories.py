@@ -96,7 +96,7 @@ def trigger_tag_automatic_creation(table: str, warehouse: str, *, catalog_option
     A committing writer does the same. This is for tables without commits.
     """
     opened = _open(table, warehouse, catalog_options)
-    if not AutomaticTags.made_for(opened.context):
+    if not AutomaticTags.is_enabled_for(opened.context):
         raise BadInput(
             f"{table} has no schedule of tags. Set its option tag.automatic-creation to process-time or watermark"
         )
@@ -162,7 +162,7 @@ def rollback(
 
     version: digits are a snapshot's id, anything else a tag
     """
-    if sum(way is not None for way in (version, snapshot, tag)) != 1:
+    if sum(selector is not None for selector in (version, snapshot, tag)) != 1:
         raise BadInput("rollback takes one of version, snapshot and tag")
     if version is not None:
         snapshot, tag = (int(version), None) if version.isdecimal() else (None, version)

@@ -48,10 +48,10 @@ def remove_orphan_files(
     for one in names:
         opened = catalog.table(one)
         if older_than is None:
-            gone = opened.clean_orphans(dry_run=dry_run)
+            removed = opened.clean_orphans(dry_run=dry_run)
         else:
-            gone = opened.clean_orphans(older_than_ms=_age_ms(older_than), dry_run=dry_run)
-        count, nbytes = count + len(gone.paths), nbytes + gone.size_bytes
+            removed = opened.clean_orphans(older_than_ms=_age_ms(older_than), dry_run=dry_run)
+        count, nbytes = count + len(removed.paths), nbytes + removed.size_bytes
     return RemovedFiles(count, nbytes)
 
 
@@ -88,15 +88,15 @@ def clear_consumers(
     excluding_consumers: consumers whose whole name matches are kept
     """
     consumers = TableConsumers(open_catalog(warehouse, **(catalog_options or {})).table(table))
-    gone = [
+    expired = [
         one.name
         for one in consumers.list()
         if re.fullmatch(including_consumers, one.name)
         and not (excluding_consumers and re.fullmatch(excluding_consumers, one.name))
     ]
-    for name in gone:
+    for name in expired:
         consumers.delete(name)
-    return gone
+    return expired
 
 
 def rewrite_file_index(
@@ -130,8 +130,8 @@ def remove_unexisting_files(
 
 def purge_files(table: str, warehouse: str, *, catalog_options: Options = None) -> RemovedFiles:
     """Delete all rows, branches, tags, consumers and older snapshots. Stop writers and readers first."""
-    gone = open_catalog(warehouse, **(catalog_options or {})).table(table).purge()
-    return RemovedFiles(len(gone.paths), gone.size_bytes)
+    deleted = open_catalog(warehouse, **(catalog_options or {})).table(table).purge()
+    return RemovedFiles(len(deleted.paths), deleted.size_bytes)
 
 
 def _age_ms(text: str) -> int:

@@ -72,7 +72,7 @@ class _Spark:
     def dialect(self) -> str:
         return _DIALECT
 
-    def over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def evaluate_over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
         view = f"tidelake_{uuid.uuid4().hex}"
         self.spark.createDataFrame(pa.Table.from_batches([rows])).createOrReplaceTempView(view)
         try:

@@ -28,7 +28,7 @@ def migrate_table(
     options: of the new table
     delete_origin: drop the entry of a format table, which is then empty
     """
-    catalog = _opened(source_type, warehouse, catalog_options)
+    catalog = _open_hive(source_type, warehouse, catalog_options)
     done = catalog.migrate_table(table, target_table, options=options)
     _drop_origin(catalog, table, delete_origin)
     return done
@@ -47,7 +47,9 @@ def migrate_database(
 
     database: a database of format tables, or a folder of folders
     """
-    return _opened(source_type, warehouse, catalog_options).migrate_database(database, target_database, options=options)
+    return _open_hive(source_type, warehouse, catalog_options).migrate_database(
+        database, target_database, options=options
+    )
 
 
 def migrate_file(
@@ -63,13 +65,13 @@ def migrate_file(
 
     source_table: a format table, or a folder, whose files are added to target_table
     """
-    catalog = _opened(source_type, warehouse, catalog_options)
+    catalog = _open_hive(source_type, warehouse, catalog_options)
     done = catalog.migrate_files(source_table, target_table)
     _drop_origin(catalog, source_table, delete_origin)
     return done
 
 
-def _opened(source_type: str, warehouse: str, catalog_options: Options) -> Catalog:
+def _open_hive(source_type: str, warehouse: str, catalog_options: Options) -> Catalog:
     if source_type != "hive":
         raise UnsupportedFeature(
             f"migration of {source_type} tables", "only files in Hive's layout are taken", "Use source_type = hive"

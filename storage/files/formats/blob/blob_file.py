@@ -86,9 +86,9 @@ class BlobFile:
                 "Read the file itself, or the column as descriptors: set blob-as-descriptor = true",
             )
         record = memoryview(self._source.read_at(length, offset))
-        said, crc = _RECORD_END.unpack_from(record, length - _RECORD_END.size)
+        stored_length, crc = _RECORD_END.unpack_from(record, length - _RECORD_END.size)
         is_whole = zlib.crc32(record[: length - _CRC_BYTES]) == crc
-        if record[: len(_MAGIC)] != _MAGIC or said != length or not is_whole:
+        if record[: len(_MAGIC)] != _MAGIC or stored_length != length or not is_whole:
             raise CorruptFile(self._path, "a record with its magic, length and CRC-32", f"{length} other bytes", offset)
         return record[len(_MAGIC) : length - _RECORD_END.size]
 

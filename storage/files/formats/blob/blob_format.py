@@ -65,7 +65,7 @@ class BlobFormat:
 
 
 class _BlobWriter:
-    stored_per_held: float | None = 1.0
+    stored_ratio: float | None = 1.0
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._file = BlobFileWriter(stream)

@@ -53,7 +53,7 @@ _CODECS: Final = {
 }
 _STRIPE_BYTES: Final = 64 * 1024 * 1024
 _DICTIONARY_SHARE: Final = 0.8  # the share of distinct values up to which a dictionary is used, as in Java
-_STORED_PER_HELD: Final = 0.4  # an estimate for the rows of the stripe that is not written yet
+_STORED_RATIO: Final = 0.4  # an estimate for the rows of the stripe that is not written yet
 
 _EXPECTED: Final = "an ORC file with the columns of its schema"
 _SAMPLE_ROWS: Final = 64  # to estimate the size of rows; a scan can't change its batch size later
@@ -189,8 +189,8 @@ class OrcWriter:
         self._stripe_start = 0
         self._held_bytes = 0
         self._all_bytes = 0  # in-memory bytes of all rows
-        self._guess = _STORED_PER_HELD if settings.stored_per_held is None else settings.stored_per_held
-        self.stored_per_held: float | None = None
+        self._guess = _STORED_RATIO if settings.stored_ratio is None else settings.stored_ratio
+        self.stored_ratio: float | None = None
         self._is_empty = True
 
     @property
@@ -217,7 +217,7 @@ class OrcWriter:
             self._write(arrow_schema(self._fields).empty_table())  # otherwise Arrow writes no schema
         self._writer.close()
         if self._all_bytes:
-            self.stored_per_held = self._stream.tell() / self._all_bytes
+            self.stored_ratio = self._stream.tell() / self._all_bytes
         return self._min_max.min_max()
 
     def abort(self) -> None:

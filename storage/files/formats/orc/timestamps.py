@@ -29,9 +29,9 @@ _TIMESTAMP, _TIMESTAMP_INSTANT = 9, 18  # orc_proto.proto, Type.Kind
 _PRESENT, _DATA, _SECONDARY = 0, 1, 5  # Stream.Kind
 _DIRECT_V2: Final = 2  # ColumnEncoding.Kind
 _LZO: Final = 3  # CompressionKind
-_SECONDS_OF_2015: Final = 1_420_070_400
+_ORC_EPOCH_S: Final = 1_420_070_400
 # Slightly less than the range of nanoseconds, because bounds are stored in whole milliseconds.
-_ARROW_REACHES_MS: Final = (-(2**63) // 10**6 + 1000, 2**63 // 10**6 - 1000)
+_ARROW_RANGE_MS: Final = (-(2**63) // 10**6 + 1000, 2**63 // 10**6 - 1000)
 _UTC_NAMES: Final = frozenset({"", "UTC", "GMT", "Etc/UTC", "Etc/GMT", "Zulu", "UCT", "Z"})
 
 
@@ -77,12 +77,12 @@ class OrcTail:
         flat: list[str] = []
         nested: list[str] = []
         for name, first, end in zip(names, top, ends, strict=True):
-            beyond = [number for number in range(first, end) if self._is_beyond(number)]
+            beyond = [number for number in range(first, end) if self._exceeds_arrow_range(number)]
             if beyond:
                 (flat if beyond == [first] else nested).append(name)
         return flat, nested
 
-    def _is_beyond(self, number: int) -> bool:
+    def _exceeds_arrow_range(self, number: int) -> bool:
         if self._types[number].get(1, [0])[0] not in (_TIMESTAMP, _TIMESTAMP_INSTANT):
             return False
         statistics = self._footer.get(7, [])
@@ -91,7 +91,7 @@ class OrcTail:
             return False  # no values
         bounds = parse_message(of_column[9][0]) if 9 in of_column else {}
         known = [zigzag(bounds[field][0]) for field in (3, 4) if field in bounds]  # minimumUtc, maximumUtc
-        first, last = _ARROW_REACHES_MS
+        first, last = _ARROW_RANGE_MS
         return len(known) < 2 or not all(first <= ms <= last for ms in known)
 
     def read_times(self, source: pa.NativeFile, stripe: Stripe, column: str, target: pa.DataType) -> pa.Array:
@@ -129,7 +129,7 @@ class OrcTail:
         seconds = np.zeros(stripe.rows, np.int64)
         nanos = np.zeros(stripe.rows, np.int64)
         if count:
-            seconds[present] = decode_integers(content(_DATA), count, signed=True) + _SECONDS_OF_2015
+            seconds[present] = decode_integers(content(_DATA), count, signed=True) + _ORC_EPOCH_S
             nanos[present] = _with_zeros(decode_integers(content(_SECONDARY), count, signed=False))
         seconds -= (seconds < 0) & (nanos > 999_999)  # both Java's and C++'s writers round seconds towards 1970
         like = pa.array(seconds, pa.int64(), mask=~present)

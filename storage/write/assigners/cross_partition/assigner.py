@@ -30,7 +30,7 @@ from storage.table import TableContext
 from storage.types.row_kinds import with_kind
 from storage.write.assigners.base import AssignedRows, PartitionedRows
 from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities, BucketCapacityRule
-from storage.write.assigners.cross_partition.index_bootstrap import KeysOfBucket, read_keys
+from storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
 from storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
 from storage.write.assigners.cross_partition.placement import RULES, Placement
@@ -39,7 +39,7 @@ _log = get_logger(__name__)
 
 _NO_PLACE: Final = np.int32(0)  # a value for expected keys, of which only the existence matters
 _LOADED_KEYS: Final = 1 << 18  # how many keys are added to the index at once
-_BRINGS_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
+_KINDS_WITH_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class CrossPartitionAssigner:
         self._index: KeyIndex | None = None
         self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
         self._committed_id: int | None = None
-        self._is_looked_after = True
+        self._is_checked_since_commit = True
         self._written_to: tuple[bytes, int] | None = None  # any bucket with rows since the last commit was prepared
         self._is_lost = False
 
@@ -183,7 +183,7 @@ class CrossPartitionAssigner:
     @property
     def is_ready(self) -> bool:
         """Whether `assign` needs no read of the table."""
-        return self._index is not None and self._is_looked_after
+        return self._index is not None and self._is_checked_since_commit
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
         """Returns a message without files. It names the snapshot on which the placement is based."""
@@ -196,7 +196,7 @@ class CrossPartitionAssigner:
         if self._replaces:
             self._index = None
             return
-        self._committed_id, self._is_looked_after = snapshot_id, False
+        self._committed_id, self._is_checked_since_commit = snapshot_id, False
 
     def dropped(self) -> None:
         """Called if the prepared rows were in the table already. They may be in other buckets there."""
@@ -211,32 +211,34 @@ class CrossPartitionAssigner:
                 f"{self._context.name}: a commit turned out to be in the table already, and rows were written behind "
                 "it. Where their keys live now is unknown: open the table again, and write them again"
             )
-        if self._index is not None and not self._is_looked_after:
-            self._look_after_others()
+        if self._index is not None and not self._is_checked_since_commit:
+            self._check_other_writers()
         if self._index is None:
-            self._index = self._made()
-            self._is_looked_after = True
+            self._index = self._new_index()
+            self._is_checked_since_commit = True
         return self._index
 
-    def _look_after_others(self) -> None:
+    def _check_other_writers(self) -> None:
         """Checks once after each commit whether other writers added rows."""
-        self._is_looked_after = True
+        self._is_checked_since_commit = True
         latest = self._context.snapshots.latest()
         if self._base_id is None or latest is None:
             return
-        if not self._others_wrote(self._base_id, latest):
+        if not self._have_others_written(self._base_id, latest):
             self._base_id = latest.id
         elif self._written_to is None:
             self._index = None
         # Otherwise rows are waiting for their commit. That commit detects the other writer, and conflicts.
 
-    def _others_wrote(self, base_id: int, latest: Snapshot) -> bool:
+    def _have_others_written(self, base_id: int, latest: Snapshot) -> bool:
         """Whether others added rows, or may have added rows in snapshots that expired."""
         snapshots = [self._context.snapshots.find(number) for number in range(base_id + 1, latest.id + 1)]
         own = {one.commit_user for one in snapshots if one is not None and one.id == self._committed_id}
-        return any(one is None or (one.commit_kind in _BRINGS_ROWS and one.commit_user not in own) for one in snapshots)
+        return any(
+            one is None or (one.commit_kind in _KINDS_WITH_ROWS and one.commit_user not in own) for one in snapshots
+        )
 
-    def _made(self) -> KeyIndex:
+    def _new_index(self) -> KeyIndex:
         self._partitions: list[bytes] = []
         self._partition_numbers: dict[bytes, int] = {}
         self._capacities = BucketCapacities(self._rule)
@@ -248,7 +250,7 @@ class CrossPartitionAssigner:
         now_ms = epoch_ms() if self._part is None else self._part.now_ms
         since_ms = None if self._ttl_ms is None else now_ms - self._ttl_ms
         at_once = self._context.options.cross_partition_bootstrap
-        self._load(index, read_keys(self._context, latest, made_since_ms=since_ms, at_once=at_once))
+        self._load(index, read_keys(self._context, latest, created_since_ms=since_ms, at_once=at_once))
         self._base_id = 0 if latest is None else latest.id
         _log.info(
             "index of keys made",
@@ -269,8 +271,8 @@ class CrossPartitionAssigner:
             ttl_s=ttl_s,
         )
 
-    def _load(self, index: KeyIndex, read: Iterator[KeysOfBucket]) -> None:
-        waiting: list[KeysOfBucket] = []
+    def _load(self, index: KeyIndex, read: Iterator[BucketKeys]) -> None:
+        waiting: list[BucketKeys] = []
         count = 0
         for keys in read:
             waiting.append(keys)
@@ -281,7 +283,7 @@ class CrossPartitionAssigner:
         if waiting:
             self._put(index, waiting)
 
-    def _put(self, index: KeyIndex, parts: Sequence[KeysOfBucket]) -> None:
+    def _put(self, index: KeyIndex, parts: Sequence[BucketKeys]) -> None:
         places = []
         for part in parts:
             partition, bucket = self._partition_number(part.bucket[0]), part.bucket[1]
@@ -290,18 +292,18 @@ class CrossPartitionAssigner:
             self._capacities.add(partition, bucket, count)
         groups = RowsByKey.of(tuple(np.concatenate(words) for words in zip(*(p.keys for p in parts), strict=True)))
         place_of_row = np.concatenate(places)[groups.order]
-        if len(again := np.flatnonzero(~groups.is_first)):
-            raise self._twice(place_of_row[again[0] - 1], place_of_row[again[0]])
+        if len(duplicates := np.flatnonzero(~groups.is_first)):
+            raise self._duplicate_key_error(place_of_row[duplicates[0] - 1], place_of_row[duplicates[0]])
         keys = groups.keys
         if self._expected is not None:
             is_expected = self._expected.find(keys).places != UNKNOWN
             keys, place_of_row = tuple(word[is_expected] for word in keys), place_of_row[is_expected]
         found = index.find(keys)
         if len(known := np.flatnonzero(found.places != UNKNOWN)):
-            raise self._twice(found.places[known[0]], place_of_row[known[0]])
+            raise self._duplicate_key_error(found.places[known[0]], place_of_row[known[0]])
         index.put(keys, found, np.arange(len(keys[0])), place_of_row)
 
-    def _twice(self, place: np.int32, other: np.int32) -> BadInput:
+    def _duplicate_key_error(self, place: np.int32, other: np.int32) -> BadInput:
         one, two = sorted((self._where(place), self._where(other)))
         return BadInput(
             f"{self._context.name}: a key has a row in {one}, and one in {two}. Two jobs "

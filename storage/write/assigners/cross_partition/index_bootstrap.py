@@ -36,11 +36,11 @@ from storage.write.assigners.cross_partition.key_words import IndexWords, index_
 
 Bucket: TypeAlias = tuple[bytes, int]  # partition as serialized BinaryRow, bucket
 
-_HELD_BATCHES: Final = 4  # batches that were read and wait to be added to the index
+_BUFFERED_BATCHES: Final = 4  # batches that were read and wait to be added to the index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeysOfBucket:
+class BucketKeys:
     """The keys of one bucket.
 
     keys: the words of n distinct keys; their order does not matter
@@ -59,11 +59,11 @@ class _Task:
 
 
 def read_keys(
-    context: TableContext, snapshot: Snapshot | None, *, made_since_ms: int | None, at_once: int
-) -> Iterator[KeysOfBucket]:
+    context: TableContext, snapshot: Snapshot | None, *, created_since_ms: int | None, at_once: int
+) -> Iterator[BucketKeys]:
     """Reads all keys that have a row in the snapshot.
 
-    made_since_ms: skip sections whose files are all older; None: skip none.
+    created_since_ms: skip sections whose files are all older; None: skip none.
     at_once: number of sections to read in parallel, at most the number of cores
     """
     live = live_entries_of(context.shared(ManifestStore), snapshot, None, context.name)
@@ -75,7 +75,7 @@ def read_keys(
         _Task(bucket, section)
         for bucket, of_bucket in files.items()
         for section in interval_partition(key_ranges(of_bucket, key_types))
-        if made_since_ms is None or _is_newer(section, made_since_ms)
+        if created_since_ms is None or _is_newer(section, created_since_ms)
     ]
     has_vectors = context.options.deletion_vectors_enabled and snapshot is not None
     vectors = deletion_files(context, snapshot.index_manifest) if has_vectors and snapshot is not None else {}
@@ -100,10 +100,10 @@ class _KeyReader:
         self._merge_function = merge_function_of(context)
         self._names = context.schema.primary_keys
 
-    def read(self, task: _Task) -> Iterator[KeysOfBucket]:
+    def read(self, task: _Task) -> Iterator[BucketKeys]:
         for batch in self._rows(task):
             if batch.num_rows:
-                yield KeysOfBucket(task.bucket, index_words([batch.column(name) for name in self._names]))
+                yield BucketKeys(task.bucket, index_words([batch.column(name) for name in self._names]))
 
     def _rows(self, task: _Task) -> Iterator[pa.RecordBatch]:
         directory = bucket_directory(self._context, *task.bucket)
@@ -137,13 +137,13 @@ class _KeyReader:
         return merging.fields_read(self._names, self._merge_function, kinds=True)
 
 
-def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Iterator[KeysOfBucket]:
+def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Iterator[BucketKeys]:
     """Yields the keys as soon as they are read. At most a few batches wait for the consumer, so memory is bounded."""
     if threads <= 1:
         for task in tasks:
             yield from reader.read(task)
         return
-    read: queue.Queue[KeysOfBucket | None] = queue.Queue(_HELD_BATCHES)
+    read: queue.Queue[BucketKeys | None] = queue.Queue(_BUFFERED_BATCHES)
     is_stopped = threading.Event()
 
     def run(task: _Task) -> None:

@@ -152,10 +152,10 @@ class KeyIndex:
         """
         runs = found.runs[rows]
         for number, run in enumerate(self._runs):
-            mine = runs == number
-            if mine.any():
-                positions = found.positions[rows[mine]]
-                run.places[positions] = places[mine]
+            in_run = runs == number
+            if in_run.any():
+                positions = found.positions[rows[in_run]]
+                run.places[positions] = places[in_run]
                 if run.times is not None:
                     run.times[positions] = now_s
         is_new = runs < 0

@@ -50,7 +50,7 @@ the capacities of the buckets, which it changes.
 """
 
 
-def _move_the_key(
+def _delete_old_rows(
     groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
     """Moves keys. Local arrays are in the order of `groups.order`; the returned arrays are not."""
@@ -75,7 +75,7 @@ def _move_the_key(
     return Placement(in_order, places[is_last], deletes=order[moved], deleted_from=deleted_from)
 
 
-def _stay_with_the_key(
+def _use_old_partition(
     groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
     key_places = known.copy()
@@ -88,10 +88,10 @@ def _stay_with_the_key(
     return Placement(places, key_places)
 
 
-def _drop_where_the_key_is_elsewhere(
+def _skip_new_rows(
     groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
-    placed = _stay_with_the_key(groups, partitions, known, capacities)
+    placed = _use_old_partition(groups, partitions, known, capacities)
     is_dropped = capacities.partition_of[placed.places] != partitions
     return Placement(placed.places, placed.key_places, is_dropped=is_dropped)
 
@@ -105,8 +105,8 @@ def _partitions_of(places: NDArray[np.int32], capacities: BucketCapacities) -> N
 
 
 RULES: Final[Mapping[MergeEngine, Rule]] = {
-    MergeEngine.DEDUPLICATE: _move_the_key,
-    MergeEngine.PARTIAL_UPDATE: _stay_with_the_key,
-    MergeEngine.AGGREGATION: _stay_with_the_key,
-    MergeEngine.FIRST_ROW: _drop_where_the_key_is_elsewhere,
+    MergeEngine.DEDUPLICATE: _delete_old_rows,
+    MergeEngine.PARTIAL_UPDATE: _use_old_partition,
+    MergeEngine.AGGREGATION: _use_old_partition,
+    MergeEngine.FIRST_ROW: _skip_new_rows,
 }

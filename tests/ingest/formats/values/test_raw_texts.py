@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.formats.columnar import NOT_COLUMNAR
+from ingest.formats.columnar import COLUMNAR_FAILURES
 from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
 from ingest.formats.values.column_decoders import ColumnDecoder, value_by_value
 from ingest.formats.values.dispatch import value_decoder_for
@@ -37,7 +37,7 @@ def decoders(type_: str, placeholder: str) -> tuple[ColumnDecoder, ColumnDecoder
 def read(decoder: ColumnDecoder, values: list[msgspec.Raw | None]) -> Any:
     try:
         column, flags = decoder.to_arrow(values)
-    except NOT_COLUMNAR:
+    except COLUMNAR_FAILURES:
         return "refused"
     column.validate(full=True)
     return column.to_pylist(), None if flags is None else flags.tolist()

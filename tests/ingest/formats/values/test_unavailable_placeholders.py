@@ -64,7 +64,7 @@ def test_a_placeholder_is_recognised_in_the_shape_of_its_column(column_type: str
 
 def test_uuids_in_an_array_have_their_own_placeholder() -> None:
     by_java = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # UUID.nameUUIDFromBytes of the text
-    assert UnavailablePlaceholders(TEXT).stands_for(f'["{by_java}"]'.encode())
+    assert UnavailablePlaceholders(TEXT).is_placeholder(f'["{by_java}"]'.encode())
 
 
 @pytest.mark.usefixtures("either_way")
@@ -105,9 +105,9 @@ def test_a_batch_without_placeholders_has_no_unavailable_values() -> None:
 
 
 def test_reformatted_json_is_still_a_placeholder() -> None:
-    assert UnavailablePlaceholders(TEXT).stands_for(json.dumps(CODES).encode())
-    assert UnavailablePlaceholders(TEXT).stands_for(json.dumps({TEXT: TEXT}, indent=2).encode())
-    assert not UnavailablePlaceholders(TEXT).stands_for(b'{"a": 1}')
+    assert UnavailablePlaceholders(TEXT).is_placeholder(json.dumps(CODES).encode())
+    assert UnavailablePlaceholders(TEXT).is_placeholder(json.dumps({TEXT: TEXT}, indent=2).encode())
+    assert not UnavailablePlaceholders(TEXT).is_placeholder(b'{"a": 1}')
 
 
 def _moved(old_key: bytes, **row: Any) -> Record:

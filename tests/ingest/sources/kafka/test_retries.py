@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ingest.source_settings import KafkaSettings
 from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.backoff import FIRST_MS, LONGEST_MS, BrokerBackoff
+from ingest.sources.kafka.backoff import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, BrokerBackoff
 from ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog
 from ingest.sources.kafka.client_internals import KafkaClient
 from ingest.sources.kafka.source import KafkaSource
@@ -27,10 +27,10 @@ AIOKAFKA = logging.getLogger("aiokafka.client")
 def test_waits_grow_from_200_ms_to_10_s_with_jitter(chance: float) -> None:
     backoff = BrokerBackoff(lambda: chance)
     waits = [backoff.next_ms() for _ in range(40)]
-    assert 0.8 * FIRST_MS <= waits[0] <= 1.2 * FIRST_MS
+    assert 0.8 * INITIAL_BACKOFF_MS <= waits[0] <= 1.2 * INITIAL_BACKOFF_MS
     assert waits == sorted(waits)
-    assert max(waits) <= LONGEST_MS
-    assert waits[-1] >= 0.8 * LONGEST_MS
+    assert max(waits) <= MAX_BACKOFF_MS
+    assert waits[-1] >= 0.8 * MAX_BACKOFF_MS
     assert waits[1] == pytest.approx(2 * waits[0], abs=2)
 
 

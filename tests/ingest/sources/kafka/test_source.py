@@ -22,7 +22,7 @@ from ingest.formats.debezium.format import DebeziumJson
 from ingest.hidden_values import Secret
 from ingest.raw_batch import RawBatch
 from ingest.source_settings import KafkaSettings
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, SourceUnavailable, Start
+from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, SourceUnavailable, Start
 from ingest.sources.kafka.source import KafkaSource
 from storage.errors import BadInput, PositionRefused
 from tests.support.kafka_broker import KafkaBroker
@@ -224,9 +224,9 @@ async def test_confirmed_offsets_are_group_offsets_and_group_offsets_are_a_start
         await subject.until(sees(p0=5, p1=5))
         await source.commit_offsets(both)
     async with opened(kafka_broker, topic) as source:
-        assert await source.offsets(list(both), FromGroup(f"g-{topic}")) == both
+        assert await source.offsets(list(both), AtGroupOffsets(f"g-{topic}")) == both
         with pytest.raises(BadInput, match="consumer group nobody has no offset"):
-            await source.offsets(list(both), FromGroup("nobody"))
+            await source.offsets(list(both), AtGroupOffsets("nobody"))
 
 
 async def test_reading_continues_at_a_position(kafka_broker: KafkaBroker) -> None:

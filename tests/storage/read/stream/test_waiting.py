@@ -66,4 +66,4 @@ def test_a_snapshot_younger_than_the_delay_is_not_watched(table: tidelake.Table)
     young = tidelake.Table(table.context.with_options({"streaming.read.snapshot.delay": "10 h"}))
     follower = young.follower(start=1)
     assert follower.step() is None
-    assert follower.when_there(lambda: None) is None
+    assert follower.call_when_exists(lambda: None) is None

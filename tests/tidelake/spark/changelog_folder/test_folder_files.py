@@ -15,9 +15,9 @@ from tests.support.levels import examples
 from tidelake.spark.changelog_folder import folder_files
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
-    Limits,
+    FolderBatchLimits,
     cut_line,
-    next_places,
+    next_positions,
     parts_between,
     sizes_of,
     tasks,
@@ -25,7 +25,7 @@ from tidelake.spark.changelog_folder.folder_files import (
 
 
 def planned(folder: Path, places: Mapping[str, int], **limits: int) -> dict[str, int]:
-    return next_places(folder, places, sizes_of(folder), Limits(**limits))
+    return next_positions(folder, places, sizes_of(folder), FolderBatchLimits(**limits))
 
 
 def text_of(folder: Path, starts: Mapping[str, int], ends: Mapping[str, int]) -> bytes:
@@ -43,7 +43,7 @@ def text_of(folder: Path, starts: Mapping[str, int], ends: Mapping[str, int]) ->
 def test_every_complete_line_is_read_once_across_appends_and_batches(
     appended: list[tuple[str, bytes]], files_max: int | None, bytes_max: int | None, task_bytes: int
 ) -> None:
-    limits = Limits(files_max, bytes_max)
+    limits = FolderBatchLimits(files_max, bytes_max)
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder_files, "TASK_BYTES", task_bytes)
         folder = Path(home)
@@ -52,7 +52,7 @@ def test_every_complete_line_is_read_once_across_appends_and_batches(
 
         def read_all() -> None:
             nonlocal places
-            while (ends := next_places(folder, places, sizes_of(folder), limits)) != places:
+            while (ends := next_positions(folder, places, sizes_of(folder), limits)) != places:
                 assert files_max is None or sum(ends[n] > places.get(n, 0) for n in ends) <= files_max
                 for part in parts_between(folder, places, ends):
                     piece = (folder / part.name).read_bytes()[part.start : part.end]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.offsets import OffsetRange, TopicPartition
-from tidelake.spark.kafka.ranges import TASK_OFFSETS_MIN, RecordRange, held_parts, limited, not_held, tasks
+from tidelake.spark.kafka.ranges import TASK_OFFSETS_MIN, RecordRange, held_parts, limited, missing_ranges, tasks
 
 SIZES = st.lists(st.integers(1, 3 * TASK_OFFSETS_MIN), max_size=6)
 
@@ -92,5 +92,5 @@ def test_lost_offsets_are_reported_exactly(
     partition = TopicPartition("t", 0)
     there = {} if held is None else {partition: OffsetRange(*held)}
     wanted = [RecordRange(partition, 10, 20)]
-    assert [(part.start, part.end) for part in not_held(wanted, there)] == lost
+    assert [(part.start, part.end) for part in missing_ranges(wanted, there)] == lost
     assert [(part.start, part.end) for part in held_parts(wanted, there)] == left

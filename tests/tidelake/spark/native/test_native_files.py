@@ -11,7 +11,7 @@ import pytest
 import tidelake
 from storage.errors import BadInput
 from storage.types import parse_type
-from tidelake.spark.native.native_files import is_native, misleads_filters, native_files, without_files
+from tidelake.spark.native.native_files import has_unsafe_pushdown, is_native, native_files, without_files
 from tidelake.spark.native.parquet_frame import spark_path
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
 from tidelake.spark.read_options import ReadOptions
@@ -188,7 +188,7 @@ def test_types_that_spark_reads_identically_are_native(kind: str, native: bool) 
     ],
 )
 def test_filters_on_some_types_are_not_pushed_to_parquet(kind: str, misleads: bool) -> None:
-    assert misleads_filters(parse_type(kind)) is misleads
+    assert has_unsafe_pushdown(parse_type(kind)) is misleads
 
 
 # ---------------------------------------------------------------- paths

@@ -16,7 +16,7 @@ from storage.verify import verify
 from tests.support.command_line import Call
 from tidelake.spark import procedures
 from tidelake.spark.procedures import compaction
-from tidelake.spark.procedures.not_here import NOT_HERE
+from tidelake.spark.procedures.unsupported import UNSUPPORTED_PROCEDURES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def test_without_a_barrier_stage_tasks_run_in_a_query(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Spark Connect."""
-    monkeypatch.setattr(compaction, "_in_one_stage", compaction._in_a_query)
+    monkeypatch.setattr(compaction, "_run_in_rdd", compaction._run_in_dataframe)
     table = keyed(lake)
     before = rows_of(table)
     assert len(procedures.compact(spark, "shop.t", lake).buckets) == 4
@@ -83,8 +83,8 @@ def test_an_error_of_a_task_ends_the_job_with_its_message(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyed(lake)
-    way = compaction._in_one_stage
-    monkeypatch.setattr(compaction, "_in_one_stage", lambda spark, shares, payloads: way(spark, shares, [b"?"] * 4))
+    way = compaction._run_in_rdd
+    monkeypatch.setattr(compaction, "_run_in_rdd", lambda spark, shares, payloads: way(spark, shares, [b"?"] * 4))
     with pytest.raises(Exception, match="UnpicklingError"):
         procedures.compact(spark, "shop.t", lake)
 
@@ -298,8 +298,8 @@ def test_lost_manifests_are_removed(lake: str) -> None:
 
 
 def test_unsupported_procedures_are_refused_with_the_reason(lake: str, call: Call) -> None:
-    assert not {*NOT_HERE} & {*procedures.__all__}
-    for name, reason in NOT_HERE.items():
+    assert not {*UNSUPPORTED_PROCEDURES} & {*procedures.__all__}
+    for name, reason in UNSUPPORTED_PROCEDURES.items():
         result = call("spark", "call", name, "table=shop.t", "-w", lake)
         assert result.code != 0
         assert name in result.err

@@ -70,10 +70,10 @@ def compact(
             print_line = partial(_print_report_line, out)
             watch_tables(names, open_table, request, cancellation, print_line, keep_going=name is None)
             return ExitCode.DONE
-        return _once(out, names(), open_table, request, cancellation, is_single=name is not None)
+        return _compact_once(out, names(), open_table, request, cancellation, is_single=name is not None)
 
 
-def _once(
+def _compact_once(
     out: CommandOutput,
     names: Sequence[str],
     open_table: Callable[[str], TableContext],

@@ -38,17 +38,17 @@ def expire(
         _show_expirable(out, table, catalog, retain_min, retain_max, retain_ms)
         return
     expired = table.expire(retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms)
-    holders = _holders(table, retain_min, retain_max, retain_ms)
+    holders = _blocking_consumers(table, retain_min, retain_max, retain_ms)
     if out.is_json:
-        out.document({**asdict(expired), **_held_by(holders)})
+        out.document({**asdict(expired), **_blocking_consumer_members(holders)})
         return
     changelogs = f" and {expired.changelogs} changelogs" if expired.changelogs else ""
     files = f"{expired.data_files:,} data files and {expired.metadata_files:,} metadata files"
     _line(out, f"{expired.snapshots} snapshots{changelogs} of {name} were deleted, with {files}")
-    _tell_holders(out, name, catalog, holders)
+    _print_blocking_consumers(out, name, catalog, holders)
 
 
-def _holders(
+def _blocking_consumers(
     table: Table, retain_min: int | None, retain_max: int | None, retain_ms: int | None
 ) -> list[ConsumerPosition]:
     """Return the consumers that keep snapshots which would otherwise expire."""
@@ -60,12 +60,14 @@ def _holders(
     return [one for one in TableConsumers(table).list() if one.next_snapshot_id < ids.stop]
 
 
-def _held_by(holders: Sequence[ConsumerPosition]) -> dict[str, Any]:
+def _blocking_consumer_members(holders: Sequence[ConsumerPosition]) -> dict[str, Any]:
     found = [{"consumer": one.name, "next_snapshot_id": one.next_snapshot_id} for one in holders]
     return {"held_by": found} if found else {}
 
 
-def _tell_holders(out: CommandOutput, name: str, catalog: CatalogAddress, holders: Sequence[ConsumerPosition]) -> None:
+def _print_blocking_consumers(
+    out: CommandOutput, name: str, catalog: CatalogAddress, holders: Sequence[ConsumerPosition]
+) -> None:
     if not holders:
         return
     who = ", ".join(f"{one.name} (reads {one.next_snapshot_id} next)" for one in holders)
@@ -84,16 +86,16 @@ def _show_expirable(
 ) -> None:
     retention = retention_of(table.context.options, retain_min, retain_max, retain_ms, limit=2**31)
     ids = SnapshotExpiry(table.context, retention=retention).expirable()
-    holders = _holders(table, retain_min, retain_max, retain_ms)
+    holders = _blocking_consumers(table, retain_min, retain_max, retain_ms)
     if out.is_json:
         found = {"first": ids.start, "last": ids.stop - 1, "snapshots": len(ids)} if ids else {"snapshots": 0}
-        out.document({**found, **_held_by(holders)})
+        out.document({**found, **_blocking_consumer_members(holders)})
         return
     if ids:
         _line(out, f"snapshots {ids.start} to {ids.stop - 1} of {table.name} would be deleted")
     else:
         _line(out, f"no snapshot of {table.name} would be deleted")
-    _tell_holders(out, table.name, catalog, holders)
+    _print_blocking_consumers(out, table.name, catalog, holders)
 
 
 def rewrite_file_index(

@@ -42,7 +42,7 @@ def migrate(
     if out.is_json:
         out.document(asdict(done))
         return
-    _say(out, done, dry_run=dry_run, adds=add)
+    _print_migration(out, done, dry_run=dry_run, adds=add)
 
 
 def migrate_database(
@@ -72,18 +72,18 @@ def migrate_database(
         out.document([asdict(one) for one in done])
         return
     for one in done:
-        _say(out, one, dry_run=dry_run)
+        _print_migration(out, one, dry_run=dry_run)
     if not done:
         out.note("nothing to migrate: all of them are tables already")
 
 
-def _say(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
+def _print_migration(out: CommandOutput, done: Migration, *, dry_run: bool, adds: bool = False) -> None:
     if adds:
-        said = "would get" if dry_run else "got"
-        out.note(f"{done.table} {said} {done.files:,} more files with {done.rows:,} rows")
+        verb = "would get" if dry_run else "got"
+        out.note(f"{done.table} {verb} {done.files:,} more files with {done.rows:,} rows")
         return
     columns = ", ".join(f"{column} {kind}" for column, kind in done.columns.items())
-    said = "would be created from" if dry_run else "was created from"
+    verb = "would be created from" if dry_run else "was created from"
     out.note(
-        f"{done.table} {said} {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: {columns}"
+        f"{done.table} {verb} {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: {columns}"
     )

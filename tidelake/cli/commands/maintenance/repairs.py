@@ -19,11 +19,11 @@ def analyze(
     snapshot_id = table.analyze([] if rows_only else columns)
     found = table.statistics()
     if snapshot_id is None or found is None:
-        _say(out, {"snapshot": None}, f"{name} has no snapshot: there is nothing to count")
+        _print_result(out, {"snapshot": None}, f"{name} has no snapshot: there is nothing to count")
         return
     members: dict[str, object] = {"snapshot": snapshot_id, "rows": found.merged_record_count, "columns": found.columns}
     counted = f"{found.merged_record_count:,} rows and {len(found.columns)} columns of {name} were analyzed"
-    _say(out, members, f"{counted}: snapshot {snapshot_id}, {name}$statistics")
+    _print_result(out, members, f"{counted}: snapshot {snapshot_id}, {name}$statistics")
 
 
 def remove_missing_files(out: CommandOutput, *, name: str, catalog: CatalogAddress, dry_run: bool) -> None:
@@ -39,9 +39,9 @@ def purge(out: CommandOutput, *, name: str, catalog: CatalogAddress, yes: bool) 
     if not yes:
         history = f"{len(table.snapshots())} snapshots, {len(table.tags())} tags, {len(table.branches())} branches"
         raise CommandRefused(f"Delete all rows of {name}, with {history}? Pass --yes to confirm")
-    gone = table.purge()
-    files = f"{len(gone.paths):,} orphan files were deleted"
-    _say(out, {"orphans": len(gone.paths)}, f"{name} and its history are now empty; {files}")
+    deleted = table.purge()
+    files = f"{len(deleted.paths):,} orphan files were deleted"
+    _print_result(out, {"orphans": len(deleted.paths)}, f"{name} and its history are now empty; {files}")
 
 
 def _show(out: CommandOutput, what: str, lost: Sequence[str], name: str, dry_run: bool) -> None:
@@ -54,10 +54,10 @@ def _show(out: CommandOutput, what: str, lost: Sequence[str], name: str, dry_run
         out.note(f"{len(lost) - _SHOWN:,} more; --json lists all")
     verb = "would be removed from the metadata" if dry_run else "were removed from the metadata"
     text = f"{len(lost):,} missing {what} of {name} {verb}" if lost else f"no {what} of {name} are missing"
-    _say(out, {}, text)
+    _print_result(out, {}, text)
 
 
-def _say(out: CommandOutput, document: Mapping[str, object], text: str) -> None:
+def _print_result(out: CommandOutput, document: Mapping[str, object], text: str) -> None:
     if out.is_json:
         out.document(dict(document))
     else:

@@ -18,7 +18,7 @@ from storage.types import INT, DataField, not_null
 from storage.types.row_kinds import row_kinds
 from storage.write.assigners import CrossPartitionAssigner, PartitionedRows
 from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacityRule
-from storage.write.assigners.cross_partition.index_bootstrap import KeysOfBucket, read_keys
+from storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from storage.write.assigners.cross_partition.key_words import index_words
 from tests.support.cases import Case, case_id, check_members, vectors
 
@@ -48,7 +48,7 @@ def out(assigner: CrossPartitionAssigner, values: Sequence[Sequence[int]]) -> li
 
 def assigner_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> CrossPartitionAssigner:
     found = [
-        KeysOfBucket(
+        BucketKeys(
             (serialize_rows([pa.array([one["partition"]], pa.int32())], [INT])[0], one["bucket"]),
             index_words([pa.array([one["key"]], pa.int32())]),
         )

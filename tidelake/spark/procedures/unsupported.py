@@ -10,7 +10,7 @@ _INDEX: Final = "global indexes are neither written nor asked here"
 _FUNCTION: Final = "functions belong to an engine with SQL of its own"
 _CHAIN: Final = "chain tables are not written here"
 
-NOT_HERE: Final[Mapping[str, str]] = {
+UNSUPPORTED_PROCEDURES: Final[Mapping[str, str]] = {
     "alter_function": _FUNCTION,
     "alter_view_dialect": "a view is made with all its dialects: drop it, and create it again (Catalog.create_view)",
     "compact_chain_table": _CHAIN,
