@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from ingest.hidden_values import RedactedOptions
+from ingest.secrets import RedactedOptions
 from ingest.source_settings import FolderSettings, KafkaSettings, Name, NotNegative, Positive
 
 TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"

@@ -18,7 +18,7 @@ from ingest.config.template_checks import template_errors
 from ingest.config.yaml_settings import ConfigError, Path
 from ingest.formats.connect_schema import spelled_source_type
 from ingest.formats.types.type_mapping import TypeMapping
-from ingest.hidden_values import HIDDEN, SECRET_NAME, RedactedOptions
+from ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
 from ingest.settings import Config
 from ingest.source_settings import KafkaSettings
 from storage.arguments import check_file_name

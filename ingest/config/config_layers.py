@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ingest.config.yaml_settings import SECRET_IN_TEXT, ConfigError, Path, SettingPlace, read_settings
-from ingest.hidden_values import HIDDEN, SECRET_NAME
+from ingest.secrets import HIDDEN, SECRET_NAME
 
 ENVIRONMENT_PREFIX: Final = "TIDELAKE_"
 _LEVEL: Final = "__"

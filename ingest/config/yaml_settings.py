@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from ingest.hidden_values import HIDDEN, SECRET_NAME
+from ingest.secrets import HIDDEN, SECRET_NAME
 from storage.errors import BadInput
 
 Path: TypeAlias = tuple[str | int, ...]

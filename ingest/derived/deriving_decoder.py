@@ -64,7 +64,7 @@ class DerivingDecoder:
     ) -> None:
         self._target_of = target_of
         self._derived = derived
-        self._origin_of = format_.FACTS.origin_of
+        self._origin_of = format_.CAPABILITIES.origin_of
         self._bound: dict[str, _Bound] = {}
         self._decoder = format_.decoder(self._plain_target_of)
         self._as_json = self._decoder if isinstance(self._decoder, JsonView) else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.formats.base import JsonView
-from ingest.formats.record_facts import OriginOf, RecordOrigin
+from ingest.formats.format_capabilities import OriginOf, RecordOrigin
 from ingest.formats.registry import facts_of
 from ingest.raw_batch import RawBatch, timestamp_type_names
 from storage.errors import BadInput

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.ddl_statements import ColumnStatement
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.formats.online_ddl import ShadowChange
-from ingest.formats.record_facts import RecordFacts
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -400,7 +400,7 @@ class Format(Protocol):
     DECODING_BLOCKS: ClassVar[bool]
     """Whether `decode` may wait for an external service, such as a schema registry."""
 
-    FACTS: ClassVar[RecordFacts]
+    CAPABILITIES: ClassVar[FormatCapabilities]
     """What can be read from its records in addition to rows, such as their origin."""
 
     @classmethod
@@ -431,7 +431,7 @@ class OpenedFormat(Protocol):
     def DECODING_BLOCKS(self) -> bool: ...  # noqa: N802 - the name in `Format`
 
     @property
-    def FACTS(self) -> RecordFacts: ...  # noqa: N802 - the name in `Format`
+    def CAPABILITIES(self) -> FormatCapabilities: ...  # noqa: N802 - the name in `Format`
 
     def decoder(self, target_of: TargetOf) -> Decoder: ...
 

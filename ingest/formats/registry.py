@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ingest.formats.base import Format
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.formats.transactions import TransactionOf
 from storage.errors import UnsupportedFeature
 from storage.messages.suggestions import did_you_mean
@@ -33,9 +33,9 @@ FORMATS: Final[Mapping[str, str]] = {
 """Format name to module and class."""
 
 
-def facts_of(name: str) -> RecordFacts:
+def facts_of(name: str) -> FormatCapabilities:
     """Return the facts of a format; empty facts if no format has this name."""
-    return format_class(name).FACTS if name in FORMATS else RecordFacts()
+    return format_class(name).CAPABILITIES if name in FORMATS else FormatCapabilities()
 
 
 def transaction_of_format(name: str) -> TransactionOf:

@@ -177,7 +177,7 @@ class Quarantine:
         """
         entry = self.failed[table]
         if log is None:
-            await run_uncancellable(_delete_others, self.io, self.location, {table})
+            await run_uncancellable(_delete_logs_of, self.io, self.location, {table})
         entry.log, entry.complete_up_to, entry.base = log, dict(ends), base
         entry.is_unreadable, entry.waits_for_log = False, True
         entry.retry_at_ms = self.clock.now_ms()
@@ -191,7 +191,7 @@ class Quarantine:
         """Let tables catch up that an earlier process left in quarantine. Other kept records are deleted."""
         unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
         unneeded = set(self.tables) - kept.keys() - unreadable
-        await run_uncancellable(_delete_others, self.io, self.location, unneeded)
+        await run_uncancellable(_delete_logs_of, self.io, self.location, unneeded)
         for table, log in kept.items():
             notice = await run_uncancellable(read_notice, self.io, self.location, table)
             since_ms, attempts = (epoch_ms(), 0) if notice is None else (notice.since_ms, notice.attempts)
@@ -403,7 +403,7 @@ def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, R
     return found
 
 
-def _delete_others(io: FileIO, location: str, tables: Collection[str]) -> None:
+def _delete_logs_of(io: FileIO, location: str, tables: Collection[str]) -> None:
     for table in tables_with_directory(io, location):
         if table in tables:
             io.delete_directory(directory_of(location, table))

@@ -27,7 +27,7 @@ from ingest.dead_letters import dead_letter_members
 from ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
 from ingest.formats.source_table import SourceTable
 from ingest.raw_batch import RawBatch
-from ingest.spark.batch_facts import BatchFacts, SchemaNeed
+from ingest.spark.batch_statistics import BatchStatistics, SchemaNeed
 from ingest.spark.raw_columns import raw_batches
 from ingest.tables.table_router import Route, TableRouter
 from ingest.tables.table_targets import ColumnDecisions
@@ -126,16 +126,16 @@ class RawRecords:
     is_converted = False  # rows may have unavailable values, which are looked up first
 
 
-def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], facts: BatchFacts) -> RowReader:
+def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], statistics: BatchStatistics) -> RowReader:
     """Open the reader in a task.
 
     tables: several tables are possible only for raw records of one format. A table's number is its index.
-    facts: gets the facts that the rows don't contain.
+    statistics: gets the statistics that the rows don't contain.
     """
     context, first = tables[0]
     if isinstance(first, TypedColumns):
         return _TypedReader(context, first)
-    return _RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], facts)
+    return _RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], statistics)
 
 
 class _TypedReader:
@@ -163,9 +163,9 @@ class _TypedReader:
 class _RawReader:
     """Reads raw records. Each record is decoded once, for all tables."""
 
-    def __init__(self, tables: Sequence[tuple[TableContext, RawRecords]], facts: BatchFacts) -> None:
+    def __init__(self, tables: Sequence[tuple[TableContext, RawRecords]], statistics: BatchStatistics) -> None:
         self._inputs = [one for _, one in tables]
-        self._facts = facts
+        self._statistics = statistics
         self._numbers = {context.name: number for number, (context, _) in enumerate(tables)}
         self._takes_all = len(tables) == 1 and self._inputs[0].match is None
         self._router = TableRouter([Route(context.name, one.match or ("*",), one.topics) for context, one in tables])
@@ -180,7 +180,7 @@ class _RawReader:
         for raw in raw_batches(batch, self._format.KEPT_HEADERS):
             if not self._router.tables_of(raw.topic):
                 continue
-            self._facts.add(raw)
+            self._statistics.add(raw)
             decoded = self._decoder.decode(raw)
             for failure in decoded.failures:
                 self._handle_failure(raw, failure)
@@ -192,7 +192,7 @@ class _RawReader:
         name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
         if name is None:
             return None
-        self._facts.table(self._numbers[name]).sources.add(str(source))
+        self._statistics.table(self._numbers[name]).sources.add(str(source))
         return self._router.target(name)
 
     def _handle_failure(self, raw: RawBatch, failure: DecodeFailure) -> None:
@@ -212,13 +212,13 @@ class _RawReader:
         elif not self._inputs[number].keeps_dead_letters:
             raise BadInput(f"{failure.describe(raw)}. {bad_record_remedy(self._inputs[number])}")
         else:
-            self._facts.table(number).dead_letters.append(dead_letter_line(raw, failure))
+            self._statistics.table(number).dead_letters.append(dead_letter_line(raw, failure))
 
     def _report_need(self, number: int, need: SchemaNeed) -> None:
         what = (number, repr((need.failure.needed, need.failure.statements)))
         if what not in self._needs:
             self._needs.add(what)
-            self._facts.table(number).needs.append(need)
+            self._statistics.table(number).needs.append(need)
 
     def _number_of(self, raw: RawBatch, failure: DecodeFailure) -> int:
         """Return the number of the table for the dead letter: the record's table, or the first of its topic."""

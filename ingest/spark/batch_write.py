@@ -27,14 +27,14 @@ from pyspark.storagelevel import StorageLevel
 
 from ingest.spark.assigning.assign_plan import plan_assigners
 from ingest.spark.assigning.assign_task import AssignTask
-from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from ingest.spark.batch_statistics import BatchStatistics
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffling.key_groups import is_indexed
 from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
-from storage.collector import paused_collection
 from storage.commit.commit_message import CommitMessage
+from storage.garbage_collection import paused_collection
 from storage.table import TableContext
 
 _SHUFFLE_PARTITIONS_MIN: Final = 8
@@ -66,14 +66,14 @@ class TaskOutput:
 class BatchBlobs:
     """The blobs of a batch. Spark persists them until `decoded` ends.
 
-    facts: the facts of the decoded batch.
+    statistics: the statistics of the decoded batch.
     """
 
     def __init__(
-        self, blobs: DataFrame, facts: BatchFacts, tables: Tables, shuffle_partitions: int, cores: int
+        self, blobs: DataFrame, statistics: BatchStatistics, tables: Tables, shuffle_partitions: int, cores: int
     ) -> None:
         self._blobs = blobs
-        self.facts = facts
+        self.statistics = statistics
         self._tables = tables
         self._shuffle_partitions = shuffle_partitions
         self.cores = cores
@@ -84,32 +84,36 @@ class BatchBlobs:
 
     def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, TaskOutput]:
         """Write the rows of these tables with Spark jobs. Returns the output for each table."""
-        facts = BatchFacts({}, {number: of for number, of in self.facts.tables.items() if number in numbers})
+        statistics = BatchStatistics(
+            {}, {number: of for number, of in self.statistics.tables.items() if number in numbers}
+        )
         found = {number: TaskOutput() for number in numbers}
-        if not any(of.buckets for of in facts.tables.values()):
+        if not any(of.buckets for of in statistics.tables.values()):
             return found
-        indexed = [number for number, of in facts.tables.items() if of.buckets and is_indexed(self._tables[number][0])]
+        indexed = [
+            number for number, of in statistics.tables.items() if of.buckets and is_indexed(self._tables[number][0])
+        ]
         rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS))
         if indexed or len(numbers) < len(self._tables):
             rows = rows.filter(col("table_number").isin(sorted({*numbers} - {*indexed})))
         if not indexed:
-            self._write(rows, facts, batch_id, found)
+            self._write(rows, statistics, batch_id, found)
             return found
-        with self._assigned(facts, indexed, batch_id, found) as (assigned, of_buckets):
-            of_others = {number: of for number, of in facts.tables.items() if number not in indexed}
-            self._write(rows.union(assigned), BatchFacts({}, of_others | of_buckets.tables), batch_id, found)
+        with self._assigned(statistics, indexed, batch_id, found) as (assigned, of_buckets):
+            of_others = {number: of for number, of in statistics.tables.items() if number not in indexed}
+            self._write(rows.union(assigned), BatchStatistics({}, of_others | of_buckets.tables), batch_id, found)
         return found
 
     @contextmanager
     def _assigned(
-        self, facts: BatchFacts, numbers: Sequence[int], batch_id: int, found: Mapping[int, TaskOutput]
-    ) -> Iterator[tuple[DataFrame, BatchFacts]]:
-        """Yield blobs of these tables' rows with their buckets, and their facts.
+        self, statistics: BatchStatistics, numbers: Sequence[int], batch_id: int, found: Mapping[int, TaskOutput]
+    ) -> Iterator[tuple[DataFrame, BatchStatistics]]:
+        """Yield blobs of these tables' rows with their buckets, and their statistics.
 
         Spark persists the blobs, because all later results must agree. The index's messages are added to `found`.
         """
         contexts = {number: self._tables[number][0] for number in numbers}
-        plan, plans = plan_assigners(contexts, facts, self._shuffle_partitions, self.cores)
+        plan, plans = plan_assigners(contexts, statistics, self._shuffle_partitions, self.cores)
         rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS)).filter(col("table_number").isin(list(numbers)))
         task = AssignTask(self._tables, batch_id)
         blobs = self._in_tasks(rows, plan, [one.to_payload() for one in plans], task).persist(
@@ -121,13 +125,15 @@ class BatchBlobs:
         finally:
             blobs.unpersist()
 
-    def _write(self, rows: DataFrame, facts: BatchFacts, batch_id: int, found: Mapping[int, TaskOutput]) -> None:
+    def _write(
+        self, rows: DataFrame, statistics: BatchStatistics, batch_id: int, found: Mapping[int, TaskOutput]
+    ) -> None:
         """Write rows to files.
 
         rows: blobs with their buckets.
         """
-        shuffle = plan_shuffle(facts, self._shuffle_partitions, self.cores)
-        plans = task_plans([context for context, _ in self._tables], facts, shuffle)
+        shuffle = plan_shuffle(statistics, self._shuffle_partitions, self.cores)
+        plans = task_plans([context for context, _ in self._tables], statistics, shuffle)
         payloads = [plan.to_payload() for plan in plans]
         self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
@@ -162,8 +168,8 @@ class BatchBlobs:
         """Return the expression for the task of a blob, by its shuffle partition."""
         return expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
 
-    def _collected(self, payloads: DataFrame, found: Mapping[int, TaskOutput]) -> BatchFacts:
-        """Collect the output of all tasks, and return their facts."""
+    def _collected(self, payloads: DataFrame, found: Mapping[int, TaskOutput]) -> BatchStatistics:
+        """Collect the output of all tasks, and return their statistics."""
         with _settings(self._blobs.sparkSession, {**_FIXED_PLAN, _ARROW_BYTES: _BLOBS_BYTES}):
             rows = payloads.select("table_number", "kind", "payload").collect()
         of_tasks: list[bytes] = []
@@ -173,10 +179,10 @@ class BatchBlobs:
                     found[row.table_number].messages.extend(pickle.loads(bytes(row.payload)))
                 else:
                     of_tasks.append(bytes(row.payload))
-        facts = BatchFacts.merged(of_tasks)
-        for number, of in facts.tables.items():
+        statistics = BatchStatistics.merged(of_tasks)
+        for number, of in statistics.tables.items():
             found[number].dead_letters.extend(of.dead_letters)
-        return facts
+        return statistics
 
 
 @contextmanager
@@ -193,17 +199,17 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
     blobs = batch.mapInArrow(ShuffleMap(read, shuffle_partitions), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with _settings(batch.sparkSession, _FIXED_PLAN):
-            rows = blobs.filter(col("kind") == str(PayloadKind.FACTS)).select("payload").collect()
-        facts = BatchFacts.merged(bytes(row.payload) for row in rows)
-        yield BatchBlobs(blobs, facts, tables, shuffle_partitions, cores)
+            rows = blobs.filter(col("kind") == str(PayloadKind.STATISTICS)).select("payload").collect()
+        statistics = BatchStatistics.merged(bytes(row.payload) for row in rows)
+        yield BatchBlobs(blobs, statistics, tables, shuffle_partitions, cores)
     finally:
         blobs.unpersist()
 
 
-def offsets_of(batch: DataFrame) -> BatchFacts:
-    """Return the facts with only the offsets of the batch. A small separate job reads them, and decodes nothing."""
+def offsets_of(batch: DataFrame) -> BatchStatistics:
+    """Return statistics with only the offsets of the batch. A small separate job reads them, and decodes nothing."""
     found = _with_lists_of_headers(batch).mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
-    return BatchFacts.merged(bytes(row.payload) for row in found)
+    return BatchStatistics.merged(bytes(row.payload) for row in found)
 
 
 def _with_plain_names(batch: DataFrame, tables: Tables) -> tuple[DataFrame, Tables]:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from compaction.compact_manager import compact_manager_factory
 from compaction.scheduler import InlineScheduler
 from ingest.formats.base import TableRows, Target, UnavailableValues
-from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import (
     DEAD_LETTER_COLUMN,
     OLD_KEY_PREFIX,
@@ -25,6 +24,7 @@ from ingest.spark.batch_rows import (
     RawRecords,
     bad_record_remedy,
 )
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.blob_store import BlobStore
 from ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
 from ingest.spark.ordering.row_order import (
@@ -88,7 +88,7 @@ class BucketTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task(self.version)
         plan = TaskPlan()
-        facts = BatchFacts()
+        statistics = BatchStatistics()
         with BlobStore() as store:
             for batch in batches:
                 columns = (batch.column(name).to_pylist() for name in ("table_number", "shuffle_partition", "kind"))
@@ -99,14 +99,14 @@ class BucketTask:
                         plan = TaskPlan.of_payload(payload.as_py())
             for number, shuffle_partitions in store.blobs().items():
                 context, rows_of = self.tables[number]
-                table = TableTask(context, rows_of, facts.table(number))
+                table = TableTask(context, rows_of, statistics.table(number))
                 groups = grouped(shuffle_partitions, plan.groups)
                 yield payload_row(
                     number, 0, PayloadKind.MESSAGES, table.write(groups, self.batch_id, plan.restored.get(number))
                 )
             shuffle_partitions = groups = None  # type: ignore[assignment] # they refer to the store's file
-        if any(of.dead_letters for of in facts.tables.values()):
-            yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+        if any(of.dead_letters for of in statistics.tables.values()):
+            yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
 
 
 def grouped(
@@ -124,12 +124,12 @@ def grouped(
 class TableTask:
     """The work of a task in one table.
 
-    facts: gets the dead letters.
+    statistics: gets the dead letters.
     """
 
     context: TableContext
     input: BatchInput
-    facts: TableFacts
+    statistics: BatchTableStatistics
 
     def write(self, groups: Sequence[Sequence[pa.RecordBatch]], batch_id: int, restored: RestoredState | None) -> bytes:
         """Write the rows, and return pickled commit messages.
@@ -231,7 +231,7 @@ class TableTask:
                 "at the source has it send all values"
             )
         for dead_letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
-            self.facts.dead_letters.append(
+            self.statistics.dead_letters.append(
                 msgspec.json.encode(msgspec.json.decode(dead_letter) | {"reason": reason}).decode()
             )
         return kept

@@ -35,9 +35,9 @@ from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
 from ingest.spark.assigning.fixed_bucket_write import written_in_fixed_buckets
 from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
-from ingest.spark.batch_facts import BatchFacts, SchemaNeed, TableFacts
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
 from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, run_in_parallel
 from ingest.spark.maintenance import maintenance
 from ingest.spark.query_runs import Target, check_not_written, note_written, query_id, run_id
@@ -239,7 +239,7 @@ class TableBatch:
     def _target(self) -> Target:
         return Target(self.context.name, self.context.location, self.context.branch, self._user)
 
-    def check(self, ranges: Ranges, facts: TableFacts) -> None:
+    def check(self, ranges: Ranges, statistics: BatchTableStatistics) -> None:
         """Check the batch before anything is written.
 
         ranges: the offsets of the whole batch.
@@ -247,9 +247,9 @@ class TableBatch:
         Raises BadInput for several source tables, PositionRefused for offsets that don't continue the table's position.
         """
         is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
-        if is_any and len(facts.sources) > 1:
+        if is_any and len(statistics.sources) > 1:
             raise BadInput(
-                f"{self.context.name}: records of {' and '.join(sorted(facts.sources))} in one stream; "
+                f"{self.context.name}: records of {' and '.join(sorted(statistics.sources))} in one stream; "
                 "pass match=… to say which of them the table is for"
             )
         self._position = self._commits.next_position(self._own(ranges))
@@ -269,7 +269,9 @@ class TableBatch:
         )
         return replace(written, messages=messages)
 
-    def commit(self, facts: BatchFacts, of_table: TableFacts, written: TaskOutput, *, is_last: bool) -> bool:
+    def commit(
+        self, statistics: BatchStatistics, of_table: BatchTableStatistics, written: TaskOutput, *, is_last: bool
+    ) -> bool:
         """Commit the output. Returns False if another writer's commit was first: the files are deleted, and the rows
         must be written again.
 
@@ -283,7 +285,7 @@ class TableBatch:
             if is_last or isinstance(conflict, BatchOutdated):
                 raise
             _log.warning("batch is written again", table=self.context.name, batch_id=self._batch_id, why=str(conflict))
-            self.check(facts.ranges, of_table)
+            self.check(statistics.ranges, of_table)
             return False
         self.published = published
         if published is not None and self.sink.guard is None:
@@ -381,7 +383,7 @@ def _write_due(
     """See `write_batch`."""
     while True:
         with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
-            needs = {due[number].sink.table: of.needs for number, of in rows.facts.tables.items() if of.needs}
+            needs = {due[number].sink.table: of.needs for number, of in rows.statistics.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
                 return _write_decoded(due, rows, batch_id, observer)
         due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
@@ -391,20 +393,17 @@ def _write_decoded(
     due: Sequence[TableBatch], rows: BatchBlobs, batch_id: int, observer: BatchObserver | None
 ) -> list[int]:
     """See `write_batch`."""
-    facts = rows.facts
+    statistics = rows.statistics
     if observer is not None:
-        observer.was_read(facts.ranges)
+        observer.was_read(statistics.ranges)
     for number, one in enumerate(due):
-        one.check(facts.ranges, facts.table(number))
+        one.check(statistics.ranges, statistics.table(number))
     left = list(range(len(due)))
     for attempt in range(1, _ATTEMPTS + 1):
         written = {number: due[number].in_buckets(rows, of) for number, of in rows.write(left, batch_id).items()}
         is_last = attempt == _ATTEMPTS
         left = run_in_parallel(
-            {
-                number: partial(_commit, due[number], facts, facts.table(number), written[number], is_last, observer)
-                for number in left
-            }
+            {n: partial(_commit, due[n], statistics, n, written[n], is_last, observer) for n in left}
         )
         if not left:
             break
@@ -413,19 +412,20 @@ def _write_decoded(
 
 def _commit(
     one: TableBatch,
-    facts: BatchFacts,
-    of_table: TableFacts,
+    statistics: BatchStatistics,
+    number: int,
     written: TaskOutput,
     is_last: bool,
     observer: BatchObserver | None,
 ) -> bool:
+    of_table = statistics.table(number)
     if observer is None:
-        return one.commit(facts, of_table, written, is_last=is_last)
+        return one.commit(statistics, of_table, written, is_last=is_last)
     observer.commit_began(one.context)
     began = time.monotonic()
     rows = sum(file.row_count for message in written.messages for file in message.new_files)
     try:
-        is_done = one.commit(facts, of_table, written, is_last=is_last)
+        is_done = one.commit(statistics, of_table, written, is_last=is_last)
     finally:
         observer.commit_ended(one.context, int((time.monotonic() - began) * 1000), rows, one.published)
     if is_done:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
-from storage.collector import paused_collection
 from storage.commit.commit_changes import CommitChanges
 from storage.commit.row_ids import with_row_ids
 from storage.format import FileKind
+from storage.garbage_collection import paused_collection
 from storage.manifests.index_manifest import IndexEntry
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.manifest_file_meta import ManifestFileMeta
@@ -66,7 +66,7 @@ class SnapshotBuilder:
         base: Snapshot | None,
         changes: CommitChanges,
         index: Sequence[IndexEntry] | None,
-        envelope: CommitMetadata,
+        metadata: CommitMetadata,
         *,
         merge: bool,
     ) -> PreparedSnapshot:
@@ -78,7 +78,7 @@ class SnapshotBuilder:
         files: list[str] = []
         try:
             with paused_collection():
-                return self._build(base, changes, index, envelope, merge, files)
+                return self._build(base, changes, index, metadata, merge, files)
         except Exception:
             with suppress(Exception):  # the first error is raised, not one of the cleanup
                 self._manifests.delete(files)
@@ -89,7 +89,7 @@ class SnapshotBuilder:
         base: Snapshot | None,
         changes: CommitChanges,
         index: Sequence[IndexEntry] | None,
-        envelope: CommitMetadata,
+        metadata: CommitMetadata,
         merge: bool,
         files: list[str],
     ) -> PreparedSnapshot:
@@ -115,19 +115,19 @@ class SnapshotBuilder:
             changelog_manifest_list=changelog_list.name if changelog_list is not None else None,
             changelog_manifest_list_size=changelog_list.size if changelog_list is not None else None,
             index_manifest=index_manifest,
-            commit_user=envelope.commit_user,
-            commit_identifier=envelope.commit_identifier,
+            commit_user=metadata.commit_user,
+            commit_identifier=metadata.commit_identifier,
             commit_kind=changes.kind,
-            time_ms=envelope.time_ms,
+            time_ms=metadata.time_ms,
             total_record_count=(base.total_record_count if base is not None else 0) + added_rows,
             delta_record_count=added_rows,
             changelog_record_count=_row_count(changes.changelog, FileKind.ADD) if changes.changelog else None,
-            watermark=_later(envelope.watermark, base.watermark if base is not None else None),
+            watermark=_later(metadata.watermark, base.watermark if base is not None else None),
             statistics=changes.statistics or self._inherited_statistics(base),
-            properties=dict(envelope.properties),
+            properties=dict(metadata.properties),
             next_row_id=next_row_id,
-            operation=envelope.operation,
-            uuid=envelope.uuid,
+            operation=metadata.operation,
+            uuid=metadata.uuid,
             writer_version=writer_version(),
         )
         return PreparedSnapshot(snapshot, base, files)

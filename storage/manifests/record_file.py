@@ -25,9 +25,9 @@ from fastavro.types import Schema
 from fastavro.write import Writer, schemaless_writer
 from pyarrow import orc
 
-from storage.collector import paused_collection
 from storage.errors import BadInput, CorruptFile
 from storage.format import AVRO_CODECS
+from storage.garbage_collection import paused_collection
 from storage.manifests.avro_schemas import AvroSchema
 
 T = TypeVar("T")

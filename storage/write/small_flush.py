@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.collector import paused_collection
 from storage.files.small_files import SmallFile, write_small_files
 from storage.files.writer import FilePlan
 from storage.format import FileSource
+from storage.garbage_collection import paused_collection
 from storage.merge.merge_functions import MergeFunction, check_remaining_retracts
 from storage.merge.merge_reader import MergeOrder, merge_batch
 from storage.merge.normalized_keys import align_keys, normalize_column

@@ -22,7 +22,7 @@ import pyarrow as pa
 import tidelake
 from checkpoint.offsets import OffsetRange, TopicPartition
 from ingest.spark.batch_commits import BatchCommits
-from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.bucket_task import renumbered
 from ingest.spark.shuffling.shuffle import (
     BUCKET_COLUMN,
@@ -43,9 +43,9 @@ from tests.benchmarks.clock import Clock
 SHUFFLE_PARTITIONS: Final = 1_000
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), *((f"c{n}", pa.string()) for n in range(8))])
 _RANGES: Final = {TopicPartition("t", n): OffsetRange(0, 1_000) for n in range(100)}
-FACTS, PLAN, UNPACK, COMMIT = "facts of map tasks", "plan", "messages of tasks", "commit"
+CAPABILITIES, PLAN, UNPACK, COMMIT = "statistics of map tasks", "plan", "messages of tasks", "commit"
 _STEPS: Final = {  # each step, and the number that its costs are proportional to
-    FACTS: "map tasks × buckets",
+    CAPABILITIES: "map tasks × buckets",
     PLAN: "files of the table",
     UNPACK: "buckets",
     COMMIT: "files of the table",
@@ -67,7 +67,7 @@ class Shape:
     def amount(self, step: str) -> int:
         """Returns the number that the step's costs are proportional to."""
         return {
-            FACTS: self.map_tasks * self.buckets,
+            CAPABILITIES: self.map_tasks * self.buckets,
             PLAN: self.buckets * self.levels,
             UNPACK: self.buckets,
             COMMIT: self.buckets * self.levels,
@@ -113,9 +113,9 @@ def measured(shape: Shape) -> Costs:
         for batch_id in range(shape.levels):
             _publish(context, batch_id, _messages(template, shape.buckets))
         costs = Costs(shape)
-        facts = _facts(costs, context, template.partition)
+        statistics = _statistics(costs, context, template.partition)
         with costs.step(PLAN):
-            plans = task_plans([context], facts, plan_shuffle(facts, SHUFFLE_PARTITIONS, shape.write_tasks))
+            plans = task_plans([context], statistics, plan_shuffle(statistics, SHUFFLE_PARTITIONS, shape.write_tasks))
             payloads = [plan.to_payload() for plan in plans]
         costs.plan_bytes = sum(map(len, payloads))
         written = _messages(template, shape.buckets)
@@ -131,15 +131,15 @@ def measured(shape: Shape) -> Costs:
         return costs
 
 
-def _facts(costs: Costs, context: TableContext, partition: bytes) -> BatchFacts:
+def _statistics(costs: Costs, context: TableContext, partition: bytes) -> BatchStatistics:
     shape = costs.shape
     keys = [BucketKey(partition, bucket) for bucket in range(shape.buckets)]
     shuffle_bytes = {shuffle_partition_of(context, key, SHUFFLE_PARTITIONS): 1_000_000 for key in keys}
-    of_task = TableFacts({"t"}, [], shuffle_bytes, {partition: set(range(shape.buckets))})
-    payload = BatchFacts(dict(list(_RANGES.items())[:1]), {0: of_task}).to_payload()
+    of_task = BatchTableStatistics({"t"}, [], shuffle_bytes, {partition: set(range(shape.buckets))})
+    payload = BatchStatistics(dict(list(_RANGES.items())[:1]), {0: of_task}).to_payload()
     costs.facts_bytes = len(payload) * shape.map_tasks
-    with costs.step(FACTS):
-        return BatchFacts.merged(payload for _ in range(shape.map_tasks))
+    with costs.step(CAPABILITIES):
+        return BatchStatistics.merged(payload for _ in range(shape.map_tasks))
 
 
 def _message(context: TableContext) -> CommitMessage:
@@ -234,7 +234,7 @@ def tables(small: Costs, large: Costs) -> Iterator[str]:
     total = [f"{sum(costs.cpu_s.values()):.2f} s" for costs in (small, predicted, large)]
     yield f"| together | | {' | '.join(total)} |"
     for name, member in (
-        ("facts, to the driver", "facts_bytes"),
+        ("statistics, to the driver", "facts_bytes"),
         ("plans, to the tasks", "plan_bytes"),
         ("messages, back", "message_bytes"),
         ("manifests that the commit wrote, and the next batch reads", "metadata_bytes"),

@@ -6,22 +6,33 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.spark_costs import COMMIT, FACTS, PLAN, UNPACK, Costs, Shape, blobs_of, computed, measured, tables
+from tests.benchmarks.spark_costs import (
+    CAPABILITIES,
+    COMMIT,
+    PLAN,
+    UNPACK,
+    Costs,
+    Shape,
+    blobs_of,
+    computed,
+    measured,
+    tables,
+)
 
 SHAPE = Shape(buckets=6, map_tasks=2, write_tasks=2, levels=2)
 
 
 def test_every_step_of_the_driver_is_measured_and_reported() -> None:
     costs = measured(SHAPE)
-    assert costs.cpu_s.keys() == {FACTS, PLAN, UNPACK, COMMIT}
+    assert costs.cpu_s.keys() == {CAPABILITIES, PLAN, UNPACK, COMMIT}
     assert min(costs.facts_bytes, costs.plan_bytes, costs.message_bytes, costs.metadata_bytes) > 0
     assert len(list(tables(costs, costs))) > len(costs.cpu_s)
 
 
 def test_the_cost_of_a_larger_batch_is_extrapolated_per_step() -> None:
-    small = Costs(SHAPE, {FACTS: 1.0, PLAN: 1.0, UNPACK: 1.0, COMMIT: 1.0}, 100, 100, 100, 1, 100)
+    small = Costs(SHAPE, {CAPABILITIES: 1.0, PLAN: 1.0, UNPACK: 1.0, COMMIT: 1.0}, 100, 100, 100, 1, 100)
     large = computed(small, replace(SHAPE, buckets=12, map_tasks=6))
-    assert large.cpu_s == pytest.approx({FACTS: 6.0, PLAN: 2.0, UNPACK: 2.0, COMMIT: 2.0})
+    assert large.cpu_s == pytest.approx({CAPABILITIES: 6.0, PLAN: 2.0, UNPACK: 2.0, COMMIT: 2.0})
     assert (large.facts_bytes, large.plan_bytes, large.message_bytes, large.metadata_bytes) == (600, 200, 200, 200)
 
 

@@ -19,8 +19,8 @@ from ingest.formats.base import DecodeFailure, Target
 from ingest.pipeline.building.configured_tables import ConfiguredTables
 from ingest.pipeline.error_policy import RecordRefused, remedy_of
 from ingest.settings import Config
-from ingest.spark.batch_facts import SchemaNeed
 from ingest.spark.batch_rows import RawRecords
+from ingest.spark.batch_statistics import SchemaNeed
 from ingest.spark.sink import SparkSink
 from ingest.tables.table_lineage import TableLineage
 from ingest.tables.table_targets import TableTargets

@@ -13,7 +13,7 @@ import msgspec
 from ingest.formats.base import Skipped
 from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
 from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from ingest.formats.record_facts import RecordOrigin
+from ingest.formats.format_capabilities import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object

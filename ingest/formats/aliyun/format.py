@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ingest.formats.aliyun.envelope import AliyunEnvelope, AliyunOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.record_facts import RecordFacts, origin_from
+from ingest.formats.format_capabilities import FormatCapabilities, origin_from
 
 
 class AliyunJson(EnvelopeFormat):
@@ -14,4 +14,6 @@ class AliyunJson(EnvelopeFormat):
 
     NAME: ClassVar = "aliyun-json"
     ENVELOPE: ClassVar = AliyunEnvelope
-    FACTS: ClassVar = RecordFacts(origin_from(AliyunOrigin), members=(frozenset({"schema", "payload", "version"}),))
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_from(AliyunOrigin), members=(frozenset({"schema", "payload", "version"}),)
+    )

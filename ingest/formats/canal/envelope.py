@@ -23,7 +23,7 @@ from ingest.formats.envelopes.envelope import (
     NotThisFormat,
     Op,
 )
-from ingest.formats.record_facts import RecordOrigin
+from ingest.formats.format_capabilities import RecordOrigin
 from ingest.formats.source_table import SourceTable
 from ingest.formats.types.mysql_types import mysql_source_type
 from ingest.formats.values.json_text import BadValue, read_object

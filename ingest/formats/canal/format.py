@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from ingest.formats.canal.envelope import CanalEnvelope, CanalOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.record_facts import RecordFacts, origin_from
+from ingest.formats.format_capabilities import FormatCapabilities, origin_from
 
 _NAMES: Final = ("database", "table")  # Maxwell's records have these members, too
 
@@ -16,7 +16,7 @@ class CanalJson(EnvelopeFormat):
 
     NAME: ClassVar = "canal-json"
     ENVELOPE: ClassVar = CanalEnvelope
-    FACTS: ClassVar = RecordFacts(
+    CAPABILITIES: ClassVar = FormatCapabilities(
         origin_from(CanalOrigin),
         members=tuple(
             frozenset({"type", "data", own, *names}) for own in ("isDdl", "mysqlType") for names in ((), _NAMES)

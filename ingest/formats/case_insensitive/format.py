@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
 from ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
 from ingest.formats.case_insensitive.decoder import LowerCaseDecoder
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.raw_batch import RawBatch
 
 
@@ -32,8 +32,8 @@ class LowerCaseFormat:
         return self.format.DECODING_BLOCKS
 
     @property
-    def FACTS(self) -> RecordFacts:  # noqa: N802 - the name in `Format`
-        return self.format.FACTS
+    def CAPABILITIES(self) -> FormatCapabilities:  # noqa: N802 - the name in `Format`
+        return self.format.CAPABILITIES
 
     def decoder(self, target_of: TargetOf) -> Decoder:
         return LowerCaseDecoder(self.format.decoder, target_of)

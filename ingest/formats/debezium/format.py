@@ -14,7 +14,7 @@ from ingest.formats.debezium.origin import origin_of
 from ingest.formats.debezium.source_order import source_order
 from ingest.formats.debezium.table_inference import infer_table
 from ingest.formats.debezium.transactions import transaction_of
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
@@ -69,7 +69,7 @@ class DebeziumJson:
     NAME: ClassVar = "debezium-json"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
     DECODING_BLOCKS: ClassVar = False
-    FACTS: ClassVar = RecordFacts(
+    CAPABILITIES: ClassVar = FormatCapabilities(
         origin_of,
         transaction_of,
         source_order,

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from ingest.formats.debezium.envelope import SourceInfo
-from ingest.formats.record_facts import RecordOrigin, origin_from
+from ingest.formats.format_capabilities import RecordOrigin, origin_from
 
 
 class _Source(SourceInfo, frozen=True):

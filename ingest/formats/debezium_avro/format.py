@@ -17,7 +17,7 @@ from ingest.formats.debezium.origin import origin_of
 from ingest.formats.debezium.table_inference import inferred_table
 from ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
 from ingest.formats.debezium_avro.envelope_schema import envelope_schema
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 
@@ -33,7 +33,7 @@ class DebeziumAvro:
     NAME: ClassVar = "debezium-avro"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER, KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER})
     DECODING_BLOCKS: ClassVar = True
-    FACTS: ClassVar = RecordFacts(origin_of)
+    CAPABILITIES: ClassVar = FormatCapabilities(origin_of)
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     options: DebeziumOptions = field(default_factory=DebeziumOptions)

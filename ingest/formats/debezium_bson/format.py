@@ -7,7 +7,7 @@ from typing import ClassVar
 from ingest.formats.debezium.origin import origin_of
 from ingest.formats.debezium_bson.envelope import BsonEnvelope
 from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 
 
 class DebeziumBson(EnvelopeFormat):
@@ -15,4 +15,4 @@ class DebeziumBson(EnvelopeFormat):
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope
-    FACTS: ClassVar = RecordFacts(origin_of)
+    CAPABILITIES: ClassVar = FormatCapabilities(origin_of)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ingest.formats.dms.envelope import DmsEnvelope, DmsOrigin
 from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.record_facts import RecordFacts, origin_from
+from ingest.formats.format_capabilities import FormatCapabilities, origin_from
 
 
 class DmsJson(EnvelopeFormat):
@@ -14,6 +14,6 @@ class DmsJson(EnvelopeFormat):
 
     NAME: ClassVar = "aws-dms-json"
     ENVELOPE: ClassVar = DmsEnvelope
-    FACTS: ClassVar = RecordFacts(
+    CAPABILITIES: ClassVar = FormatCapabilities(
         origin_from(DmsOrigin), members=(frozenset({"metadata", "data"}), frozenset({"metadata", "control"}))
     )

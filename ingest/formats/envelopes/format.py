@@ -12,7 +12,7 @@ from ingest.formats.envelopes.envelope import Envelope
 from ingest.formats.envelopes.options import EnvelopeOptions
 from ingest.formats.envelopes.reader import EnvelopeReader
 from ingest.formats.envelopes.table_inference import infer_table
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 
@@ -27,7 +27,7 @@ class EnvelopeFormat:
     NAME: ClassVar[str]
     KEPT_HEADERS: ClassVar[frozenset[str]] = frozenset()
     DECODING_BLOCKS: ClassVar[bool] = False
-    FACTS: ClassVar[RecordFacts] = RecordFacts()
+    CAPABILITIES: ClassVar[FormatCapabilities] = FormatCapabilities()
     ENVELOPE: ClassVar[type[Envelope]]
 
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.format_capabilities import FormatCapabilities, origin_from
 from ingest.formats.maxwell.envelope import MaxwellEnvelope, MaxwellOrigin
-from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class MaxwellJson(EnvelopeFormat):
@@ -14,6 +14,6 @@ class MaxwellJson(EnvelopeFormat):
 
     NAME: ClassVar = "maxwell-json"
     ENVELOPE: ClassVar = MaxwellEnvelope
-    FACTS: ClassVar = RecordFacts(
+    CAPABILITIES: ClassVar = FormatCapabilities(
         origin_from(MaxwellOrigin), members=(frozenset({"type", "data", "database", "table"}),)
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingest.formats.envelopes.format import EnvelopeFormat
+from ingest.formats.format_capabilities import FormatCapabilities, origin_from
 from ingest.formats.ogg.envelope import OggEnvelope, OggOrigin
-from ingest.formats.record_facts import RecordFacts, origin_from
 
 
 class OggJson(EnvelopeFormat):
@@ -14,4 +14,4 @@ class OggJson(EnvelopeFormat):
 
     NAME: ClassVar = "ogg-json"
     ENVELOPE: ClassVar = OggEnvelope
-    FACTS: ClassVar = RecordFacts(origin_from(OggOrigin), members=(frozenset({"op_type", "table"}),))
+    CAPABILITIES: ClassVar = FormatCapabilities(origin_from(OggOrigin), members=(frozenset({"op_type", "table"}),))

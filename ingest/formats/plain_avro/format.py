@@ -20,8 +20,8 @@ from ingest.formats.avro.schema_registry import SchemaRegistry
 from ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
 from ingest.formats.debezium.decoder import InexactValues
 from ingest.formats.debezium.table_inference import inferred_table
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.formats.plain_avro.decoder import row_decoder, row_schema
-from ingest.formats.record_facts import RecordFacts
 from ingest.formats.values.json_text import BadValue
 from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
@@ -40,7 +40,7 @@ class PlainAvro:
     NAME: ClassVar = "avro"
     KEPT_HEADERS: ClassVar = frozenset({VALUE_SCHEMA_HEADER})
     DECODING_BLOCKS: ClassVar = True
-    FACTS: ClassVar = RecordFacts()
+    CAPABILITIES: ClassVar = FormatCapabilities()
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     schema: str = ""

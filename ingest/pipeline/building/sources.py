@@ -69,7 +69,7 @@ def build_source_parts(
         source,
         open_source,
         decoder,
-        format_.FACTS.order_of,
+        format_.CAPABILITIES.order_of,
         build_start(config),
         config.write.queue_bytes,
         run_decode=run_cpu_bound if format_.DECODING_BLOCKS else short_work,

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingest.spark.batch_facts import BatchFacts, TableFacts
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.shuffling.key_groups import fixed_assigners, keys_change_partition, owners_of
 from ingest.spark.shuffling.task_plan import ShufflePlan, plan_shuffle
 from storage.clock import epoch_ms
@@ -70,25 +70,25 @@ class AssignPlan:
 
 
 def plan_assigners(
-    tables: Mapping[int, TableContext], facts: BatchFacts, shuffle_partitions: int, cores: int
+    tables: Mapping[int, TableContext], statistics: BatchStatistics, shuffle_partitions: int, cores: int
 ) -> tuple[ShufflePlan, list[AssignPlan]]:
     """Return the plan of the shuffle to the assigners, and the plan of each task. Reads the tables' newest snapshots.
 
     tables: the tables with an index and rows in the batch, by number.
-    facts: the facts of the shuffle by key groups.
+    statistics: the statistics of the shuffle by key groups.
     """
     by_key_group = {
-        number: TableFacts(shuffle_bytes=of.shuffle_bytes, linked_partitions=of.linked_partitions)
-        for number, of in facts.tables.items()
+        number: BatchTableStatistics(shuffle_bytes=of.shuffle_bytes, linked_partitions=of.linked_partitions)
+        for number, of in statistics.tables.items()
         if number in tables
     }
-    assigners = plan_shuffle(BatchFacts({}, by_key_group), shuffle_partitions, cores).tasks
+    assigners = plan_shuffle(BatchStatistics({}, by_key_group), shuffle_partitions, cores).tasks
     linked = {(number % assigners, number) for number in range(assigners, shuffle_partitions)}
     joined = {
         number: replace(of, linked_partitions=of.linked_partitions | linked) for number, of in by_key_group.items()
     }
-    plan = plan_shuffle(BatchFacts({}, joined), shuffle_partitions, cores)
-    groups = plan_shuffle(BatchFacts({}, by_key_group), shuffle_partitions, cores).groups
+    plan = plan_shuffle(BatchStatistics({}, joined), shuffle_partitions, cores)
+    groups = plan_shuffle(BatchStatistics({}, by_key_group), shuffle_partitions, cores).groups
     snapshots = {number: context.snapshots.latest() for number, context in tables.items()}
     now_ms = epoch_ms()
     plans = [

@@ -12,8 +12,8 @@ import pyarrow as pa
 import xxhash
 
 from ingest.spark.assigning.assign_plan import AssignPlan
-from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
+from ingest.spark.batch_statistics import BatchStatistics
 from ingest.spark.blob_store import BlobStore, local_folder
 from ingest.spark.bucket_task import TableTask, grouped
 from ingest.spark.package_version import package_version
@@ -50,7 +50,7 @@ class AssignTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task(self.version)
         plan = AssignPlan()
-        facts = BatchFacts()
+        statistics = BatchStatistics()
         digests: dict[tuple[int, int], list[bytes]] = defaultdict(list)
         with BlobStore() as store:
             for batch in batches:
@@ -67,9 +67,9 @@ class AssignTask:
                     shuffle_partition: _by_digest(blobs, digests[number, shuffle_partition])
                     for shuffle_partition, blobs in sorted(shuffle_partitions.items())
                 }
-                yield from self._assigned(number, ordered, plan, facts)
+                yield from self._assigned(number, ordered, plan, statistics)
             shuffle_partitions = ordered = None  # type: ignore[assignment] # they refer to the store's file
-        yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+        yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
 
     def _check_keys_of_task(self, number: int, shuffle_partitions: Iterable[int], plan: AssignPlan) -> None:
         """Raise TidelakeError for keys of another task: they would seem to be new, and get a second bucket."""
@@ -81,7 +81,11 @@ class AssignTask:
             )
 
     def _assigned(
-        self, number: int, shuffle_partitions: Mapping[int, list[pa.RecordBatch]], plan: AssignPlan, facts: BatchFacts
+        self,
+        number: int,
+        shuffle_partitions: Mapping[int, list[pa.RecordBatch]],
+        plan: AssignPlan,
+        statistics: BatchStatistics,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the blobs of one table with buckets, and the messages of its index."""
         context, rows_of = self.tables[number]
@@ -91,9 +95,9 @@ class AssignTask:
                 assigner.expect(blob)
         router = BucketRouter(context.schema, assigner, partition_check(context))
         shuffle = TableShuffle(
-            number, context, router, lambda key: shuffle_partition_of(context, key, plan.shuffle_partitions), facts
+            number, context, router, lambda key: shuffle_partition_of(context, key, plan.shuffle_partitions), statistics
         )
-        task = TableTask(context, rows_of, facts.table(number))
+        task = TableTask(context, rows_of, statistics.table(number))
         count = 0
         for group in grouped(shuffle_partitions, plan.groups):
             for rows in task.chunks([blob.replace_schema_metadata(None) for blob in group]):

@@ -21,8 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
 from ingest.spark.shuffling.key_groups import KeyGroupAssigner, is_indexed, shuffle_partition_of_key_group
@@ -44,7 +44,7 @@ _BUCKETS: Final = b"buckets"  # key in a blob's metadata
 
 class PayloadKind(StrEnum):
     ROWS = "rows"  # payload: Arrow IPC
-    FACTS = "facts"  # payload: see `BatchFacts`
+    STATISTICS = "statistics"  # payload: see `BatchStatistics`
     PLAN = "plan"  # payload: see `TaskPlan`
     MESSAGES = "messages"  # payload: pickled commit messages of a table
 
@@ -67,8 +67,8 @@ class ShuffleMap:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task(self.version)
-        facts = BatchFacts()
-        reader = open_reader(self.tables, facts)
+        statistics = BatchStatistics()
+        reader = open_reader(self.tables, statistics)
         buffers: dict[int, _RowBuffer] = {}
         shuffles: dict[int, TableShuffle] = {}
         held_rows, held_bytes = 0, 0
@@ -78,7 +78,9 @@ class ShuffleMap:
                 if number not in shuffles:
                     context = self.tables[number][0]
                     router = BucketRouter(context.schema, self._assigner_of(context), partition_check(context))
-                    shuffles[number] = TableShuffle(number, context, router, self._shuffle_partition_of(context), facts)
+                    shuffles[number] = TableShuffle(
+                        number, context, router, self._shuffle_partition_of(context), statistics
+                    )
                 yield from shuffles[number].blobs(buffer.take())
 
         for batch in batches:
@@ -90,7 +92,7 @@ class ShuffleMap:
                 yield from blobs()
                 buffers, held_rows, held_bytes = {}, 0, 0
         yield from blobs()
-        yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+        yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
 
     def _assigner_of(self, context: TableContext) -> BucketAssigner:
         return (
@@ -128,26 +130,28 @@ class TableShuffle:
     context: TableContext
     router: BucketRouter
     shuffle_partition_of: Callable[[BucketKey], int]
-    facts: BatchFacts
+    statistics: BatchStatistics
 
     def blobs(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         routed, keys, buckets = self.router.numbered(rows)
         if not routed.num_rows:
             return
         shuffle_partitions = np.array([self.shuffle_partition_of(key) for key in keys])
-        facts = self.facts.table(self.number)
+        statistics = self.statistics.table(self.number)
         for key in keys:
-            facts.buckets.setdefault(key.partition, set()).add(key.bucket)
+            statistics.buckets.setdefault(key.partition, set()).add(key.bucket)
         if UNAVAILABLE_COLUMN in routed.schema.names:
-            self._link(routed, shuffle_partitions[buckets], facts)
+            self._link(routed, shuffle_partitions[buckets], statistics)
         numbered = routed.append_column(BUCKET_COLUMN, pa.array(buckets))
         count = int(shuffle_partitions.max()) + 1
         for partition, part in split_by_group(numbered, shuffle_partitions[buckets], count):
             blob = to_ipc(with_buckets(part, keys))
-            facts.shuffle_bytes[partition] = facts.shuffle_bytes.get(partition, 0) + len(blob)
+            statistics.shuffle_bytes[partition] = statistics.shuffle_bytes.get(partition, 0) + len(blob)
             yield payload_row(self.number, partition, PayloadKind.ROWS, blob)
 
-    def _link(self, rows: pa.RecordBatch, shuffle_partitions: NDArray[np.integer[Any]], facts: TableFacts) -> None:
+    def _link(
+        self, rows: pa.RecordBatch, shuffle_partitions: NDArray[np.integer[Any]], statistics: BatchTableStatistics
+    ) -> None:
         """Link shuffle partitions: unavailable values are in the row of the old key, which may be in another bucket."""
         flagged = pa.array(np.flatnonzero(rows.column(UNAVAILABLE_COLUMN).is_valid().to_numpy(zero_copy_only=False)))
         primary_keys = set(self.context.schema.primary_keys)
@@ -165,16 +169,16 @@ class TableShuffle:
         of_old = np.array([self.shuffle_partition_of(key) for key in keys])[buckets]
         pairs = np.sort(np.column_stack([of_old, shuffle_partitions[flagged.to_numpy()]]), axis=1)
         distinct = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-        facts.linked_partitions.update((int(a), int(b)) for a, b in distinct)
+        statistics.linked_partitions.update((int(a), int(b)) for a, b in distinct)
 
 
 def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield only the offsets of raw records. No record is decoded."""
-    facts = BatchFacts()
+    statistics = BatchStatistics()
     for batch in batches:
         for raw in raw_batches(batch, frozenset()):
-            facts.add(raw)
-    yield payload_row(0, 0, PayloadKind.FACTS, facts.to_payload())
+            statistics.add(raw)
+    yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 import zstandard
 
-from ingest.spark.batch_facts import BatchFacts
+from ingest.spark.batch_statistics import BatchStatistics
 from ingest.spark.shuffling.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
-from storage.collector import paused_collection
+from storage.garbage_collection import paused_collection
 from storage.table import TableContext
 from storage.write.bucket_router import BucketKey
 from storage.write.restored_table import RestoredState, restore_files
@@ -91,18 +91,20 @@ class PlannedWork:
             yield from self.work(chain([plan, first], batches))
 
 
-def plan_shuffle(facts: BatchFacts, shuffle_partitions: int, cores: int) -> ShufflePlan:
+def plan_shuffle(statistics: BatchStatistics, shuffle_partitions: int, cores: int) -> ShufflePlan:
     """Divide the shuffle partitions evenly among tasks. Little work gets few tasks.
 
     cores: number of tasks that can run at once.
     """
     costs = [0.0] * shuffle_partitions
-    for of in facts.tables.values():
+    for of in statistics.tables.values():
         total = sum(of.shuffle_bytes.values())
         for partition, nbytes in of.shuffle_bytes.items():
             costs[partition] += nbytes + _BUCKET_COST_BYTES * of.bucket_count * nbytes / max(1, total)
     cores = max(cores, int(sum(costs) // _BYTES_A_TASK_MAX))  # Spark may add executors for more work
-    groups = _connected([pair for of in facts.tables.values() for pair in of.linked_partitions], shuffle_partitions)
+    groups = _connected(
+        [pair for of in statistics.tables.values() for pair in of.linked_partitions], shuffle_partitions
+    )
     tasks = int(max(1, min(cores, sum(cost > 0 for cost in costs), -(-sum(costs) // TASK_COST_BYTES))))
     loads = [0.0] * tasks
     task_of_partition = [0] * shuffle_partitions
@@ -132,10 +134,10 @@ def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]
     return list(components.values())
 
 
-def task_plans(tables: Sequence[TableContext], facts: BatchFacts, shuffle: ShufflePlan) -> list[TaskPlan]:
+def task_plans(tables: Sequence[TableContext], statistics: BatchStatistics, shuffle: ShufflePlan) -> list[TaskPlan]:
     """Return the plan of each task. Reads the manifests of the tables with rows."""
     restored: list[dict[int, RestoredState]] = [{} for _ in range(shuffle.tasks)]
-    for number, of in facts.tables.items():
+    for number, of in statistics.tables.items():
         context = tables[number]
         keys = [BucketKey(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
         if not keys:

@@ -10,7 +10,7 @@ import pytest
 
 from ingest.config.config import load_config, parse_config, shown
 from ingest.config.yaml_settings import ConfigError
-from ingest.hidden_values import Secret
+from ingest.secrets import Secret
 from ingest.settings import Config
 from ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 

@@ -19,14 +19,14 @@ import pytest
 import tidelake
 from ingest.config.config import parse_config
 from ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
-from ingest.formats.record_facts import RecordFacts
+from ingest.formats.format_capabilities import FormatCapabilities
 from ingest.formats.registry import FORMATS, open_format
 from ingest.formats.source_table import SourceTable
 from ingest.pipeline.builder import build_pipeline
 from ingest.raw_batch import RawBatch
 from ingest.settings import Config
-from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import RawRecords, open_reader
+from ingest.spark.batch_statistics import BatchStatistics
 from storage.errors import UnsupportedFeature
 from storage.format import KIND_COLUMN
 from storage.types import STRING, DataField, not_null
@@ -58,7 +58,7 @@ class PlainText:
     NAME: ClassVar = "plain-text"
     KEPT_HEADERS: ClassVar = frozenset({"origin"})
     DECODING_BLOCKS: ClassVar = False
-    FACTS: ClassVar = RecordFacts()
+    CAPABILITIES: ClassVar = FormatCapabilities()
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> PlainText:
@@ -134,7 +134,7 @@ def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_t
     headers = pa.array([[header]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     records = {"topic": ["notes"], "partition": pa.array([0], pa.int32()), "offset": [5], "key": [b"1"]}
     batch = pa.record_batch({**records, "value": [b"one"], "headers": headers})
-    ((_, rows),) = open_reader([(context, RawRecords(open_format(plain_text.NAME, {})))], BatchFacts()).rows(batch)
+    ((_, rows),) = open_reader([(context, RawRecords(open_format(plain_text.NAME, {})))], BatchStatistics()).rows(batch)
     assert rows.select(["id", "text", "origin"]).to_pylist() == [{"id": "1", "text": "one", "origin": "here"}]
 
 

@@ -23,8 +23,8 @@ import tidelake
 from ingest.formats.debezium.format import DebeziumJson
 from ingest.spark.assigning.assign_plan import plan_assigners
 from ingest.spark.assigning.assign_task import AssignTask
-from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from ingest.spark.batch_statistics import BatchStatistics
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
 from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
@@ -58,9 +58,9 @@ class Job:
     def messages(self) -> list[CommitMessage]:
         assigned, messages = self.assigned()
         rows = [row for row in assigned if row["kind"] == ROWS]
-        facts = BatchFacts.merged(row["payload"] for row in assigned if row["kind"] == PayloadKind.FACTS)
-        plan = plan_shuffle(facts, SHUFFLE_PARTITIONS, self.cores)
-        for number, of_task in enumerate(task_plans([self.table.context], facts, plan)):
+        statistics = BatchStatistics.merged(row["payload"] for row in assigned if row["kind"] == PayloadKind.STATISTICS)
+        plan = plan_shuffle(statistics, SHUFFLE_PARTITIONS, self.cores)
+        for number, of_task in enumerate(task_plans([self.table.context], statistics, plan)):
             mine = [row for row in rows if plan.task_of_partition[row["shuffle_partition"]] == number]
             written = BucketTask(self.tables, 1)(self.shuffled(mine, of_task.to_payload()))
             messages += messages_in(written)
@@ -69,8 +69,8 @@ class Job:
     def assigned(self) -> tuple[list[dict[str, Any]], list[CommitMessage]]:
         """Rows of the shuffle to buckets, and what the index becomes."""
         shares = [row for b in self.batches for row in rows_of(ShuffleMap(self.tables, SHUFFLE_PARTITIONS)(iter([b])))]
-        facts = BatchFacts.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.FACTS)
-        plan, plans = plan_assigners({0: self.table.context}, facts, SHUFFLE_PARTITIONS, self.cores)
+        statistics = BatchStatistics.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.STATISTICS)
+        plan, plans = plan_assigners({0: self.table.context}, statistics, SHUFFLE_PARTITIONS, self.cores)
         found: list[dict[str, Any]] = []
         for number, of_task in enumerate(plans):
             mine = [r for r in shares if r["kind"] == ROWS and plan.task_of_partition[r["shuffle_partition"]] == number]
@@ -204,8 +204,8 @@ def places(assigned: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 def test_rows_of_another_task_are_refused(key: list[str]) -> None:
     job = Job(new_table(key), [batch_of([(n, "mon", 0, 0) for n in range(50)], count())])
     shares = rows_of(ShuffleMap(job.tables, SHUFFLE_PARTITIONS)(iter(job.batches)))
-    facts = BatchFacts.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.FACTS)
-    _, (first, *others) = plan_assigners({0: job.table.context}, facts, SHUFFLE_PARTITIONS, job.cores)
+    statistics = BatchStatistics.merged(row["payload"] for row in shares if row["kind"] == PayloadKind.STATISTICS)
+    _, (first, *others) = plan_assigners({0: job.table.context}, statistics, SHUFFLE_PARTITIONS, job.cores)
     assert others
     of_all = [row for row in shares if row["kind"] == ROWS]
     with pytest.raises(TidelakeError, match=r"x\.t: a Spark task got rows whose buckets another one is to choose"):

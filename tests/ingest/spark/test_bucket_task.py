@@ -14,8 +14,8 @@ import pytest
 
 import tidelake
 from ingest.formats.debezium.format import DebeziumJson
-from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.bucket_task import BucketTask, TableTask
 from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
 from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
@@ -63,13 +63,13 @@ def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tupl
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("doc", pa.string())])
     context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
     records = RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters)
-    facts = TableFacts()
+    statistics = BatchTableStatistics()
     blobs = [
         rows.append_column(BUCKET_COLUMN, pa.array([0] * len(rows), pa.int32()))
-        for _, rows in open_reader([(context, records)], BatchFacts()).rows(columns)
+        for _, rows in open_reader([(context, records)], BatchStatistics()).rows(columns)
     ]
-    (written,) = TableTask(context, records, facts).chunks(blobs)
-    return written, [json.loads(letter)["reason"] for letter in facts.dead_letters]
+    (written,) = TableTask(context, records, statistics).chunks(blobs)
+    return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
 
 
 def moving() -> SourceTable:
@@ -149,7 +149,9 @@ def test_shuffle_partitions_of_a_row_moved_between_buckets_are_linked(
         source.insert(id_, f"doc {id_}")
         source.move(id_, id_ + 10)
     rows = list(ShuffleMap(tables, shuffle_partitions)(iter([kafka_columns(source)])))
-    found = BatchFacts.merged(row["payload"] for part in rows for row in part.to_pylist() if row["kind"] == "facts")
+    found = BatchStatistics.merged(
+        row["payload"] for part in rows for row in part.to_pylist() if row["kind"] == "statistics"
+    )
     assert found.tables[0].linked_partitions
     plan = plan_shuffle(found, shuffle_partitions, 1)
     (task_plan,) = task_plans([table.context], found, plan)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import tidelake
 from checkpoint.offsets import TopicPartition
 from ingest.formats.registry import open_format
-from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import UNAVAILABLE_COLUMN, RawRecords, open_reader
+from ingest.spark.batch_statistics import BatchStatistics
 
 TOPIC = "depot"
 KAFKA = pa.schema(
@@ -48,7 +48,7 @@ def test_a_column_counts_as_missing_from_the_first_record_of_its_partition_that_
         KAFKA,
     )
     records = RawRecords(open_format("canal-json", {}), new_columns={"extra": {TopicPartition(TOPIC, 0): 8}})
-    rows = open_reader([(catalog.table("shop.orders").context, records)], BatchFacts()).rows(batch)
+    rows = open_reader([(catalog.table("shop.orders").context, records)], BatchStatistics()).rows(batch)
     left_out = {row["id"]: row.get(UNAVAILABLE_COLUMN) for _, part in rows for row in part.to_pylist()}
     assert left_out == {
         "before": None,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelake
-from ingest.spark.batch_facts import BatchFacts, TableFacts
 from ingest.spark.batch_rows import TypedColumns
+from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.bucket_task import BucketTask
 from ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, payload_row
 from ingest.spark.shuffling.task_plan import PlannedWork, plan_shuffle, task_plans
@@ -27,23 +27,25 @@ from storage.write.table_writer import TableWriter
 MIB = 1 << 20
 
 
-def facts(shuffle_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int, int]) -> BatchFacts:
-    of = TableFacts(shuffle_bytes=dict(shuffle_bytes), buckets={b"": set(range(buckets))}, linked_partitions=set(links))
-    return BatchFacts({}, {0: of})
+def statistics(shuffle_bytes: Mapping[int, int], buckets: int = 1, *links: tuple[int, int]) -> BatchStatistics:
+    of = BatchTableStatistics(
+        shuffle_bytes=dict(shuffle_bytes), buckets={b"": set(range(buckets))}, linked_partitions=set(links)
+    )
+    return BatchStatistics({}, {0: of})
 
 
 @pytest.mark.parametrize(
     ("found", "cores", "tasks"),
     [
-        pytest.param(facts({}), 8, 1, id="nothing"),
-        pytest.param(facts(dict.fromkeys(range(8), 1000), 8), 8, 1, id="a few rows"),
-        pytest.param(facts(dict.fromkeys(range(8), MIB), 8), 8, 5, id="some megabytes"),
-        pytest.param(facts(dict.fromkeys(range(8), 1000), 1_000), 8, 8, id="few rows for many buckets"),
-        pytest.param(facts({3: 900 * MIB}), 8, 1, id="one bucket"),
-        pytest.param(facts(dict.fromkeys(range(8), 200 * MIB), 8), 2, 6, id="more than the machines at hand"),
+        pytest.param(statistics({}), 8, 1, id="nothing"),
+        pytest.param(statistics(dict.fromkeys(range(8), 1000), 8), 8, 1, id="a few rows"),
+        pytest.param(statistics(dict.fromkeys(range(8), MIB), 8), 8, 5, id="some megabytes"),
+        pytest.param(statistics(dict.fromkeys(range(8), 1000), 1_000), 8, 8, id="few rows for many buckets"),
+        pytest.param(statistics({3: 900 * MIB}), 8, 1, id="one bucket"),
+        pytest.param(statistics(dict.fromkeys(range(8), 200 * MIB), 8), 2, 6, id="more than the machines at hand"),
     ],
 )
-def test_the_number_of_write_tasks_follows_the_data(found: BatchFacts, cores: int, tasks: int) -> None:
+def test_the_number_of_write_tasks_follows_the_data(found: BatchStatistics, cores: int, tasks: int) -> None:
     assert plan_shuffle(found, 8, cores).tasks == tasks
 
 
@@ -55,7 +57,7 @@ def test_the_number_of_write_tasks_follows_the_data(found: BatchFacts, cores: in
 def test_linked_shuffle_partitions_share_a_task(
     sizes: dict[int, int], links: list[tuple[int, int]], cores: int
 ) -> None:
-    plan = plan_shuffle(facts(sizes, 12, *links), 12, cores)
+    plan = plan_shuffle(statistics(sizes, 12, *links), 12, cores)
     assert len(plan.task_of_partition) == 12
     assert set(plan.task_of_partition) <= set(range(plan.tasks))
     for a, b in links:
@@ -75,8 +77,8 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
         _write(table.context, batch(v), v)
     tables = [(table.context, TypedColumns())]
     shuffled = list(ShuffleMap(tables, 8)(iter([batch(6)])))
-    reported = [row["payload"] for part in shuffled for row in part.to_pylist() if row["kind"] == "facts"]
-    found = BatchFacts.merged(reported)
+    reported = [row["payload"] for part in shuffled for row in part.to_pylist() if row["kind"] == "statistics"]
+    found = BatchStatistics.merged(reported)
     shuffle = plan_shuffle(found, 8, 2)
     plans = task_plans([table.context], found, shuffle)
     assert sum(len(plan.restored[0].buckets) for plan in plans) == found.tables[0].bucket_count

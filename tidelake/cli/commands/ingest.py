@@ -18,12 +18,12 @@ from checkpoint.offsets import SourcePosition
 from ingest.clock import SystemClock
 from ingest.config.config import load_config, shown
 from ingest.evolution.behavior import SchemaBehavior
-from ingest.hidden_values import HIDDEN, SECRET_NAME
 from ingest.monitoring.observations import RunObservations
 from ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from ingest.pipeline.run_metrics import RunMetrics
 from ingest.quarantine.notices import read_notices
+from ingest.secrets import HIDDEN, SECRET_NAME
 from ingest.settings import Config
 from storage.catalog.opening import open_catalog
 from storage.clock import epoch_ms

@@ -12,8 +12,8 @@ from typing import Any
 from ingest.config.config import parse_config, without_secrets
 from ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
 from ingest.config.sync_table import SyncTableArguments, sync_table_configuration
-from ingest.hidden_values import HIDDEN, SECRET_NAME
 from ingest.pipeline.recovery_flags import RecoveryFlags
+from ingest.secrets import HIDDEN, SECRET_NAME
 from tidelake.cli.commands.ingest import run_config
 from tidelake.cli.output import CommandOutput
 

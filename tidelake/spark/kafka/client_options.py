@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ingest.hidden_values import Secret
+from ingest.secrets import Secret
 from ingest.source_settings import KafkaSettings
 from storage.errors import BadInput, UnsupportedFeature
 from storage.messages.suggestions import did_you_mean

@@ -17,8 +17,8 @@ import tidelake
 from ingest.config.config import parse_config
 from ingest.formats.registry import open_format
 from ingest.pipeline.builder import build_pipeline
-from ingest.spark.batch_facts import BatchFacts
 from ingest.spark.batch_rows import RawRecords, open_reader
+from ingest.spark.batch_statistics import BatchStatistics
 from storage.format import KIND_COLUMN
 from storage.types import arrow_type
 from tests.ingest.formats.debezium.changes import Record, batch_of
@@ -80,7 +80,7 @@ def test_a_spark_sink_decodes_records_of_the_format(name: str, tmp_path: Path) -
     n = len(records)
     columns: dict[str, Any] = {"topic": ["depot.orders"] * n, "partition": pa.array([0] * n, pa.int32())}
     batch = pa.record_batch({**columns, "offset": records.offsets, "key": records.keys, "value": records.values})
-    reader = open_reader([(context, RawRecords(open_format(name, {})))], BatchFacts())
+    reader = open_reader([(context, RawRecords(open_format(name, {})))], BatchStatistics())
     rows = pa.Table.from_batches([rows for _, rows in reader.rows(batch)])
     kinds_and_ids = list(zip(rows[KIND_COLUMN].to_pylist(), rows["id"].to_pylist(), strict=True))
     assert kinds_and_ids == [(0, 1), (0, 2), (3, 1), (0, 3), (3, 2)]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.hidden_values import Secret
+from ingest.secrets import Secret
 from ingest.source_settings import KafkaSettings
 from ingest.sources.kafka import connection
 from ingest.sources.kafka.connection import client_arguments

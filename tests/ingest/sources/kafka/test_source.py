@@ -19,8 +19,8 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 from checkpoint.offsets import TopicPartition
 from ingest.clock import Clock
 from ingest.formats.debezium.format import DebeziumJson
-from ingest.hidden_values import Secret
 from ingest.raw_batch import RawBatch
+from ingest.secrets import Secret
 from ingest.source_settings import KafkaSettings
 from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, SourceUnavailable, Start
 from ingest.sources.kafka.source import KafkaSource

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from checkpoint.offsets import TopicPartition
-from ingest.hidden_values import Secret
+from ingest.secrets import Secret
 from ingest.source_settings import KafkaSettings
 from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.spark.kafka.client_options import client_options, client_settings

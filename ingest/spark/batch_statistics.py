@@ -1,6 +1,6 @@
 """Facts of a decoded batch: its offsets, and the tables and buckets of its rows.
 
-Map tasks send the facts to the driver, which needs all of them before a row is written.
+Map tasks send the statistics to the driver, which needs all of them before a row is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SchemaNeed:
 
 
 @dataclass(slots=True)
-class TableFacts:
+class BatchTableStatistics:
     """Facts of one table.
 
     sources: the source tables of its records.
@@ -48,7 +48,7 @@ class TableFacts:
     linked_partitions: set[tuple[int, int]] = field(default_factory=set)
     needs: list[SchemaNeed] = field(default_factory=list)
 
-    def include(self, other: TableFacts) -> None:
+    def include(self, other: BatchTableStatistics) -> None:
         self.sources |= other.sources
         self.dead_letters += other.dead_letters
         self.needs += other.needs
@@ -64,30 +64,32 @@ class TableFacts:
 
 
 @dataclass(slots=True)
-class BatchFacts:
+class BatchStatistics:
     """Facts of a task, or of all tasks of a batch.
 
     ranges: offsets of raw records, including records of tables that aren't configured.
-    tables: facts of each table, by its number among the written tables.
+    tables: statistics of each table, by its number among the written tables.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
-    tables: dict[int, TableFacts] = field(default_factory=dict)
+    tables: dict[int, BatchTableStatistics] = field(default_factory=dict)
 
     @staticmethod
-    def merged(payloads: Iterable[bytes]) -> BatchFacts:
-        facts = BatchFacts()
+    def merged(payloads: Iterable[bytes]) -> BatchStatistics:
+        statistics = BatchStatistics()
         for payload in payloads:
             ranges, tables = pickle.loads(payload)
             for partition, found in ranges.items():
-                facts.add_range(partition, found)
+                statistics.add_range(partition, found)
             for number, (sources, dead_letters, shuffle_bytes, buckets, linked, needs) in tables.items():
                 as_sets = {partition: set(numbers.tolist()) for partition, numbers in buckets.items()}
-                facts.table(number).include(TableFacts(sources, dead_letters, shuffle_bytes, as_sets, linked, needs))
-        return facts
+                statistics.table(number).include(
+                    BatchTableStatistics(sources, dead_letters, shuffle_bytes, as_sets, linked, needs)
+                )
+        return statistics
 
     def to_payload(self) -> bytes:
-        """Return the facts as bytes. Buckets are arrays, because each of many tasks may have ten thousand."""
+        """Return the statistics as bytes. Buckets are arrays, because each of many tasks may have ten thousand."""
         tables = {
             number: (
                 of.sources,
@@ -101,8 +103,8 @@ class BatchFacts:
         }
         return pickle.dumps((self.ranges, tables))
 
-    def table(self, number: int) -> TableFacts:
-        return self.tables.setdefault(number, TableFacts())
+    def table(self, number: int) -> BatchTableStatistics:
+        return self.tables.setdefault(number, BatchTableStatistics())
 
     def add(self, batch: RawBatch) -> None:
         if len(batch):

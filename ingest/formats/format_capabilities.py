@@ -31,7 +31,7 @@ OriginOf: TypeAlias = Callable[[bytes], RecordOrigin]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFacts:
+class FormatCapabilities:
     """The functions that read a format's facts. Each is None, or empty, if the format's records don't contain the fact.
 
     origin_of: used by metadata columns.
