@@ -128,5 +128,5 @@ def _by_id(context: TableContext, snapshot_id: int) -> Snapshot:
 def _as_of(context: TableContext, as_of: datetime | int) -> Snapshot:
     found = context.snapshots.as_of(time_in_ms(as_of))
     if found is None:
-        raise BadInput(f"{context.name} has no snapshot from {as_of} or before")
+        raise BadInput(f"{context.name} has no snapshot that was committed at {as_of} or earlier")
     return found

@@ -86,7 +86,7 @@ def test_a_suspended_table_is_not_refreshed(lake: tidelake.Catalog, home: str, s
 
 
 def test_what_can_t_be_refreshed_is_refused(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
-    with pytest.raises(tidelake.BadInput, match="is no materialized table"):
+    with pytest.raises(tidelake.BadInput, match="is not a materialized table"):
         refresh_materialized_table(spark, "shop.orders", home)
     other = tidelake.MaterializedDefinition("SELECT day, amount FROM orders", 1)
     lake.create_table("shop.other", TOTALS, options=other.to_options())

@@ -234,7 +234,7 @@ BAD_CALLS: Final = (
     BadCall("a tag that is none", on_table(lambda t: t.scan(tag="x")), "'?x'?"),
     BadCall("a time before the first snapshot", on_table(lambda t: t.scan(as_of=0)), "no snapshot"),
     BadCall("changes that are gone", on_table(lambda t: list(t.changes(start=5, end=6))), "5"),
-    BadCall("changes backwards", on_table(lambda t: t.changes(start=2, end=1)), "end is not before start"),
+    BadCall("changes backwards", on_table(lambda t: t.changes(start=2, end=1)), "end must not be before start"),
     BadCall("an identifier below the newest", commit_of(identifier=1), "1"),
     BadCall("a negative identifier", commit_of(identifier=-5), "-5"),
     BadCall("an identifier as text", commit_of(identifier="7"), "identifier.*'7'"),

@@ -94,7 +94,7 @@ def test_the_proof_takes_rows_in_any_order() -> None:
     ("found", "reported"),
     [
         pytest.param([A], "missing: {'sku': 'b'", id="a row is missing"),
-        pytest.param([A, B, {**A, "shelf": 9}], "too much: {'sku': 'a', 'shelf': 9", id="a row too much"),
+        pytest.param([A, B, {**A, "shelf": 9}], "unexpected: {'sku': 'a', 'shelf': 9", id="a row too much"),
         pytest.param([A, B, B], "1 keys occur twice", id="a row twice"),
         pytest.param([A, {**B, "quantity": 0}], "'quantity': None, 'price': None} in the shop", id="a value"),
     ],
@@ -175,13 +175,13 @@ def test_a_warning_in_the_demo_s_picture_is_a_line_for_people(
 
 
 def test_without_java_the_demo_says_so_and_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "there is no Java: install one")
+    monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "Java was not found: install one")
     said = call("demo", "--directory", tmp_path / "demo", *SMALL)
     assert said.code == 0
-    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in said.err
+    assert "Spark is not available (Java was not found: install one); the asyncio pipeline runs instead" in said.err
     forced = call("demo", "--engine", "spark", "--directory", tmp_path / "other", *SMALL)
     assert (forced.code, forced.out) == (1, "")
-    assert "there is no Java" in forced.err
+    assert "Java was not found" in forced.err
 
 
 def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: p
     said = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
     assert said.code == 1
     assert not said.document["is_right"]
-    assert said.document["tables"][0]["differences"][0].startswith("too much: ")
+    assert said.document["tables"][0]["differences"][0].startswith("unexpected: ")
 
 
 def test_the_demo_tells_people_where_the_tables_lie_and_what_to_try(call: Call, tmp_path: Path) -> None:

@@ -107,7 +107,9 @@ REFUSED = [
     pytest.param({"scan.tag-name": "four"}, "no tag 'four'", id="a tag that is not there"),
     pytest.param({"scan.watermark": "999"}, "no snapshot with a watermark of 999", id="a watermark to come"),
     pytest.param({"scan.version": "four"}, "no such tag, and it is no snapshot id", id="a version of no kind"),
-    pytest.param({"scan.timestamp-millis": "1"}, "no snapshot from 1 or before", id="before the first snapshot"),
+    pytest.param(
+        {"scan.timestamp-millis": "1"}, "no snapshot that was committed at 1 or earlier", id="before the first snapshot"
+    ),
     pytest.param({"scan.timestamp": "soon"}, "scan.timestamp = 'soon': expected a time", id="no time"),
     pytest.param(
         {"scan.snapshot-id": "1", "scan.tag-name": "two"}, "each say where reading begins", id="two places at once"
@@ -181,7 +183,7 @@ def test_what_came_between_is_filtered_and_projected_too(catalog: tidelake.Catal
         pytest.param({"between": (1,)}, "expected two", id="one end"),
         pytest.param({"between": (1, datetime(2026, 1, 1))}, "expected two", id="ends of two kinds"),
         pytest.param({"between": (1, 2), "between_mode": "all"}, "expected one of auto", id="no mode"),
-        pytest.param({"between_mode": "diff"}, "pass between=", id="a mode without a range"),
+        pytest.param({"between_mode": "diff"}, "needs between=", id="a mode without a range"),
         pytest.param({"between": (3, 1)}, "swap them", id="backwards"),
     ],
 )

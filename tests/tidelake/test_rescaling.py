@@ -131,7 +131,7 @@ def test_postponed_rows_keep_waiting_while_those_with_buckets_are_rescaled(tmp_p
 def test_rows_that_are_not_visible_yet_stop_it(tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path, **{"deletion-vectors.enabled": "true", "write-only": "true"})
     write(catalog, 1, range(10))
-    with pytest.raises(tidelake.BadInput, match="Call compact of the table first"):
+    with pytest.raises(tidelake.BadInput, match="Compact the table first"):
         catalog.rescale_table(NAME, 2)
 
 

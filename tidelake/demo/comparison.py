@@ -63,8 +63,10 @@ def _differences(table: ShopTable, found: list[dict[str, Any]], expected: list[d
     there = {table.key_of(row): row for row in found}
     wanted = {table.key_of(row): row for row in expected}
     differences = [f"missing: {wanted[key]}" for key in wanted if key not in there]
-    differences += [f"too much: {there[key]}" for key in there if key not in wanted]
-    differences += [f"{wanted[k]} in the shop, {there[k]} here" for k in wanted if k in there and there[k] != wanted[k]]
+    differences += [f"unexpected: {there[key]}" for key in there if key not in wanted]
+    differences += [
+        f"{wanted[k]} in the shop, {there[k]} in the table" for k in wanted if k in there and there[k] != wanted[k]
+    ]
     if len(there) < len(found):
         differences.append(f"{len(found) - len(there)} keys occur twice")
     return differences[:_DIFFERENCES_SHOWN] or ["the order of columns differs"]

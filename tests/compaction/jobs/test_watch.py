@@ -401,8 +401,8 @@ def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["--watch", "--full"], "--watch compacts what is due", id="watching in full"),
-        pytest.param(["--watch", "--order-by", "k"], "--watch compacts what is due", id="watching and sorting"),
+        pytest.param(["--watch", "--full"], "--watch compacts only what is due", id="watching in full"),
+        pytest.param(["--watch", "--order-by", "k"], "--watch compacts only what is due", id="watching and sorting"),
         pytest.param(["--strategy", "zorder"], "name the columns with --order-by", id="no columns"),
     ],
 )

@@ -257,7 +257,7 @@ def test_what_needs_snapshots_is_refused(lake: tidelake.Catalog) -> None:
         lake.alter_table("shop.visits", [tidelake.DropColumn("v")])
     with pytest.raises(tidelake.BadInput, match="is a format table"):
         lake.clone_table(table, "shop.copy")
-    with pytest.raises(tidelake.BadInput, match="shows what is there now; leave out snapshot"):
+    with pytest.raises(tidelake.BadInput, match="can only be read in its current state; leave out snapshot"):
         table.scan(snapshot=1)
     assert (table.snapshots(), table.tags(), table.branches()) == ([], {}, [])
 

@@ -110,7 +110,7 @@ def test_where_the_common_snapshot_expired_nothing_is_merged(parted: tidelake.Ta
 
 
 def test_refusals_name_the_reason(parted: tidelake.Table, tmp_path: Path) -> None:
-    with pytest.raises(tidelake.BadInput, match="has no branch 'nothing'; there are: dev"):
+    with pytest.raises(tidelake.BadInput, match="has no branch 'nothing'; its branches are: dev"):
         parted.merge_branch("nothing")
     with pytest.raises(tidelake.BadInput, match="it is the same one"):
         parted.merge_branch("main")

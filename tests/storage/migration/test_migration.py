@@ -192,7 +192,7 @@ def test_a_table_with_rows_of_its_own_is_not_taken_over(lake: tidelake.Catalog, 
     with table.writer() as writer:
         writer.write(rows(1))
         writer.commit()
-    with pytest.raises(tidelake.BadInput, match="exists already, and is no unfinished migration"):
+    with pytest.raises(tidelake.BadInput, match="exists already, and is not an unfinished migration"):
         lake.migrate_table(str(folder), "shop.visits")
     assert len(files(folder)) == 3
 
@@ -238,7 +238,7 @@ def test_what_doesn_t_fit_together_is_refused_and_nothing_is_changed(
         pytest.param(
             {"partition_types": {"day": "INT"}}, "a value of partition column 'day'", id="no value of the type"
         ),
-        pytest.param({"options": {"bucket-key": "id"}}, "lie in no buckets", id="buckets"),
+        pytest.param({"options": {"bucket-key": "id"}}, "have no buckets", id="buckets"),
     ],
 )
 def test_what_can_t_be_a_table_is_refused(
@@ -323,8 +323,8 @@ def test_a_database_that_broke_off_between_two_tables_goes_on_with_the_next(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"tables": ["user"]}, "holds no table 'user'; there are orders, users, visits"),
-        ({"source": "visits"}, "is no folder of a table; to migrate one table"),
+        ({"tables": ["user"]}, "holds no table 'user'; its tables are orders, users, visits"),
+        ({"source": "visits"}, "is not the folder of a table; to migrate one table"),
         ({"source": "_staging"}, "holds no tables"),
     ],
     ids=["a table that is none", "the folder of a table", "an empty folder"],
@@ -405,9 +405,9 @@ def full_disk(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "primary_key", "says"),
     [
-        ({}, ["id"], "lie in no buckets"),
-        ({"bucket": "2", "bucket-key": "id"}, [], "lie in no buckets"),
-        ({"row-tracking.enabled": "true"}, [], "gives each row an id"),
+        ({}, ["id"], "have no buckets"),
+        ({"bucket": "2", "bucket-key": "id"}, [], "have no buckets"),
+        ({"row-tracking.enabled": "true"}, [], "each row gets an id"),
     ],
     ids=["a primary key", "buckets", "row ids"],
 )

@@ -158,7 +158,7 @@ def test_a_branch_is_named_by_an_option_or_in_the_table_s_name(tmp_path: Path, l
     for options in ({"table": table, "branch": name}, {"table": f"{table}$branch_{name}", "branch": name}):
         rows = read(TidelakeDataSource({"warehouse": str(warehouse), **options}))
         assert difference(rows, branch["rows"]) is None
-    with pytest.raises(BadInput, match="names another one"):
+    with pytest.raises(BadInput, match="names another branch"):
         TidelakeDataSource({"warehouse": "w", "table": f"{table}$branch_x", "branch": name}).schema()
 
 
@@ -293,7 +293,7 @@ def test_an_option_that_is_missing_or_wrong_is_named_with_the_remedy(
 def test_what_the_format_lacks_is_refused_with_the_other_way(orders: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
-    with pytest.raises(UnsupportedFeature, match=r"does not know which batch.*Write with tidelake\.spark\.sink"):
+    with pytest.raises(UnsupportedFeature, match=r"doesn't know which batch.*Write with tidelake\.spark\.sink"):
         source(tmp_path).streamWriter(StructType([]), overwrite=False)
 
 

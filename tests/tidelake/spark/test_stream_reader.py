@@ -348,9 +348,9 @@ def test_an_overwrite_ends_a_stream_that_does_not_say_what_to_make_of_it(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"snapshot": "1"}, "option snapshot is of a batch read"),
+        ({"snapshot": "1"}, "option snapshot is only for batch reads"),
         ({"push-filters": "true"}, "push-filters"),
-        ({"read.stream.minRowsPerTrigger": "3"}, "Give both"),
+        ({"read.stream.minRowsPerTrigger": "3"}, "Set both"),
         ({"read.stream.maxRowsPerTrigger": "0"}, "whole number from 1"),
         ({"skip-overwrites": "perhaps"}, "true or false"),
     ],

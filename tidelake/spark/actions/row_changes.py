@@ -127,7 +127,9 @@ def merge(
     change = _Change.of(source.sparkSession, table, warehouse, options)
     change.check_replaces("merge")
     if matched_update is None and matched_delete is None and not_matched_insert is None:
-        raise BadInput("merge needs matched_update, matched_delete or not_matched_insert: it would do nothing")
+        raise BadInput(
+            "merge needs matched_update, matched_delete or not_matched_insert: without them it would change nothing"
+        )
     for values, is_insert in ((matched_update, False), (not_matched_insert, True)):
         if isinstance(values, Mapping):
             change.check_assignments(values, may_set_key=is_insert)
@@ -216,8 +218,8 @@ class _Change:
         elif given == "dynamic":
             raise BadInput(f'{self.context.name} has no partitions: overwrite="static" replaces all of its rows')
         raise BadInput(
-            f'overwrite={given!r}: "static" replaces all rows, "dynamic" those of the partitions that rows go to, '
-            f'and {{"{keys[0] if keys else "day"}": …}} those of partitions that agree'
+            f'overwrite={given!r}: "static" replaces all rows, "dynamic" replaces the partitions that rows are '
+            f'written to, and {{"{keys[0] if keys else "day"}": …}} replaces the matching partitions'
         )
 
     def publish(
@@ -265,16 +267,16 @@ class _Change:
         twice = new.groupBy(*keys).count().filter("count > 1").drop("count") if self._tells_old_rows else None
         if twice is not None and (found := twice.limit(1).collect()):
             raise BadInput(
-                f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
-                "key in the source"
+                f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row "
+                "per key in the source"
             )
 
     def check_has_key(self, verb: str) -> None:
         if not self.context.schema.has_primary_key:
             raise UnsupportedFeature(
                 f"tidelake.spark.{verb} on {self.context.name}",
-                "it has no primary key by which tasks could find its rows again",
-                f"Use Table.{verb}, which marks rows in deletion vectors, in one process",
+                "it has no primary key, by which tasks find rows",
+                f"Use Table.{verb}, which runs in one process and marks rows in deletion vectors",
             )
 
     def check_replaces(self, verb: str) -> None:
@@ -283,7 +285,7 @@ class _Change:
             raise UnsupportedFeature(
                 f"tidelake.spark.{verb} on {self.context.name}",
                 f"its merge-engine is {engine}: a new row would not replace the old one",
-                "Write rows that it merges, with tidelake.spark.write",
+                "Write rows with tidelake.spark.write; the table merges them",
             )
 
     def check_assignments(self, values: Assignments, *, may_set_key: bool = False) -> None:
@@ -294,8 +296,8 @@ class _Change:
                 raise BadInput(f"{self.context.name} has no column {name!r}{hint} Correct the name or leave it out")
             if name in schema.primary_keys and not may_set_key:
                 raise BadInput(
-                    f"{self.context.name}: {name!r} is a column of the primary key, and a row with another key is "
-                    "another row. Delete the old one and write a new one"
+                    f"{self.context.name}: {name!r} is a column of the primary key, which an update can't change. "
+                    "Delete the old row and write a new one"
                 )
 
     def assigned(self, name: str, values: Assignments, old: Column) -> Column:
@@ -326,7 +328,7 @@ def _no_commit_since(base: int) -> Callable[[Sequence[Snapshot]], None]:
             if snapshot.id > base and snapshot.commit_kind is not CommitKind.COMPACT:
                 raise BatchOutdated(
                     f"{snapshot.commit_user!r} committed snapshot {snapshot.id} while rows of snapshot {base} were "
-                    "being changed. Nothing was published"
+                    "being changed. Nothing was published. Try again"
                 )
 
     return check

@@ -188,7 +188,7 @@ def test_an_expired_position_is_an_error_and_not_a_gap(table: tidelake.Table, co
     ("start", "end"), [pytest.param(0, None, id="below the first"), pytest.param(2, 1, id="end before start")]
 )
 def test_a_range_that_means_nothing_is_refused(table: tidelake.Table, start: int, end: int | None) -> None:
-    with pytest.raises(tidelake.BadInput, match="snapshots count from 1"):
+    with pytest.raises(tidelake.BadInput, match="snapshot ids start at 1"):
         table.changes(start=start, end=end)
 
 

@@ -89,7 +89,7 @@ def test_a_plan_of_many_tables_takes_a_line_for_each_and_details_are_there_on_re
 @pytest.mark.parametrize(
     ("lag", "said"),
     [
-        pytest.param(None, "unknown: the source can't tell where it ends, or has no records yet", id="a folder"),
+        pytest.param(None, "unknown: the source doesn't report where it ends, or has no records yet", id="a folder"),
         pytest.param({"a": {0: 0, 1: 0}}, "nothing to read", id="caught up"),
         pytest.param({"a": {0: 1_000}, "b": {0: 5}}, "at most 1,005 records to read", id="behind"),
     ],

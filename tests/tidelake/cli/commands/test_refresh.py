@@ -20,7 +20,7 @@ def test_it_tells_what_was_done_and_why(tmp_path: Path, call: Call) -> None:
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
     arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake")
-    assert call(*arguments).out == "shop.large: snapshot 1, all rows, because it is the first one\n"
+    assert call(*arguments).out == "shop.large: snapshot 1, all rows, because it is the first refresh\n"
     order(lake, (2, "mon", None, 6))
     assert call(*arguments).out == "shop.large: snapshot 2, rows that changed: 1\n"
     assert call(*arguments).out == "shop.large was not refreshed: its source has not changed\n"
@@ -28,7 +28,7 @@ def test_it_tells_what_was_done_and_why(tmp_path: Path, call: Call) -> None:
     assert call(*arguments, "--full", "--json").document == {
         "table": "shop.large",
         "kind": "full",
-        "reason": "it was asked for",
+        "reason": "a full refresh was requested",
         "snapshot_id": 3,
     }
 
@@ -53,7 +53,7 @@ def test_names_and_dialect_are_passed_on(tmp_path: Path, call: Call) -> None:
     order(lake, (1, "mon", None, 5))
     arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--source", "o=shop.orders")
     said = call(*arguments)
-    assert (said.code, "If it is the SQL of DuckDB, say so" in said.err) == (1, True)
+    assert (said.code, "If it is DuckDB's SQL, pass dialect='duckdb'" in said.err) == (1, True)
     assert "all rows" in call(*arguments, "--dialect", "duckdb").out
     assert reread(lake, "large") == [(1, 1)]
 
@@ -81,7 +81,7 @@ def test_with_every_it_goes_on_until_it_is_stopped(tmp_path: Path, call: Call) -
     other.join()
     assert said.code == 0
     assert said.out.splitlines() == [
-        "shop.large: snapshot 1, all rows, because it is the first one",
+        "shop.large: snapshot 1, all rows, because it is the first refresh",
         "shop.large: snapshot 2, rows that changed: 1",
     ]
 

@@ -113,7 +113,7 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call,
 
 
 def test_without_spark_it_says_what_is_missing(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "missing_for_spark", lambda: "there is no Java: install one")
+    monkeypatch.setattr(spark, "missing_for_spark", lambda: "Java was not found: install one")
     said = call("spark", "run", config)
     assert (said.code, said.out) == (1, "")
-    assert said.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"
+    assert said.err == "error: tidelake spark run: Spark can't run here. Java was not found: install one\n"

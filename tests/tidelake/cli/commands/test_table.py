@@ -362,7 +362,7 @@ def test_columns_and_snapshots_that_are_not_there_are_named(
         (["--where", "price > 3"], "names column 'price'"),
         (["--snapshot", "9"], "has no snapshot 9: there are 1 to 3"),
         (["--tag", "v1"], "has no tag 'v1'"),
-        (["--as-of", "2001-01-01"], "has no snapshot from"),
+        (["--as-of", "2001-01-01"], "has no snapshot that was committed at"),
     ):
         said = call("table", "scan", "shop.orders", "-w", warehouse, *arguments)
         assert (said.code, said.out) == (1, "")
