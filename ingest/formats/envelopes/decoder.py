@@ -242,7 +242,7 @@ class EnvelopeDecoder:
                 self._change(state, row, record, event, known.record_schema, source)
         except NotThisFormat as error:
             value: bytes = state.batch.values[row].as_py()
-            reason = BadValue(f"no {self._reader.format} record: {error}{hint(value, self._reader.format)}")
+            reason = BadValue(f"not a valid {self._reader.format} record: {error}{hint(value, self._reader.format)}")
             state.found.fail(row, int(state.batch.offsets[row]), reason, source)
         except BadValue as error:
             state.found.fail(row, int(state.batch.offsets[row]), error, source)

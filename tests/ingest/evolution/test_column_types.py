@@ -45,13 +45,13 @@ def test_a_word_maps_mysql_s_types(words: str, mysql: str, plain: str, mapped: s
 
 
 def test_a_word_that_is_none_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(BadInput, match="'to-sting' is no type mapping; did you mean 'to-string'"):
+    with pytest.raises(BadInput, match="'to-sting' is not a type mapping; did you mean 'to-string'"):
         TypeMapping.parse(["to-sting"])
 
 
 @pytest.mark.parametrize(
     ("setting", "reason"),
-    [("type_mapping: [to-sting]", "no type mapping"), ("columns: {a: DECIMAL(99, 2)}", "DECIMAL")],
+    [("type_mapping: [to-sting]", "not a type mapping"), ("columns: {a: DECIMAL(99, 2)}", "DECIMAL")],
 )
 def test_the_configuration_is_refused_where_it_is_wrong(setting: str, reason: str) -> None:
     text = f"{{warehouse: /w, source: {{type: change-log-folder, path: /x}}, tables: [{{name: a.b, {setting}}}]}}"

@@ -537,9 +537,11 @@ def test_records_without_headers_are_applied_beside_those_that_have_some(records
             "no option 'binary_handling_mod'; did you mean 'binary_handling_mode'",
             id="an option that is none",
         ),
-        pytest.param({"connector": {"binary_handling_mode": "octal"}}, "'octal' is none of base64, hex", id="a mode"),
         pytest.param(
-            {"truncates": "Fail"}, "truncates of debezium-json is apply, fail or skip, not 'Fail'", id="truncates"
+            {"connector": {"binary_handling_mode": "octal"}}, "'octal' is not one of base64, hex", id="a mode"
+        ),
+        pytest.param(
+            {"truncates": "Fail"}, "truncates of debezium-json must be apply, fail or skip, not 'Fail'", id="truncates"
         ),
     ],
 )

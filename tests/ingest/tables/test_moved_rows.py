@@ -113,7 +113,7 @@ def test_what_is_kept_no_longer_is_refused_with_both_keys(bound: str) -> None:
         world.run(tolerance="none")
     said = f"`moved_rows.{bound.partition(':')[0]}`"
     assert re.search(f"{said} .*; a larger number helps rows that leave after the next start", str(refused.value))
-    assert "have the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
+    assert "make the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
         refused.value
     )
     assert "Fix the source" not in str(refused.value)

@@ -114,10 +114,10 @@ def test_a_schema_names_the_columns_to_read_in_its_order(orders: tidelake.Table,
     ("field", "message"),
     [
         (StructField("nam", StringType()), "shop.orders has no column 'nam'; it has id, name, amount"),
-        (StructField("id", IntegerType()), "column 'id' is bigint NOT NULL, and the schema .* says int"),
+        (StructField("id", IntegerType()), "column 'id' is bigint NOT NULL, but the schema .* says int"),
         (
             StructField("name", StringType(), False),
-            "'name' is string, and the schema of the read says string NO",
+            "'name' is string, but the schema of the read says string NO",
         ),
         (None, "the schema of the read has no columns"),
     ],
@@ -275,7 +275,10 @@ def test_filters_are_taken_over_only_behind_the_option(orders: tidelake.Table, t
         ({"warehouse": "LAKE", "table": "shop.orders", "tag": "x"}, "tag.*x"),
         ({"warehouse": "LAKE", "table": "shop.orders", "as-of": "noon"}, "option as-of = 'noon': expected epoch"),
         ({"warehouse": "LAKE", "table": "shop.orders", "push-filters": "1"}, "expected true or false"),
-        ({"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "snapshot": "1"}, "snapshot and tag each say what"),
+        (
+            {"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "snapshot": "1"},
+            "snapshot and tag each choose what",
+        ),
         (
             {"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "scan.mode": "latest"},
             "tag and scan.mode each",

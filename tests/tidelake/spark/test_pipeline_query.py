@@ -164,7 +164,7 @@ def test_a_table_that_can_t_be_made_ends_the_query_and_says_why(spark: SparkSess
         ),
         pytest.param(
             "schema_evolution: {include: [add.column, drop.column]}",
-            "drop.column: columns are renamed",
+            "drop.column: a column is renamed",
             id="a dropped column",
         ),
         pytest.param("format: protobuf", "protobuf.*canal-json", id="another format"),

@@ -209,7 +209,7 @@ def test_a_sample_tells_the_columns_of_tables_that_would_be_made_and_changed(cal
         pytest.param(
             "{name: shop.t}",
             [("t", {"id": 2**70})],
-            [("shop.t", "NARROW_COLUMN", 1, "offset 0"), ("shop.t", "SCHEMA_CHANGE", 0, "touching values")],
+            [("shop.t", "NARROW_COLUMN", 1, "offset 0"), ("shop.t", "SCHEMA_CHANGE", 0, "changing values")],
             id="a change that can't be made",
         ),
         pytest.param(

@@ -130,7 +130,9 @@ def test_tables_of_a_database_are_compacted_by_their_names(spark: SparkSession, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param({"compact_strategy": "all"}, "compact_strategy is one of full, minor, not 'all'", id="a strategy"),
+        pytest.param(
+            {"compact_strategy": "all"}, "compact_strategy must be one of full, minor, not 'all'", id="a strategy"
+        ),
         pytest.param({"order_by": "id"}, "order_strategy and order_by need each other", id="columns alone"),
     ],
 )
@@ -320,7 +322,9 @@ def test_the_command_line_calls_them(lake: str, call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["compakt"], "no procedure 'compakt'; did you mean 'compact'", id="a procedure that is none"),
+        pytest.param(
+            ["compakt"], "procedure 'compakt' does not exist; did you mean 'compact'", id="a procedure that is none"
+        ),
         pytest.param(["rollback", "tabel=x.y"], "no argument 'tabel'; did you mean 'table'", id="an argument"),
         pytest.param(["rollback"], "rollback needs table=", id="one that is missing"),
         pytest.param(["rollback", "table=x.y", "snapshot=two"], "snapshot is a whole number, not 'two'", id="a number"),
