@@ -205,7 +205,7 @@ class WriteStage:
         except TruncateNotExact as error:
             if not str(error):
                 raise refused from None
-            raise RecordRefused(f"{refused}. It can't be carried out: {error}", failure) from error
+            raise RecordRefused(f"{refused}. The truncate can't be applied: {error}", failure) from error
         if truncation.is_outdated:
             return
         await run_uncancellable(self._truncates.carry_out, truncation)

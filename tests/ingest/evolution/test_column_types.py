@@ -96,7 +96,7 @@ def test_the_types_of_a_table_that_exists_are_respected(caplog: pytest.LogCaptur
     world.add({"id": 1, "v": 7})
     world.run()
     assert world.columns["v"] == "INT"
-    assert "`columns: v` is BIGINT in the configuration, INT in the table" in caplog.text
+    assert "`columns: v` is BIGINT in the configuration, but INT in the table" in caplog.text
     assert "--set-type 'v BIGINT'" in caplog.text
 
 

@@ -119,7 +119,7 @@ def test_a_query_under_the_pipelines_own_name_is_compared_like_any_other(
     else:
         world.spark(query)
         world.run("shop")  # the position is the one of its own name
-        with pytest.raises(PositionRefused, match="not a batch of Spark"):
+        with pytest.raises(PositionRefused, match="not a Spark batch"):
             world.spark(query)
     world.check_all_is_there()
 

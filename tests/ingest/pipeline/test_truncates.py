@@ -309,7 +309,7 @@ async def test_rows_that_somebody_else_wrote_are_no_reason_to_pass_over_a_trunca
     await asyncio.to_thread(write)
     world.log.append("all", None, None, 1)
     world.truncate("a")
-    with pytest.raises(RecordRefused, match="a truncate has no order among them"):
+    with pytest.raises(RecordRefused, match="the order of a truncate among them is unknown"):
         await world.run()
     assert (await asyncio.to_thread(world.rows))["a"] == [7]
 
@@ -317,7 +317,7 @@ async def test_rows_that_somebody_else_wrote_are_no_reason_to_pass_over_a_trunca
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"db": "s2"}, "shop.a also has rows of s2.a, which would go, too"),
+        ({"db": "s2"}, "shop.a also has rows of s2.a, which would be deleted, too"),
         ({"topic": "elsewhere"}, "rows of shop.a also came from topic elsewhere"),
     ],
     ids=["another source table", "another topic"],
@@ -350,7 +350,7 @@ async def test_what_an_earlier_release_wrote_is_not_emptied() -> None:
 
     await asyncio.to_thread(forget)
     world.truncate("a")
-    with pytest.raises(RecordRefused, match="an earlier release wrote to it"):
+    with pytest.raises(RecordRefused, match="an earlier release wrote to the table"):
         await world.run()
 
 

@@ -292,7 +292,7 @@ def test_without_the_log_nobody_knows_what_is_newer_and_the_letter_stays(shop: S
     for file in (shop.path / "in").iterdir():
         file.unlink()
     (report,) = shop.replay()
-    assert "the log doesn't hold what came after it any more" in report.remaining[0]["reason"]
+    assert "the log no longer has the later records" in report.remaining[0]["reason"]
     assert shop.rows() == {2: "2"}
 
 
@@ -360,7 +360,7 @@ def test_one_that_always_does_is_told_of(shop: Shop, monkeypatch: pytest.MonkeyP
         raise replay._TableMoved
 
     monkeypatch.setattr(DeadLetterReplay, "_carry_out", lose)
-    with pytest.raises(CommitConflict, match="Stop it, replay, and start it again"):
+    with pytest.raises(CommitConflict, match="Stop the pipeline, replay, and start the pipeline again"):
         shop.replay()
 
 
@@ -382,7 +382,7 @@ def test_an_engine_that_can_not_take_an_older_row_refuses_it_by_name(tmp_path: P
     (report,) = shop.replay()
     assert report.outcomes == {"replayed": 1}
     (left,) = report.remaining
-    assert left["reason"].startswith("shop.orders has newer changes of the key (1), and in merge-engine = first-row")
+    assert left["reason"].startswith("shop.orders has newer changes of the key (1), and merge-engine = first-row")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,9 @@ def test_what_is_kept_no_longer_is_refused_with_both_keys(bound: str) -> None:
     with pytest.raises(RecordRefused) as refused:
         world.run(tolerance="none")
     said = f"`moved_rows.{bound.partition(':')[0]}`"
-    assert re.search(f"{said} .*; a larger number helps rows that leave after the next start", str(refused.value))
+    assert re.search(
+        f"{said} .*; a larger number only helps rows that are deleted after the next start", str(refused.value)
+    )
     assert "make the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
         refused.value
     )

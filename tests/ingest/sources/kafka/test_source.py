@@ -113,7 +113,7 @@ async def test_a_batch_that_inflates_beyond_max_record_bytes_is_refused_by_its_p
     topic = await topic_with(kafka_broker, 3)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address, compression_type="gzip") as producer:
         await producer.send_and_wait(topic, value=bytes(200_000))
-    said = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
+    said = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* the limit of `source\.max_record_bytes`"
     with pytest.raises(BadInput, match=said):
         await read_to_end(kafka_broker, topic, max_record_bytes=100_000)
     batches = await read_to_end(kafka_broker, topic, max_record_bytes=300_000)
@@ -397,7 +397,7 @@ async def test_a_topic_that_is_deleted_is_named_and_stays_deleted(kafka_broker: 
         while not subject.task.done():
             clock.advance(500)
             await asyncio.wait({subject.task}, timeout=0.2)
-        with pytest.raises(BadInput, match=rf"deleted while it was read: {topic}\."):
+        with pytest.raises(BadInput, match=rf"topics were deleted while they were read: {topic}\."):
             await subject.task
         assert topic not in await admin.list_topics()
 

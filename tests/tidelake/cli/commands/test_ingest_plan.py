@@ -42,8 +42,10 @@ def test_plan_shows_each_difference_and_run_refuses_them(call: Call, tmp_path: P
     planned, ran = call("ingest", "plan", path), call("ingest", "run", path)
     assert (planned.code, planned.err) == (ran.code, ran.err)
     assert planned.code == 1
-    assert "shop.t: `options: bucket` is '4' in the configuration, '2' in the table" in planned.err
-    assert "shop.t: `options: merge-engine` is 'first-row' in the configuration, not set in the table" in planned.err
+    assert "shop.t: `options: bucket` is '4' in the configuration, but '2' in the table" in planned.err
+    assert (
+        "shop.t: `options: merge-engine` is 'first-row' in the configuration, but not set in the table"
+    ) in planned.err
 
 
 def test_a_difference_that_only_tunes_is_shown_with_the_command_that_applies_it(call: Call, tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_a_difference_that_only_tunes_is_shown_with_the_command_that_applies_it(
     assert difference["setting"] == "options: write-buffer-size"
     assert difference["command"].endswith("--set 'write-buffer-size=8 mb'")
     assert "write-buffer-size" in call("ingest", "plan", path).out
-    assert "the table stays as it is" in call("ingest", "run", path).err
+    assert "the table is not changed" in call("ingest", "run", path).err
 
 
 @pytest.fixture
