@@ -132,7 +132,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
 def _under_newest_schema(context: TableContext) -> TableContext:
     newest = context.schemas.latest()
     if newest is None:
-        raise BadInput(f"{context.name} is no table any more: it was dropped")
+        raise BadInput(f"{context.name} no longer exists: the table was dropped")
     return context if newest.id == context.schema.id else context.with_schema(newest)
 
 

@@ -25,7 +25,7 @@ def test_what_is_no_epoch_is_an_error_that_names_the_place(text: str) -> None:
 
 
 def test_a_version_of_another_release_is_not_taken_for_an_old_epoch() -> None:
-    with pytest.raises(UnsupportedFeature, match="which process is the newer one"):
+    with pytest.raises(UnsupportedFeature, match="which process is newer"):
         epoch_of({EPOCH_PROPERTY: '{"version":2}'}, "snapshot 9")
 
 

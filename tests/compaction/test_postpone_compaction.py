@@ -183,7 +183,7 @@ def test_an_overwrite_replaces_what_waits_and_what_has_its_bucket(tmp_path: Path
 
 def test_conditions_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.UnsupportedFeature, match="takes no conditions"):
+    with pytest.raises(tidelake.UnsupportedFeature, match="without conditions and sorting"):
         table.compact(full=True)
 
 

@@ -356,7 +356,7 @@ def test_watching_does_what_is_due_and_nothing_else() -> None:
         raise AssertionError(name)
 
     for request in (CompactionRequest(full=True), CompactionRequest(order_by=("k",))):
-        with pytest.raises(BadInput, match="watching does what is due"):
+        with pytest.raises(BadInput, match="watching compacts only what is due"):
             watch(list, fail, request, CancellationToken())
 
 

@@ -277,7 +277,7 @@ def test_a_commit_that_finds_no_table_leaves_none_of_its_files_and_the_next_star
     assert set(files(shop.location)) == left
 
     if damage is roll_back:
-        with pytest.raises(PositionRefused, match="snapshot 3 of this pipeline is gone"):
+        with pytest.raises(PositionRefused, match="snapshot 3 and all others of this pipeline no longer exist"):
             shop.run()
         shop.run(rewind_to=["shop.orders=log:0:5"])
     shop.run()

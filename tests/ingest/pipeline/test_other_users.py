@@ -31,9 +31,9 @@ def test_a_pipeline_is_refused_where_a_spark_query_has_read_and_says_what_was_fo
         world.run("shop")
     assert exit_code(refused.value) is ExitCode.REFUSED
     assert (
-        "shop.events: a Spark query, commit user 'spark-q1-shop.events' also writes to the table: by its snapshot "
-        "1, it has read x.public.events-0 up to 3, this pipeline up to 0, x.public.events-1 up to 2, this pipeline up "
-        "to 0. Those records would be duplicated"
+        "shop.events: a Spark query, commit user 'spark-q1-shop.events' also writes to the table: according to its "
+        "snapshot 1, it has read x.public.events-0 up to 3, this pipeline up to 0, x.public.events-1 up to 2, this "
+        "pipeline up to 0. Those records would be duplicated"
     ) in refused.value.found
     assert set(world.offered(refused.value)) == {"--accept-gap", "--rewind-to", "--from-snapshot"}
     world.check()
@@ -71,7 +71,7 @@ def test_a_pipeline_that_had_read_is_refused_where_a_query_went_on(world: Driver
 
 def test_a_spark_query_is_refused_where_a_pipeline_has_read(world: DriverWorld) -> None:
     world.run("shop")
-    with pytest.raises(PositionRefused, match="holds its records up to 4 already") as refused:
+    with pytest.raises(PositionRefused, match="already has the records up to 4") as refused:
         world.spark(Query("q1"))
     assert exit_code(refused.value) is ExitCode.REFUSED
     assert "`tidelake ingest run`" in str(refused.value)

@@ -354,7 +354,7 @@ def test_the_position_is_in_the_snapshot_and_reading_it_twice_is_refused(records
         {"end": [6, 1], "read": [1, 1]},
         {"end": [7, 1], "read": [1, 0]},
     ]
-    with pytest.raises(Exception, match=r"(?s)holds its records up to 7 already.*startingOffsets.*reread=True"):
+    with pytest.raises(Exception, match=r"(?s)already has the records up to 7.*startingOffsets.*reread=True"):
         run_records(records, "another")
     records.options["reread"] = True
     run_records(records, "a third")

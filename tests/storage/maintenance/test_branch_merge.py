@@ -84,7 +84,7 @@ def test_an_empty_branch_that_was_filled_is_merged_whole(tmp_path: Path) -> None
 
 
 def test_a_side_that_was_compacted_since_is_refused(parted: tidelake.Table) -> None:
-    """Its rows of before would be there twice."""
+    """Its rows of before would be duplicated."""
     dev = branch(parted, "dev")
     dev.compact(full=True)
     with pytest.raises(tidelake.BadInput, match="snapshot 4 of 'dev' is COMPACT"):

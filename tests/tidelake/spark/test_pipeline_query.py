@@ -68,7 +68,7 @@ def test_every_table_of_a_configuration_is_fed_by_one_query(spark: SparkSession,
     run(spark, config(tmp_path), tmp_path / "checkpoint")
     assert {len(table.snapshots()) for table in tables.values()} == {1}
 
-    with pytest.raises(PositionRefused, match="would be there twice"):
+    with pytest.raises(PositionRefused, match="would be duplicated"):
         run(spark, config(tmp_path), tmp_path / "another")
     assert {len(table.snapshots()) for table in tables.values()} == {1}
 
@@ -87,7 +87,7 @@ def test_another_driver_of_a_folder_begins_where_the_same_file_s_start_says(
     asyncio.run(run_pipeline(config(tmp_path)))
     for path, text in later.items():
         path.write_text(text)
-    with pytest.raises(PositionRefused, match="would be there twice"):
+    with pytest.raises(PositionRefused, match="would be duplicated"):
         run(spark, config(tmp_path), tmp_path / "from its beginning")
 
     ends = {p: r.end for table in tables.values() for p, r in ranges_of(table, -1).items()}

@@ -108,7 +108,7 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_go_on(call: Call,
     assert (gone_on.code, gone_on.document["rows"]) == (0, 0)
     back_to_spark = run_on_spark(config.rename(config.with_name("other.yaml")))  # and so in another directory
     assert back_to_spark.returncode == 3
-    assert "already: they would be there twice" in back_to_spark.stderr
+    assert ": they would be duplicated" in back_to_spark.stderr
     assert orders.scan().to_arrow().num_rows == rows
 
 
