@@ -143,7 +143,7 @@ def test_both_engines_refresh_one_table_in_turns(lake: tidelake.Catalog, home: s
         ("materialized-table.interval-freshness.time-unit", None, "needs option"),
         ("materialized-table.logical-refresh-mode", None, "needs option"),
         ("materialized-table.refresh-mode", "sometimes", "expected one of|neither|no such|continuous"),
-        ("materialized-table.refresh-mode", "continuous", "a job that Flink starts"),
+        ("materialized-table.refresh-mode", "continuous", "needs a Flink job"),
         ("materialized-table.refresh-status", None, "needs option"),
     ],
 )

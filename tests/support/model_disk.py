@@ -37,7 +37,7 @@ class Kept(Enum):
 
 
 class ModelDisk:
-    """root: the folder, which is there already and durable. Takes the place of `os` in `storage.fileio.local`."""
+    """root: the folder, which exists already and durable. Takes the place of `os` in `storage.fileio.local`."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, keeps_names: bool) -> None:
         self.root = root

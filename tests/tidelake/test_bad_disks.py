@@ -104,5 +104,5 @@ def test_a_pipeline_on_a_full_disk_tells_its_operator_which_disk_what_comes_next
         assert "no record is lost or written twice" in said
         assert f"  tidelake ingest run {tmp_path}/shop.yaml" in said
         assert f"  tidelake table expire shop.orders -w {tmp_path}/lake" in said
-        assert "Commit it again" not in said, "that is for programs"
+        assert "Commit again" not in said, "that is for programs"
     assert (with_room["code"], rows) == (0, 20)

@@ -366,9 +366,9 @@ def test_a_directory_that_is_no_table_is_said_to_be_none(warehouse: Path, call: 
     (stray / "notes.txt").write_text("mine")
     before = files_of(warehouse)
     catalog = tidelake.open_catalog(str(warehouse))
-    with pytest.raises(tidelake.BadInput, match=r"stray is not a table: the directory holds no schema"):
+    with pytest.raises(tidelake.BadInput, match=r"stray is not a table: the directory has no schema"):
         catalog.table("shop.stray")
-    with pytest.raises(tidelake.BadInput, match=r"stray is not a table, but holds notes\.txt"):
+    with pytest.raises(tidelake.BadInput, match=r"stray is not a table, but contains notes\.txt"):
         catalog.create_table("shop.stray", SCHEMA)
     with pytest.raises(tidelake.BadInput, match=r"no table shop\.stray|is not a table"):
         catalog.drop_table("shop.stray")

@@ -100,7 +100,7 @@ def test_an_overwrite_of_what_is_no_partition_is_refused_before_a_row_is_written
 
 def test_truncating_the_partitions_that_agree_with_nothing_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match=r"truncate\(\) without any removes all rows"):
+    with pytest.raises(tidelake.BadInput, match=r"truncate\(\) without partitions removes all rows"):
         table.truncate(partition={})
     assert rows_of(table) == BEFORE
 

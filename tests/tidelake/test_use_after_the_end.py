@@ -113,7 +113,7 @@ def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path
     written, committed, closed, of_parent = done.stdout.splitlines()
     for reported in (written, committed):
         assert "db.t: a writer was opened in process" in reported
-        assert "forked from it. Nothing was done. Open one in each process" in reported
+        assert "forked from it. Nothing was done. Open a new one in each process" in reported
     assert (closed, of_parent) == ("None", "1")
     assert values_of(table) == [1, 3]
     assert verify(table.context, deep=True) == []

@@ -463,7 +463,7 @@ timestamp ns, bits(n)
         "a name that no file can have",
         GOOD + "pipeline: a/b",
         """\
-        shop.yaml:12: pipeline 'a/b' is blank, or holds a slash or a zero byte: no file can have it; choose another
+        shop.yaml:12: pipeline 'a/b' is blank, or contains a slash or a zero byte; choose a name that a file can have
             pipeline: a/b
         It is part of the names of its files, and of its consumer in each table.""",
     ),

@@ -318,7 +318,7 @@ def test_a_rewind_only_goes_back(shop: Shop, to: str, is_back: bool) -> None:
     shop.run()
     shop.send()
     if not is_back:
-        with pytest.raises(BadInput, match=r"log-0 was read up to 5, and \d+ lies above"):
+        with pytest.raises(BadInput, match=r"log-0 was read up to 5, but \d+ is above"):
             shop.run(rewind_to=[f"shop.orders={to}"])
         shop.run()
         assert shop.counts == Counter(range(10))

@@ -634,7 +634,9 @@ async def test_a_tolerance_below_the_bad_records_of_a_checkpoint_still_gets_furt
     dead_letters_at = Rig(source, [table]).dead_letters_at
     for stopped_at in (2, 4):
         rig = Rig(source, [table], tolerance=2, dead_letters_at=dead_letters_at)
-        with pytest.raises(RecordRefused, match=rf"offset {stopped_at}: .* This run has set 2 records aside before it"):
+        with pytest.raises(
+            RecordRefused, match=rf"offset {stopped_at}: .* This run has kept 2 records as dead letters before"
+        ):
             await rig.pipeline.run()
         assert [letter["offset"] for letter in await kept_dead_letters(rig)] == list(range(stopped_at))
     last = Rig(source, [table], tolerance=2, dead_letters_at=dead_letters_at)
@@ -902,7 +904,7 @@ async def test_not_more_than_so_much_waits() -> None:
 
 async def test_a_record_that_is_given_up_is_told_with_both_keys() -> None:
     table = FakeTable("t")
-    said = r"under its old key is not known: no record with header `left` has come \(old key 50, new"
+    said = r"under its old key are unknown: no record with header `left` has arrived \(old key 50, new"
     with pytest.raises(RecordRefused, match=said):
         await Rig(FakeSource([MOVED]), [table]).pipeline.run()
 

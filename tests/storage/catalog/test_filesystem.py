@@ -283,7 +283,7 @@ def test_renaming_onto_something_is_refused(shop: FileSystemCatalog) -> None:
     shop.create_table("shop.t", COLUMNS)
     put(shop, "shop.db/notes/readme")
     for name in ("t", "notes", "orders"):
-        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* is there already"):
+        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* exists already"):
             shop.rename_table("shop.orders", f"shop.{name}")
     assert shop.list_tables("shop") == ["orders", "t"]
 
@@ -302,7 +302,7 @@ def test_a_missing_table_is_named_with_one_that_looks_alike(shop: FileSystemCata
 
 def test_a_directory_without_schema_is_said_to_be_no_table(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/notes/readme")
-    with pytest.raises(BadInput, match=r"/shop\.db/notes is not a table: the directory holds no schema"):
+    with pytest.raises(BadInput, match=r"/shop\.db/notes is not a table: the directory has no schema"):
         shop.load("shop.notes")
 
 
@@ -422,7 +422,9 @@ def test_a_change_that_always_comes_late_gives_up(tmp_path: Path) -> None:
             here.alter_table("shop.orders", [UpdateComment(uuid4().hex)])
 
     late = FileSystemCatalog(FaultyFileIO(io_of(here), other_goes_first), here.warehouse)
-    with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times; try again later"):
+    with pytest.raises(
+        CommitConflict, match=r"shop\.orders: other writers changed the schema \d+ times meanwhile; try again later"
+    ):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 
 

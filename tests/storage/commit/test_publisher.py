@@ -107,7 +107,7 @@ def test_waits_double_up_to_a_maximum_and_then_the_commit_gives_up(table: TableC
     io.fault = on_create(
         lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
     )
-    with pytest.raises(CommitConflict, match="first 11 times in a row; nothing of ours was published"):
+    with pytest.raises(CommitConflict, match="first 11 times in a row, and nothing of this commit was published"):
         committer(table, time=time).commit(Committable(1, [added("ours")]))
     assert time.slept_ms == [11.0 * min(2**retry, 1000) for retry in range(10)]
     assert "ours" not in live_names(table)
@@ -121,7 +121,7 @@ def test_commit_timeout_ends_the_attempts(io: FaultyFileIO) -> None:
     io.fault = on_create(
         lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
     )
-    with pytest.raises(CommitConflict, match="nothing of ours was published"):
+    with pytest.raises(CommitConflict, match="nothing of this commit was published"):
         committer(table, time=time).commit(Committable(1, [added("ours")]))
     assert time.slept_ms == [11.0, 22.0, 44.0]
 
@@ -147,7 +147,7 @@ def test_a_compaction_that_lost_the_race_is_checked_against_the_winner(io: Fault
         compact_after=(data_file("b", level=5, keys=(0, 0)),),
     )
     io.fault = once(lambda: _ignore(other.truncate()))
-    with pytest.raises(CommitConflict, match=r"file a .* removed it already"):
+    with pytest.raises(CommitConflict, match=r"file a .*has already removed it"):
         committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction]))
     assert live_names(table) == []
 
@@ -504,7 +504,7 @@ def test_a_commit_that_expired_before_it_could_be_looked_at_is_unknown(table: Ta
             expire_below(table, 5)
 
     io.fault = fault
-    with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, and expired before"):
+    with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, but expired before"):
         committer(table).commit(Committable(1, [added("ours")]))
 
 

@@ -73,7 +73,7 @@ def test_an_unknown_scheme_is_refused_naming_those_known(location: str) -> None:
 )
 def test_an_endpoint_that_is_no_address_is_refused_by_name(endpoint: str) -> None:
     """obstore would take it, and panic at the first request."""
-    with pytest.raises(BadInput, match=r"option s3\.endpoint is .*, which is no address\. Write http://HOST:PORT"):
+    with pytest.raises(BadInput, match=r"option s3\.endpoint is .*, which is not an address\. Write http://HOST:PORT"):
         config("s3", "b", {**KEYS, "s3.endpoint": endpoint})
 
 

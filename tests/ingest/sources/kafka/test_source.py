@@ -202,7 +202,7 @@ async def test_who_begins_where_nothing_is_is_told(kafka_broker: KafkaBroker, of
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 2)
     given = AtOffsets({TopicPartition(topic, 0): offset})
-    said = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
+    said = rf"start.offsets` begins {topic}-0 at {offset}, but it has the offsets 2 up to 5 now"
     with pytest.raises(BadInput, match=said):
         await read_to_end(kafka_broker, topic, given)
 
