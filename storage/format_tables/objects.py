@@ -52,15 +52,17 @@ def new_object_table(
     names = list(given.names) if isinstance(given, pa.Schema) else [column.name for column in given]
     own = [column.name for column in OBJECT_COLUMNS]
     if keys or (names and names != own):
-        raise BadInput(f"the columns of an object table are always {', '.join(own)}, without keys; give none")
+        raise BadInput(f"the columns of an object table are always {', '.join(own)}, without keys; pass no columns")
     if "object-location" in options:
         raise UnsupportedFeature(
-            "option object-location", "Java's readers since 2.0 look at option path instead", "Name the folder as path"
+            "option object-location",
+            "Java's readers since 2.0 look at option path instead",
+            "Set option path to the folder",
         )
     if not options.get("path"):
         raise BadInput("an object table needs option path: the folder whose files are its rows")
     if other := sorted(options.keys() - {"type", "path"}):
-        raise BadInput(f"option {other[0]} means nothing of an object table; leave it out")
+        raise BadInput(f"option {other[0]} has no effect on an object table; leave it out")
     return TableSchema(0, OBJECT_COLUMNS, OBJECT_COLUMNS[-1].id, (), (), dict(options), comment, time_ms)
 
 

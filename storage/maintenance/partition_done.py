@@ -31,7 +31,7 @@ def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -
         fitting = matching_partitions(there, [spec], context) if context.schema.partition_keys and spec else set()
         if not fitting:
             shown = ", ".join(f"{column}={value}" for column, value in spec.items()) or "none was named"
-            raise BadInput(f"{context.name} has no partition with rows like this: {shown}")
+            raise BadInput(f"{context.name} has no partition with rows that matches: {shown}")
         found |= fitting
     return sorted(found)
 

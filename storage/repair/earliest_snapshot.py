@@ -20,11 +20,11 @@ def repair_earliest_snapshot(context: TableContext, snapshot_id: int) -> int:
         raise BadInput(f"{context.name} has no snapshots")
     there = context.snapshots.ids()
     if snapshot_id not in there:
-        raise BadInput(f"{context.name} has no snapshot {snapshot_id}; there are {there[0]} to {there[-1]}")
+        raise BadInput(f"{context.name} has no snapshot {snapshot_id}; its snapshots are {there[0]} to {there[-1]}")
     lost = sorted(set(range(snapshot_id, latest + 1)) - set(there))
     if lost:
         raise BadInput(
-            f"{context.name}: history can't begin with snapshot {snapshot_id}, as {lost[-1]} is missing behind it. "
+            f"{context.name}: history can't begin with snapshot {snapshot_id}, as {lost[-1]} is missing after it. "
             f"Begin with {lost[-1] + 1}"
         )
     context.snapshots.hint_earliest(snapshot_id)

@@ -150,7 +150,7 @@ def test_what_java_refuses_is_refused(tmp_path: Path, java_oracle: JavaOracle) -
         for which, name in (("fallback", "x"), ("primary", "fb"))
     )
     for change, ours, message in [
-        (nowhere, SetOption("scan.fallback-branch", "x"), "no such branch"),
+        (nowhere, SetOption("scan.fallback-branch", "x"), "this branch does not exist"),
         (both, SetOption("scan.primary-branch", "fb"), "can't both be set"),
     ]:
         with pytest.raises(tidelake.BadInput, match=message):

@@ -1,4 +1,4 @@
-"""Rows that replace rows: all of them, of the partitions written to, or of the partitions named."""
+"""Rows that replace rows: all of them, of the partitions that rows are written to, or of the partitions named."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Case:
 
 NEW: Final = ("tue", 9, 90)
 CASES: Final = (
-    Case("the partitions written to", True, [NEW], [*BEFORE[:2], NEW]),
+    Case("the partitions that rows are written to", True, [NEW], [*BEFORE[:2], NEW]),
     Case("nothing is written to none", True, [], BEFORE),
     Case("all partitions", True, [NEW], [NEW], {"dynamic-partition-overwrite": "false"}),
     Case("all partitions by nothing", True, [], [], {"dynamic-partition-overwrite": "false"}),

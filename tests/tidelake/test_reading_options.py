@@ -106,17 +106,19 @@ REFUSED = [
     pytest.param({"scan.snapshot-id": "99"}, "no snapshot 99: there are 1 to 5", id="a snapshot that is not there"),
     pytest.param({"scan.tag-name": "four"}, "no tag 'four'", id="a tag that is not there"),
     pytest.param({"scan.watermark": "999"}, "no snapshot with a watermark of 999", id="a watermark to come"),
-    pytest.param({"scan.version": "four"}, "no such tag, and it is no snapshot id", id="a version of no kind"),
+    pytest.param({"scan.version": "four"}, "no such tag, and it is not a snapshot id", id="a version of no kind"),
     pytest.param(
         {"scan.timestamp-millis": "1"}, "no snapshot that was committed at 1 or earlier", id="before the first snapshot"
     ),
     pytest.param({"scan.timestamp": "soon"}, "scan.timestamp = 'soon': expected a time", id="no time"),
     pytest.param(
-        {"scan.snapshot-id": "1", "scan.tag-name": "two"}, "each say where reading begins", id="two places at once"
+        {"scan.snapshot-id": "1", "scan.tag-name": "two"}, "each choose where reading begins", id="two places at once"
     ),
     pytest.param({"scan.mode": "from-snapshot"}, "needs scan.snapshot-id or", id="a mode without its place"),
     pytest.param(
-        {"scan.mode": "latest", "scan.snapshot-id": "1"}, "does not go with scan.mode = latest", id="a wrong place"
+        {"scan.mode": "latest", "scan.snapshot-id": "1"},
+        "can't be combined with scan.mode = latest",
+        id="a wrong place",
     ),
     pytest.param({"scan.mode": "late"}, "expected one of", id="a mode that is none"),
     pytest.param({"incremental-to-auto-tag": "two"}, "is named like 2026-01-31", id="a tag that is not automatic"),
@@ -284,7 +286,7 @@ def test_following_from_a_time_between_snapshots_that_are_known_begins_with_chan
 )
 def test_a_place_where_no_stream_can_begin_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str]) -> None:
     table = catalog.table("shop.t", options)
-    with pytest.raises(tidelake.BadInput, match="no stream of changes can begin so"):
+    with pytest.raises(tidelake.BadInput, match="a stream of changes can't begin like this"):
         table.follower()
     assert table.follower(start=3).next_snapshot_id == 3
 

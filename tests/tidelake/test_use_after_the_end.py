@@ -64,7 +64,7 @@ def test_a_closed_writer_takes_no_row_and_no_identifier(tmp_path: Path) -> None:
         writer.write(rows(1, 2))
     acts: list[Callable[[], object]] = [lambda: writer.write(rows(3)), lambda: writer.commit(1)]
     for act in acts:
-        with pytest.raises(tidelake.BadInput, match=r"db\.t: this writer is closed, .* Open another one"):
+        with pytest.raises(tidelake.BadInput, match=r"db\.t: this writer is closed, .* Open a new writer"):
             act()
     writer.close()
     assert commit(table, 1, 1, 2) == 1, "the honest replay of identifier 1"
@@ -122,7 +122,7 @@ def test_a_writer_is_refused_in_a_forked_process_and_goes_on_in_its_own(tmp_path
 # ---------------------------------------------------------------- dropped, or created again
 
 DROPPED: Final = r"db\.t was dropped or renamed since it was opened"
-MADE_ANEW: Final = r"db\.t was dropped since it was opened, and another one was made under its name"
+MADE_ANEW: Final = r"db\.t was dropped since it was opened, and another table was created with its name"
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["an empty table", "a table that the writer committed to"])

@@ -83,7 +83,10 @@ async def test_records_that_are_in_the_log_and_never_come_are_a_stall_too() -> N
     assert codes(rig) == ["commits_stalled"]
     assert reason(rig).endswith("the source: no answer within 5 s")
     observed.ends_are({partition: 1})
-    assert (codes(rig), reason(rig)) == (["source_unreachable"], "the source: no answer within 5 s, for 2.0 s")
+    assert (codes(rig), reason(rig)) == (
+        ["source_unreachable"],
+        "the source has not answered for 2.0 s: no answer within 5 s",
+    )
     observed.source_answered()
     assert codes(rig) == []
     rig.pipeline.stop()

@@ -491,7 +491,7 @@ def test_files_outside_of_the_partition_are_refused(xyz: TableContext) -> None:
 
 @pytest.mark.parametrize(
     ("partition_spec", "message"),
-    [({"q": 1}, "is partitioned by p; 'q' can't select"), ({"p": 5}, "5 is no value of partition column p")],
+    [({"q": 1}, "is partitioned by p; 'q' can't select"), ({"p": 5}, "5 is not a valid value of partition column p")],
 )
 def test_a_partition_that_means_nothing_is_refused(
     xyz: TableContext, partition_spec: dict[str, object], message: str

@@ -54,7 +54,7 @@ REFUSED = [
     Refused(
         "a column in two groups",
         {"fields.g.sequence-group": "a,b", "fields.h.sequence-group": "b"},
-        "column 'b' is in fields.*too.*name it in one",
+        "column 'b' is in fields.*too.*name it in only one",
     ),
     Refused(
         "a sequence field in two groups",
@@ -80,9 +80,9 @@ REFUSED = [
     Refused(
         "deletes that remove by a column of no group",
         {"fields.g.sequence-group": "a", REMOVE_ON_GROUP: "a"},
-        "'a' is no sequence field.*those are g",
+        "'a' is not a sequence field.*those are g",
     ),
-    Refused("deletes that remove by a group, without one", {REMOVE_ON_GROUP: "g"}, "'g' is no sequence field.*none"),
+    Refused("deletes that remove by a group, without one", {REMOVE_ON_GROUP: "g"}, "'g' is not a sequence field.*none"),
     Refused(
         "a function outside of a group",
         {"fields.a.aggregate-function": "sum"},
@@ -144,7 +144,7 @@ def test_options_that_do_not_go_together_are_refused(case: Refused) -> None:
 
 def test_an_altered_option_is_checked_as_a_new_one() -> None:
     schema = schema_with({"fields.g.sequence-group": "a"})
-    with pytest.raises(BadInput, match="'a' is no sequence field"):
+    with pytest.raises(BadInput, match="'a' is not a sequence field"):
         apply_changes(schema, [SetOption(REMOVE_ON_GROUP, "a")], has_snapshots=False, time_ms=1)
     with pytest.raises(BadInput, match=r"changelog-producer = 'full_compaction'.*Java"):
         apply_changes(schema, [SetOption("changelog-producer", "full_compaction")], has_snapshots=False, time_ms=1)

@@ -24,7 +24,7 @@ def type_of(case: Case) -> AtomicType:
 
 
 def column(values: Sequence[Any], data_type: DataType) -> pa.Array:
-    """`micros:…` of a type that holds fewer digits is a multiple of what it counts."""
+    """`micros:…` of a type that holds fewer digits is a multiple of has no unit."""
     if data_type.root not in TIMESTAMP_ROOTS:
         return column_of(values, data_type)
     micros = [None if value is None else int(str(value).removeprefix("micros:")) for value in values]

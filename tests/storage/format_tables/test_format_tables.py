@@ -94,7 +94,7 @@ def test_only_partitions_that_may_match_are_read(
 @pytest.mark.parametrize(
     ("overwrite", "given", "left"),
     [
-        pytest.param(True, [(9, "z", "2026-05-01", 7)], [2, 3, 4, 9], id="the partitions written to"),
+        pytest.param(True, [(9, "z", "2026-05-01", 7)], [2, 3, 4, 9], id="the partitions that rows are written to"),
         pytest.param({"day": "2026-05-01"}, [(9, "z", "2026-05-01", 9)], [3, 4, 9], id="the first level"),
         pytest.param({"day": "2026-05-01", "hour": 7}, [(9, "z", "2026-05-01", 7)], [2, 3, 4, 9], id="one partition"),
         pytest.param({"hour": 7}, [(9, "z", "2026-05-09", 7)], [2, 4, 9], id="the second level alone"),
@@ -169,7 +169,7 @@ def test_an_object_store_shows_rows_with_the_commit_and_not_before(
 def test_rows_that_the_format_refuses_end_the_writer_and_leave_nothing(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     with table.writer() as writer:
-        with pytest.raises(tidelake.BadInput, match="a line's end"):
+        with pytest.raises(tidelake.BadInput, match="a line end"):
             writer.write(rows((1, "a", "2026-05-01", 7), (2, "two\nlines", "2026-05-02", 8)))
         with pytest.raises(tidelake.BadInput, match="is closed"):
             writer.commit()
@@ -205,7 +205,7 @@ def test_a_directory_that_is_no_value_of_its_column_is_an_error(lake: tidelake.C
 def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidelake.Catalog) -> None:
     table = lake.create_table("shop.words", pa.schema([("id", pa.int64()), ("w", pa.string())]), partition_by=["w"],
                               options=CSV)  # fmt: skip
-    with table.writer() as writer, pytest.raises(tidelake.BadInput, match="stands for NULL"):
+    with table.writer() as writer, pytest.raises(tidelake.BadInput, match="means NULL"):
         writer.write(pa.table({"id": [1], "w": [word]}))
 
 
@@ -214,14 +214,14 @@ def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidela
     [
         pytest.param({"file.format": "avro"}, "expected one of csv, json", id="a format that Java has none of"),
         pytest.param({"file.format": "mosaic"}, "mosaic", id="a format that we have none of"),
-        pytest.param({"bucket": "2"}, "option bucket means nothing of a format table", id="an option of snapshots"),
+        pytest.param({"bucket": "2"}, "option bucket has no effect on a format table", id="an option of snapshots"),
         pytest.param({"csv.field-delimiter": "||"}, "expected one character", id="a delimiter of two characters"),
         pytest.param({"csv.quote-character": "\\"}, "must differ", id="quote and escape alike"),
         pytest.param({"csv.line-delimiter": ""}, "is empty", id="no line's end"),
-        pytest.param({"file.compression": "snappy"}, "Hadoop's own framing", id="a codec of Hadoop"),
+        pytest.param({"file.compression": "snappy"}, "Hadoop's framing", id="a codec of Hadoop"),
         pytest.param({"file.compression": "brotli"}, "expected one of none, gzip", id="no codec"),
-        pytest.param({"metastore.partitioned-table": "true"}, "partitions are found in", id="a list of partitions"),
-        pytest.param({"format-table.commit-hive-sync-url": "thrift://x"}, "no metastore", id="a metastore beside"),
+        pytest.param({"metastore.partitioned-table": "true"}, "partitions are read from", id="a list of partitions"),
+        pytest.param({"format-table.commit-hive-sync-url": "thrift://x"}, "to a metastore", id="a metastore beside"),
         pytest.param({"primary-key": "id"}, "no primary key", id="a primary key"),
     ],
 )
@@ -234,7 +234,7 @@ def test_options_that_would_not_act_are_refused(options: dict[str, str], reason:
 @pytest.mark.parametrize(
     ("format_name", "column", "reason"),
     [
-        pytest.param("csv", pa.list_(pa.int32()), "the format has no form for it", id="a list in csv"),
+        pytest.param("csv", pa.list_(pa.int32()), "the format has no representation of it", id="a list in csv"),
         pytest.param("json", pa.timestamp("us", "UTC"), "in the zone of its process", id="a zone in json"),
         pytest.param("text", pa.int32(), "one column, a STRING", id="a number in text"),
     ],

@@ -112,7 +112,7 @@ def test_where_the_common_snapshot_expired_nothing_is_merged(parted: tidelake.Ta
 def test_refusals_name_the_reason(parted: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(tidelake.BadInput, match="has no branch 'nothing'; its branches are: dev"):
         parted.merge_branch("nothing")
-    with pytest.raises(tidelake.BadInput, match="it is the same one"):
+    with pytest.raises(tidelake.BadInput, match="it is the same branch"):
         parted.merge_branch("main")
     parted.create_branch("fresh")
     with pytest.raises(tidelake.BadInput, match="'fresh' has no snapshot"):

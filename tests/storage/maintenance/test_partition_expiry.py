@@ -237,7 +237,7 @@ def test_partitions_are_marked_as_done_by_hand_and_after_batch_writes(tmp_path: 
     assert not (Path(table.location) / "p=b" / "_SUCCESS").exists()
     assert table.mark_done([{"p": "b"}]) == ["p=b"]
     assert (Path(table.location) / "p=b" / "_SUCCESS").exists()
-    with pytest.raises(tidelake.BadInput, match="no partition with rows like this: p=z"):
+    with pytest.raises(tidelake.BadInput, match="no partition with rows that matches: p=z"):
         table.mark_done([{"p": "z"}])
     assert table.scan().to_arrow().num_rows == 3
     assert table.clean_orphans(older_than_ms=0, dry_run=True).paths == ()

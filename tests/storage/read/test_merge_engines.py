@@ -103,7 +103,7 @@ SUM = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fie
     ("options", "kind", "message"),
     [
         pytest.param(
-            {"merge-engine": "first-row"}, "-D", "first-row can't take deletes.*'ignore-delete'", id="first row"
+            {"merge-engine": "first-row"}, "-D", "first-row does not support deletes.*'ignore-delete'", id="first row"
         ),
         pytest.param({"merge-engine": "partial-update"}, "-D", "'ignore-delete'.*sequence-group", id="partial update"),
         pytest.param({"merge-engine": "partial-update"}, "-U", "remove-record-on-delete", id="an old value"),

@@ -65,7 +65,7 @@ def test_a_name_is_taken_once(table: TableContext, tags: TagStore) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a/b"])
 def test_a_name_that_can_not_be_a_file_is_refused(table: TableContext, tags: TagStore, name: str) -> None:
-    with pytest.raises(BadInput, match="can't name a tag"):
+    with pytest.raises(BadInput, match="can't be the name of a tag"):
         tags.create(name, latest(table), now=NOW)
 
 

@@ -168,7 +168,7 @@ def test_a_snapshot_that_was_not_read_to_its_end_comes_again(table: tidelake.Tab
 
 def test_a_position_beyond_the_table_is_an_error_and_not_a_wait(table: tidelake.Table, commit: Commit) -> None:
     commit(1, "a")
-    with pytest.raises(tidelake.BadInput, match=r"snapshot 7 is wanted next, but the latest is 1.*rolled back"):
+    with pytest.raises(tidelake.BadInput, match=r"snapshot 7 should be read next, but the latest is 1.*rolled back"):
         follow(table, Clock(1), start=7)
 
 

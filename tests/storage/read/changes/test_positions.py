@@ -1,4 +1,4 @@
-"""A reader of changes goes on at exactly the row behind the last batch that it dealt with."""
+"""A reader of changes goes on at exactly the row after the last one batch that it dealt with."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_position_is_kept_as_a_text_that_starts_with_paimons_word(table: tidel
 
 @pytest.mark.parametrize("text", ["{}", "{", '{"nextSnapshot": "x"}', '{"nextSnapshot": 1, "rows": -1}'])
 def test_a_text_that_is_no_position_is_refused(table: tidelake.Table, text: str) -> None:
-    with pytest.raises(tidelake.BadInput, match="is no position"):
+    with pytest.raises(tidelake.BadInput, match="is not a position"):
         table.follow(start=text)
 
 

@@ -60,5 +60,5 @@ def test_a_file_that_is_gone_is_told(elsewhere: Path) -> None:
 
 
 def test_other_bytes_are_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="no descriptor"):
+    with pytest.raises(UnsupportedFeature, match="not a descriptor"):
         read(b"\x07 neither a descriptor nor one of Java's other forms")

@@ -267,7 +267,7 @@ def test_history_begins_behind_snapshots_that_were_lost(lake: str) -> None:
     keyed(lake, commits=5)
     for lost in (2, 3):
         (Path(lake) / "shop.db" / "t" / "snapshot" / f"snapshot-{lost}").unlink()
-    with pytest.raises(BadInput, match=r"as 3 is missing behind it\. Begin with 4"):
+    with pytest.raises(BadInput, match=r"as 3 is missing after it\. Begin with 4"):
         procedures.repair_earliest_snapshot("shop.t", lake, 1)
     with pytest.raises(BadInput, match="no snapshot 7; there are 1 to 5"):
         procedures.repair_earliest_snapshot("shop.t", lake, 7)
