@@ -163,7 +163,7 @@ def test_a_writer_is_told_when_java_replaced_its_snapshot(table: SharedTable, tm
         table.model.write(theirs)
         writer.write(LAYOUT.rows(range(10, 15), turn=3))
         with pytest.raises(
-            tidelake.CommitConflict, match="snapshot 2, which we committed, was replaced by one of java"
+            tidelake.CommitConflict, match="snapshot 2, which this writer committed, was replaced by one of java"
         ):
             writer.commit(3)
     table.check()

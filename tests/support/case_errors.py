@@ -21,8 +21,11 @@ _MEANINGS: Final = (
     (r"null.*key|key.*null", r"null in its key"),
     (r"not.?null|be null|nullable", r"NOT NULL|null"),
     (r"\btypes?\b|incomparable", r"takes |is no |can't be|make it|compares times"),
-    (r"unknown|no such|not (be )?f[io]u?nd|not exist|factory|undefined", r"there is no|no column|names '"),
-    (r"exclusive|conflict|both|together|same time", r"both|unset|does not go|drops"),
+    (
+        r"unknown|no such|not (be )?f[io]u?nd|not exist|factory|undefined",
+        r"does not exist|there is no|no column|names '",
+    ),
+    (r"exclusive|conflict|both|together|same time", r"both|unset|can't be combined|drops"),
     (r"sequence.?group", r"sequence.?group"),
     (r"nested.?key", r"nested-key"),
 )

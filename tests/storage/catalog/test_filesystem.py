@@ -159,7 +159,7 @@ def test_a_missing_database_is_named_with_those_there_are(shop: FileSystemCatalo
         lambda: shop.drop_table("shp.orders"),
         lambda: shop.alter_table("shp.orders", [UpdateComment("c")]),
     ):
-        with pytest.raises(BadInput, match=r"no database 'shp' in .*; there are shop; did you mean 'shop'\?"):
+        with pytest.raises(BadInput, match=r"no database 'shp' in .*; its databases are shop; did you mean 'shop'\?"):
             call()
 
 
@@ -211,7 +211,7 @@ def test_a_table_that_can_not_be_leaves_nothing_behind(shop: FileSystemCatalog) 
 
 def test_a_table_is_not_created_over_files_that_would_become_its_own(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/t/snapshot/snapshot-1")
-    with pytest.raises(BadInput, match=r"shop\.t can't be created: .*/t is not a table, but holds snapshot; move"):
+    with pytest.raises(BadInput, match=r"shop\.t can't be created: .*/t is not a table, but contains snapshot; move"):
         shop.create_table("shop.t", COLUMNS)
     assert shop.list_tables("shop") == ["orders"]
 
@@ -256,7 +256,7 @@ def test_a_table_is_gone_from_the_first_moment_it_is_dropped(shop: FileSystemCat
     with pytest.raises(FaultyIOError):
         FileSystemCatalog(faulty, shop.warehouse).drop_table("shop.orders")
     assert shop.list_tables("shop") == []
-    with pytest.raises(BadInput, match="holds snapshot; move that away"):
+    with pytest.raises(BadInput, match="contains snapshot; move these files away"):
         shop.create_table("shop.orders", COLUMNS)
 
 
@@ -327,7 +327,7 @@ def test_a_missing_branch_is_named_with_those_there_are(shop: FileSystemCatalog)
     with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; it has no branches"):
         shop.load("shop.orders$branch_dev")
     make_branch(shop, "test")
-    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there are test"):
+    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; its branches are test"):
         shop.load("shop.orders$branch_dev")
     assert not shop.table_exists("shop.orders$branch_dev")
 

@@ -79,6 +79,8 @@ def test_a_catalog_that_tells_no_letters_apart_takes_no_capital_ones(option: Map
         lambda: catalog.rename_table("shop.t", "shop.U"),
         lambda: catalog.alter_table("shop.t", [AddColumn("Note", STRING)]),
     ):
-        with pytest.raises(tidelake.BadInput, match=r"upper-case letters, which the catalog doesn't take.*; write '"):
+        with pytest.raises(
+            tidelake.BadInput, match=r"upper-case letters, but the catalog accepts only lower case.*; write '"
+        ):
             act()
     assert catalog.list_tables("shop") == ["t"]

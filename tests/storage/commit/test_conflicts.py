@@ -53,9 +53,9 @@ CASES = [
     Case(
         "it moved to another level meanwhile", COMPACT, "+a@4", "-a +c@5", "file a .* level 0.*has already removed it"
     ),
-    Case("it is there in another bucket", COMPACT, "+a#1", "-a +c@5", "removed it already"),
-    Case("it is there in another partition", COMPACT, "+a!x", "-a!y +c@5!y", "removed it already"),
-    Case("nothing is there", COMPACT, "", "-a +c@5", "removed it already"),
+    Case("it is there in another bucket", COMPACT, "+a#1", "-a +c@5", "has already removed it"),
+    Case("it is there in another partition", COMPACT, "+a!x", "-a!y +c@5!y", "has already removed it"),
+    Case("nothing is there", COMPACT, "", "-a +c@5", "has already removed it"),
     Case("the same file again", COMPACT, "+a +c@5:1-3", "-a +c@5:1-3", "is added, which exists already"),
     Case("a file is added twice", COMPACT, "", "+c@5 +c@5", "contradicts itself.*exists already"),
     Case("a file is deleted, then added", OVERWRITE, "+a", "-a +a", "contradicts itself.*was deleted"),
@@ -73,7 +73,7 @@ CASES = [
     Case("another partition may have other buckets", COMPACT, "+a/2!x +b/4!y", "-a/2!x +c@5/2!x"),
     Case("an overwrite may change the number", OVERWRITE, "+a/2", "-a/2 +c/4"),
     Case("dynamic buckets have no number", COMPACT, "+a/-1", "-a/-1 +c@5/2"),
-    Case("an overwrite of what is gone", OVERWRITE, "+b", "-a +c", "removed it already"),
+    Case("an overwrite of what is gone", OVERWRITE, "+b", "-a +c", "has already removed it"),
 ]
 
 

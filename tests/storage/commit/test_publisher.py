@@ -563,7 +563,7 @@ def test_a_snapshot_of_ours_that_somebody_replaced_is_noticed(table: TableContex
     commit.commit(Committable(1, [added("a")]))
     replaced = replace(latest(table), commit_user="java", uuid="another")
     table.io.write(table.paths.snapshot(1), replaced.to_json().encode())
-    with pytest.raises(CommitConflict, match="snapshot 1, which we committed, was replaced by one of java"):
+    with pytest.raises(CommitConflict, match="snapshot 1, which this writer committed, was replaced by one of java"):
         commit.commit(Committable(2, [added("b")]))
 
 
@@ -585,7 +585,7 @@ def test_a_rollback_is_noticed(table: TableContext) -> None:
     for gone in (3, 2):
         store_of(table).withdraw(gone)
     with pytest.raises(
-        CommitConflict, match=r"snapshot 3 of etl is gone \(the latest is 1 now\): the table was rolled back"
+        CommitConflict, match=r"snapshot 3 of etl no longer exists \(the latest is 1 now\): the table was rolled back"
     ):
         commit.commit(Committable(4, [added("b")]))
     assert committer(table).commit(Committable(4, [added("b")])) == 2

@@ -178,7 +178,7 @@ def test_files_of_a_replay_go_where_it_can_be_told_that_no_snapshot_names_them(
 
 def test_a_smaller_identifier_is_refused(table: TableContext) -> None:
     committer(table).commit(Committable(4, [added("a")]))
-    with pytest.raises(BadInput, match="identifier 3 is below 4, the newest that 'etl' committed"):
+    with pytest.raises(BadInput, match="identifier 3 is below 4, the newest one that 'etl' committed"):
         committer(table).commit(Committable(3, [added("b")]))
     assert live_names(table) == ["a"]
 
@@ -343,7 +343,9 @@ def test_a_compaction_that_no_room_is_left_for_does_not_make_its_rows_look_unpub
     commit.commit(Committable(1, [added("old")]))
     message = replace(compaction("old", "y"), new_files=(data_file("new", keys=(9, 9)),))
     io.fault = lambda call: Fault.BEFORE if call.name == "open_output" and keyed.snapshots.exists(2) else None
-    with pytest.raises(CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2; what .* is not"):
+    with pytest.raises(
+        CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2, but the compaction .* is not"
+    ):
         commit.commit(Committable(2, [message]))
     io.fault = lambda _: None
     assert live_names(keyed) == ["new", "old"]
@@ -364,7 +366,7 @@ def test_a_fence_between_the_two_snapshots_of_a_commit_still_says_so(keyed: Tabl
 def test_another_writers_rows_in_our_bucket_are_a_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "other").commit(Committable(1, [added("b", base=1)]))
-    with pytest.raises(CommitConflict, match="bucket 0: snapshot 2 of another writer came after snapshot 1"):
+    with pytest.raises(CommitConflict, match="bucket 0: another writer published snapshot 2 after snapshot 1"):
         committer(keyed).commit(Committable(2, [added("c", base=1)]))
     assert committer(keyed).commit(Committable(2, [added("c", base=2)])) == 3
 
@@ -383,7 +385,7 @@ def test_compactions_of_others_are_none(keyed: TableContext) -> None:
 def test_overwrites_of_others_are_a_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "other").truncate()
-    with pytest.raises(CommitConflict, match="snapshot 2 of another writer"):
+    with pytest.raises(CommitConflict, match="another writer published snapshot 2"):
         committer(keyed).commit(Committable(2, [added("c", base=1)]))
 
 
@@ -403,7 +405,7 @@ def test_a_bucket_that_waited_is_checked_from_its_own_base(keyed: TableContext) 
     ours.commit(Committable(1, [added("a", bucket=0)]))
     committer(keyed, "other").commit(Committable(1, [added("b", bucket=1)]))
     assert ours.commit(Committable(2, [added("c", bucket=0, base=1)])) == 3
-    with pytest.raises(CommitConflict, match="bucket 1: snapshot 2"):
+    with pytest.raises(CommitConflict, match="bucket 1: another writer published snapshot 2"):
         ours.commit(Committable(3, [added("d", bucket=1, base=1)]))
 
 
@@ -412,7 +414,9 @@ def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: Ta
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     ours = committer(keyed)
     ours.commit(Committable(1, [added("a", bucket=0, base=2)]))
-    with pytest.raises(CommitConflict, match="bucket 1: snapshot 2 of another writer came after snapshot 1"):
+    with pytest.raises(
+        CommitConflict, match="bucket 1: another writer published snapshot 2 of another writer came after snapshot 1"
+    ):
         ours.commit(Committable(2, [added("c", bucket=1, base=1)]))
     assert ours.commit(Committable(2, [added("c", bucket=1, base=2)])) == 4
 

@@ -54,12 +54,12 @@ REFUSED = [
     Refused(
         "a column in two groups",
         {"fields.g.sequence-group": "a,b", "fields.h.sequence-group": "b"},
-        "column 'b' is in fields.*too.*name it in only one",
+        "column 'b' is also in fields.*name it in only one",
     ),
     Refused(
         "a sequence field in two groups",
         {"fields.g.sequence-group": "a", "fields.g,h.sequence-group": "b"},
-        "column 'g' is in fields.g.sequence-group too",
+        "column 'g' is also in fields.g.sequence-group",
     ),
     Refused("a group without an order", {"fields.tags.sequence-group": "a"}, "'tags' is ARRAY.*no order.*another"),
     Refused(
@@ -106,18 +106,18 @@ REFUSED = [
     Refused(
         "an unknown function of a sequence field",
         {"fields.g.sequence-group": "a", "fields.g.aggregate-function": "summ"},
-        "column 'g': there is no aggregate function 'summ'",
+        "column 'g': aggregate function 'summ' does not exist",
     ),
     Refused(
         "an unknown function of the key",
         {"fields.k.aggregate-function": "nope"},
-        "column 'k': there is no aggregate function 'nope'",
+        "column 'k': aggregate function 'nope' does not exist",
         "aggregation",
     ),
     Refused(
         "an unknown function",
         {"fields.g.sequence-group": "a", "fields.a.aggregate-function": "summ"},
-        "column 'a': there is no aggregate function 'summ'.*sum",
+        "column 'a': aggregate function 'summ' does not exist.*sum",
     ),
     Refused(
         "a function of another type",

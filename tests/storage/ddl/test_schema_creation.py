@@ -213,7 +213,9 @@ COLUMN_REFUSALS = [
     Refused("large objects", "'c' BLOB.*data-evolution", one("BLOB"), error=UnsupportedFeature),
     Refused("what Arrow has and Paimon lacks", "column d: no Paimon type", pa.schema([("d", pa.duration("s"))]), ()),
     Refused("times too fine", r"column t: .*time32\('ms'\)", pa.schema([("t", pa.time64("us"))]), ()),
-    Refused("a default of another type", "'d': its default 'x' is not a INT", [DataField(0, "d", INT, None, "x")], ()),
+    Refused(
+        "a default of another type", "'d': its default 'x' is not a valid INT", [DataField(0, "d", INT, None, "x")], ()
+    ),
     Refused(
         "a default of a nested type",
         r"'d': default '\[1\]'.*Remove",

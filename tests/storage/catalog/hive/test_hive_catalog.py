@@ -230,7 +230,7 @@ def test_tables_of_hive_in_other_formats_are_neither_listed_nor_dropped(
     assert lake.list_tables(hive_lake.database) == []
     with pytest.raises(tidelake.BadInput, match="is a table of another kind"):
         lake.create_table(hive_lake.name("theirs"), SCHEMA)
-    with pytest.raises(tidelake.BadInput, match="no table of Paimon: theirs; nothing was dropped"):
+    with pytest.raises(tidelake.BadInput, match="not Paimon tables: theirs; nothing was dropped"):
         lake.drop_database(hive_lake.database, cascade=True)
 
 

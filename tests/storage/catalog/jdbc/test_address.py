@@ -41,7 +41,7 @@ def test_a_uri_of_java_leads_to_the_same_database(
     ("options", "message"),
     [
         pytest.param({}, "uri is missing", id="none"),
-        pytest.param({"uri": "/data/c.db"}, "no address of a database", id="a path"),
+        pytest.param({"uri": "/data/c.db"}, "not the address of a database", id="a path"),
         pytest.param({"uri": "jdbc:mysql://h/lake"}, "only SQLite and PostgreSQL", id="another system"),
         pytest.param({"uri": "jdbc:sqlite::memory:"}, "only one process can use", id="in memory"),
         pytest.param({"uri": "jdbc:sqlite:/c.db?cache=shared"}, "Name a file", id="parameters of SQLite"),

@@ -83,7 +83,7 @@ def test_options_and_keys_are_mirrored_unless_that_is_off(tmp_path: Path) -> Non
     ]
     lake.alter_table("shop.t", [tidelake.SetOption("file.format", "orc")])
     assert ("file.format", "orc") in rows(tmp_path, select.format("t"))
-    with pytest.raises(tidelake.BadInput, match=r"comment has 1001 characters.*takes 1000"):
+    with pytest.raises(tidelake.BadInput, match=r"comment has 1001 characters.*allows only 1000"):
         lake.alter_table("shop.t", [tidelake.SetOption("comment", "x" * 1001)])
     assert catalog(tmp_path).table("shop.t").options.get("comment") is None
     catalog(tmp_path, **{"sync-all-properties": "false"}).create_table("shop.u", SCHEMA)
