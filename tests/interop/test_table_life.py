@@ -20,7 +20,7 @@ from tests.interop.shared_table import KIND, NAME, Reader, SharedTable, changes,
 from tests.support.expected import difference
 
 LAYOUT: Final = primary_key(
-    "two buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
+    "different buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
 )
 
 

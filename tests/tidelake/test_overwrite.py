@@ -94,7 +94,7 @@ def test_an_overwrite_that_does_not_say_what_to_replace_is_refused_with_the_word
 
 def test_an_overwrite_of_what_is_no_partition_is_refused_before_a_row_is_written(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match="'id' can't choose partitions"):
+    with pytest.raises(tidelake.BadInput, match="'id' can't select partitions"):
         table.writer(overwrite={"id": 1})
 
 
@@ -161,7 +161,7 @@ def test_truncating_removes(partition: Mapping[str, Any] | None, left: Rows, tmp
 
 def test_a_column_that_parts_nothing_chooses_no_partition(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match="is partitioned by day; 'id' can't choose partitions"):
+    with pytest.raises(tidelake.BadInput, match="is partitioned by day; 'id' can't select partitions"):
         table.truncate(partition={"id": 1})
     assert rows_of(table) == BEFORE
 

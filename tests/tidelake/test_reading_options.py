@@ -103,7 +103,9 @@ def test_a_stored_option_places_scans_until_an_argument_names_another_place(cata
 
 
 REFUSED = [
-    pytest.param({"scan.snapshot-id": "99"}, "no snapshot 99: there are 1 to 5", id="a snapshot that is not there"),
+    pytest.param(
+        {"scan.snapshot-id": "99"}, "no snapshot 99: its snapshots are 1 to 5", id="a snapshot that is not there"
+    ),
     pytest.param({"scan.tag-name": "four"}, "no tag 'four'", id="a tag that is not there"),
     pytest.param({"scan.watermark": "999"}, "no snapshot with a watermark of 999", id="a watermark to come"),
     pytest.param({"scan.version": "four"}, "no such tag, and it is not a snapshot id", id="a version of no kind"),
@@ -126,7 +128,7 @@ REFUSED = [
     pytest.param({"incremental-between-timestamp": "5,4"}, "swap them", id="times backwards"),
     pytest.param(
         {"incremental-between": "1,99", "incremental-between-scan-mode": "diff"},
-        "no snapshot 99: there are 1 to 5",
+        "no snapshot 99: its snapshots are 1 to 5",
         id="a difference to a snapshot that is not there",
     ),
 ]
@@ -398,7 +400,7 @@ def test_what_changes_a_table_does_not_mind_the_bucket_that_readers_are_shown(
 
 
 def test_a_bucket_that_is_none_is_refused(catalog: tidelake.Catalog, buckets: tidelake.Table) -> None:
-    with pytest.raises(tidelake.BadInput, match=r"option scan\.bucket = -1: buckets count from 0"):
+    with pytest.raises(tidelake.BadInput, match=r"option scan\.bucket = -1: bucket numbers start at 0"):
         catalog.table("shop.b", {"scan.bucket": "-1"}).scan().to_arrow()
 
 
@@ -415,7 +417,7 @@ def test_a_dynamic_option_opens_a_branch(catalog: tidelake.Catalog) -> None:
     assert scanned(catalog.table("shop.t", {"branch": "dev"})) == [7]
     assert scanned(catalog.table("shop.t$branch_dev")) == [7]
     assert scanned(catalog.table("shop.t")) == [1, 2, 3, 5]
-    with pytest.raises(tidelake.BadInput, match="name one of them"):
+    with pytest.raises(tidelake.BadInput, match="name only one of them"):
         catalog.table("shop.t$branch_dev", {"branch": "test"})
 
 

@@ -31,7 +31,7 @@ LAKE = "memory://catalog-options/lake"
         pytest.param({"lock.type": "hive", "metastore": "jdbc"}, "each of its own type", id="another's locks"),
         pytest.param({"uri": "jdbc:sqlite:/c.db"}, "Set metastore = jdbc", id="an address for nobody"),
         pytest.param({"uri": "thrift://h?password=secret"}, "uri = thrift://h: ", id="a secret is not shown"),
-        pytest.param({"warehouse": "/elsewhere"}, "name it once", id="another warehouse"),
+        pytest.param({"warehouse": "/elsewhere"}, "name the warehouse once", id="another warehouse"),
     ],
 )
 def test_what_would_be_ignored_is_refused(options: Mapping[str, str], message: str) -> None:

@@ -414,9 +414,7 @@ def test_a_bucket_opened_before_all_others_is_checked_back_to_its_base(keyed: Ta
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     ours = committer(keyed)
     ours.commit(Committable(1, [added("a", bucket=0, base=2)]))
-    with pytest.raises(
-        CommitConflict, match="bucket 1: another writer published snapshot 2 of another writer came after snapshot 1"
-    ):
+    with pytest.raises(CommitConflict, match="bucket 1: another writer published snapshot 2 after snapshot 1"):
         ours.commit(Committable(2, [added("c", bucket=1, base=1)]))
     assert ours.commit(Committable(2, [added("c", bucket=1, base=2)])) == 4
 
@@ -425,7 +423,7 @@ def test_what_expired_unseen_can_not_be_proven(keyed: TableContext) -> None:
     for number in range(3):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     keyed.snapshots.withdraw(1)
-    with pytest.raises(CommitConflict, match="continue snapshot 0, and snapshot 1 has expired"):
+    with pytest.raises(CommitConflict, match="continue those of snapshot 0, but snapshot 1 has expired"):
         committer(keyed).commit(Committable(1, [added("c", bucket=0)]))
     assert committer(keyed).commit(Committable(1, [added("c", bucket=0, base=1)])) == 4
 

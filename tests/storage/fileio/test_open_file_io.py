@@ -63,7 +63,7 @@ def test_each_scheme_of_a_store_has_a_client(scheme: str) -> None:
 
 @pytest.mark.parametrize("location", ["hdfs://namenode:8020/warehouse", "oss://bucket/warehouse", "https://host/f"])
 def test_an_unknown_scheme_is_refused_naming_those_known(location: str) -> None:
-    with pytest.raises(BadInput, match=r"known are paths and file://, s3://, .*, memory://"):
+    with pytest.raises(BadInput, match=r"use a path or file://, s3://, .*, memory://"):
         open_file_io(location)
 
 

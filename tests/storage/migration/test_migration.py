@@ -182,7 +182,7 @@ def test_after_a_crash_no_row_is_lost_and_the_same_call_goes_on(
 def test_files_that_came_after_the_migration_are_not_removed(lake: tidelake.Catalog, folder: Path) -> None:
     lake.migrate_table(str(folder), "shop.visits")
     late = write(folder / "day=2026-05-01" / "000000_0", rows(700))
-    with pytest.raises(tidelake.BadInput, match=r"was migrated already, but .*000000_0 came later"):
+    with pytest.raises(tidelake.BadInput, match=r"was migrated already, but .*000000_0 was added later"):
         lake.migrate_table(str(folder), "shop.visits")
     assert late.exists()
 
@@ -214,7 +214,9 @@ DAY = "day=2026-05-01"
         pytest.param(lambda f: (f / DAY / "b").write_text("no"), "a file in parquet", id="no parquet file"),
         pytest.param(lambda f: write(f / "a.parquet", rows(1)), "where directories day=", id="beside partitions"),
         pytest.param(lambda f: write(f / "hour=1" / "a", rows(1)), "where directories day=", id="other directories"),
-        pytest.param(lambda f: write(f / DAY / "deep" / "a", rows(1)), "no partition", id="in a partition's directory"),
+        pytest.param(
+            lambda f: write(f / DAY / "deep" / "a", rows(1)), "not a partition", id="in a partition's directory"
+        ),
         pytest.param(lambda f: write(f / DAY / "000000_0.parquet", rows(1)), "two files", id="two names become one"),
     ],
 )

@@ -70,11 +70,11 @@ def test_a_name_that_can_not_be_a_file_is_refused(table: TableContext, tags: Tag
 
 
 def test_a_tag_that_is_not_there_is_told_with_those_that_are(table: TableContext, tags: TagStore) -> None:
-    with pytest.raises(BadInput, match="no tag 'x'; there are: none"):
+    with pytest.raises(BadInput, match="no tag 'x'; its tags are: none"):
         tags.get("x")
     tags.create("b", latest(table), now=NOW)
     tags.create("a", latest(table), now=NOW)
-    with pytest.raises(BadInput, match="no tag 'x'; there are: a, b"):
+    with pytest.raises(BadInput, match="no tag 'x'; its tags are: a, b"):
         tags.get("x")
 
 

@@ -129,12 +129,12 @@ WHOLE: Final = (
     Fault("an instant for a day", "DATE", pa.array([0, 0], BERLIN), "has a time zone"),
     Fault("a count for a time", "TIMESTAMP(3)", pa.array([0, 0]), "has no unit"),
     Fault("a count for a day", "DATE", pa.array([0, 0], pa.int32()), "has no unit"),
-    Fault("a time for a number", "BIGINT", pa.array([0, 0], NAIVE), "no number"),
+    Fault("a time for a number", "BIGINT", pa.array([0, 0], NAIVE), "is not a number"),
     Fault("a duration", "TIME(3)", pa.array([0, 0], pa.duration("s")), "cast"),
     Fault("a list for a text", "STRING", pa.array([["a"], []]), "list"),
     Fault("a struct for a list", "ARRAY<INT>", pa.array([{"a": 1}, {"a": 2}]), "not a list"),
     Fault("a list for a ROW", "ROW<a INT>", pa.array([[1], [2]]), "not a struct"),
-    Fault("a list for a MAP", "MAP<STRING, INT>", pa.array([[1], [2]]), "no map"),
+    Fault("a list for a MAP", "MAP<STRING, INT>", pa.array([[1], [2]]), "not a map"),
 )
 
 
