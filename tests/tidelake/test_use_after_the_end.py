@@ -139,7 +139,7 @@ def test_a_writer_does_not_commit_to_another_table_of_the_name(tmp_path: Path, f
         for number in range(1, others + 1):
             commit(new, number, 20 + number)
         for _ in range(2):  # asking again changes nothing
-            with pytest.raises(tidelake.CommitConflict, match=f"{MADE_ANEW}|was replaced|is gone"):
+            with pytest.raises(tidelake.CommitConflict, match=f"{MADE_ANEW}|was replaced|no longer exists"):
                 writer.commit(9)
     assert values_of(new) == [20 + number for number in range(1, others + 1)]
     assert len(files_of(tmp_path)) == others, "what it had written is gone"

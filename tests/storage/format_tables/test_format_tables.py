@@ -222,7 +222,7 @@ def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidela
         pytest.param({"file.compression": "brotli"}, "expected one of none, gzip", id="no codec"),
         pytest.param({"metastore.partitioned-table": "true"}, "partitions are read from", id="a list of partitions"),
         pytest.param({"format-table.commit-hive-sync-url": "thrift://x"}, "to a metastore", id="a metastore beside"),
-        pytest.param({"primary-key": "id"}, "no primary key", id="a primary key"),
+        pytest.param({"primary-key": "id"}, "a primary key", id="a primary key"),
     ],
 )
 def test_options_that_would_not_act_are_refused(options: dict[str, str], reason: str, lake: tidelake.Catalog) -> None:

@@ -105,7 +105,7 @@ def test_what_was_compacted_before_they_parted_is_no_matter(tmp_path: Path) -> N
 
 def test_where_the_common_snapshot_expired_nothing_is_merged(parted: tidelake.Table) -> None:
     parted.expire(retain_min=1, retain_max=1, retain_ms=0)
-    with pytest.raises(tidelake.BadInput, match=r"no snapshot in common, and '(dev|main)' begins with"):
+    with pytest.raises(tidelake.BadInput, match=r"no common snapshot, and '(dev|main)' begins with"):
         parted.merge_branch("dev")
 
 

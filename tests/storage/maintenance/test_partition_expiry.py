@@ -197,7 +197,7 @@ def test_rows_of_a_partition_that_names_no_time_are_refused_where_the_table_is_s
     table = public_table(tmp_path, options)
     with table.writer() as writer:
         writer.write(rows("2024-05-01"))
-        with pytest.raises(tidelake.BadInput, match=r"partition p=20240501 names no time"):
+        with pytest.raises(tidelake.BadInput, match=r"partition p=20240501 is not a time"):
             writer.write(rows("20240501"))
         writer.commit()
     assert table.scan().to_arrow().num_rows == 1

@@ -178,9 +178,9 @@ def test_an_expired_position_is_an_error_and_not_a_gap(table: tidelake.Table, co
     snapshots = Path(table.location) / "snapshot"
     (snapshots / "snapshot-1").unlink()
     (snapshots / "EARLIEST").write_text("2")
-    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 is gone.*there are 2 to 3 now"):
+    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 no longer exists.*its snapshots are 2 to 3 now"):
         follow(table, Clock(1), start=1)
-    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 is gone.*there are 2 to 3 now"):
+    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 no longer exists.*its snapshots are 2 to 3 now"):
         list(table.changes(start=1))
 
 
