@@ -46,7 +46,7 @@ def test_a_tag_of_java_keeps_our_rows_when_their_snapshot_has_expired(table: Sha
     table.java.expire(table.warehouse, NAME, retain_max=1, retain_min=1)
     assert difference(table.ours.scan(tag="first").to_arrow(), values(changeless(then))) is None
     assert table.ours.tags().keys() == {"first"}
-    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 1 is gone"):
+    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 1 no longer exists"):
         table.ours.scan(snapshot=1)
     table.check()
 

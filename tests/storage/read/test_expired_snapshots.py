@@ -76,7 +76,9 @@ def test_a_scan_whose_snapshot_expires_says_begin_again(
 ) -> None:
     go_on = begin(table)
     expire(table)
-    with pytest.raises(SnapshotExpired, match=r"db\.t: snapshot 2 is gone.*there are 6 to 6 now.*Start again") as error:
+    with pytest.raises(
+        SnapshotExpired, match=r"db\.t: snapshot 2 no longer exists.*its snapshots are 6 to 6 now.*Start again"
+    ) as error:
         go_on()
     assert (error.value.table, error.value.snapshot_id) == (NAME, 2)
     assert table.scan().to_arrow().num_rows == 40
@@ -93,14 +95,14 @@ def test_a_scan_whose_snapshot_expires_says_begin_again(
 )
 def test_a_snapshot_that_is_gone_is_no_bad_argument(read: Callable[[Table], object], table: Table) -> None:
     expire(table)
-    with pytest.raises(SnapshotExpired, match="snapshot 2 is gone"):
+    with pytest.raises(SnapshotExpired, match="snapshot 2 no longer exists"):
         read(table)
 
 
 def test_changes_that_expire_while_they_are_read_say_begin_again(table: Table) -> None:
     changes = read_a_bit(table.changes(start=2))
     expire(table)
-    with pytest.raises(SnapshotExpired, match=r"snapshot [23] is gone"):
+    with pytest.raises(SnapshotExpired, match=r"snapshot [23] no longer exists"):
         list(changes)
 
 
@@ -110,7 +112,7 @@ def test_a_follower_that_falls_behind_is_told_so_and_may_begin_again(table: Tabl
     assert first is not None
     list(first)
     expire(table)
-    with pytest.raises(SnapshotExpired, match="snapshot 3 is gone"):
+    with pytest.raises(SnapshotExpired, match="snapshot 3 no longer exists"):
         follower.step()
     again = table.follower(start="earliest").step()
     assert again is not None
@@ -149,5 +151,5 @@ async def test_a_reader_with_async_is_told_the_same(table: Table) -> None:
 
 
 def test_the_error_survives_the_way_to_another_process() -> None:
-    error = pickle.loads(pickle.dumps(SnapshotExpired("db.t", 7, "there are 8 to 9 now")))
-    assert (error.table, error.snapshot_id, error.there) == ("db.t", 7, "there are 8 to 9 now")
+    error = pickle.loads(pickle.dumps(SnapshotExpired("db.t", 7, "its snapshots are 8 to 9 now")))
+    assert (error.table, error.snapshot_id, error.there) == ("db.t", 7, "its snapshots are 8 to 9 now")

@@ -107,11 +107,11 @@ SUM = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fie
         ),
         pytest.param({"merge-engine": "partial-update"}, "-D", "'ignore-delete'.*sequence-group", id="partial update"),
         pytest.param({"merge-engine": "partial-update"}, "-U", "remove-record-on-delete", id="an old value"),
-        pytest.param(SUM, "-D", "-D takes values back.*max of column 'g' can't.*ignore-retract", id="a maximum"),
+        pytest.param(SUM, "-D", "-D retracts values.*max of column 'g' does not.*ignore-retract", id="a maximum"),
         pytest.param(
             SUM | {"aggregation.remove-record-on-delete": "true"},
             "-U",
-            "-U takes values back.*max",
+            "-U retracts values.*max",
             id="an old maximum",
         ),
     ],
