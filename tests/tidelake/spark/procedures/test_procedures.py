@@ -269,7 +269,7 @@ def test_history_begins_behind_snapshots_that_were_lost(lake: str) -> None:
         (Path(lake) / "shop.db" / "t" / "snapshot" / f"snapshot-{lost}").unlink()
     with pytest.raises(BadInput, match=r"as 3 is missing after it\. Begin with 4"):
         procedures.repair_earliest_snapshot("shop.t", lake, 1)
-    with pytest.raises(BadInput, match="no snapshot 7: its snapshots are 1 to 5"):
+    with pytest.raises(BadInput, match="no snapshot 7; its snapshots are 1 to 5"):
         procedures.repair_earliest_snapshot("shop.t", lake, 7)
     assert procedures.repair_earliest_snapshot("shop.t", lake, 4) == (1, 4)
     again = tidelake.open_catalog(lake).table("shop.t")
