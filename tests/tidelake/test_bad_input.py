@@ -161,7 +161,10 @@ def test_of_several_batches_in_one_call_all_are_taken_or_none(warehouse: Path) -
 def test_an_append_table_takes_no_deletes(warehouse: Path) -> None:
     table = tidelake.open_catalog(str(warehouse)).create_table("shop.log", pa.schema([("line", pa.string())]))
     before = files_of(warehouse)
-    with table.writer() as writer, pytest.raises(tidelake.BadInput, match="row kind -D in an append table"):
+    with (
+        table.writer() as writer,
+        pytest.raises(tidelake.BadInput, match="row kind -D is not possible in an append table"),
+    ):
         writer.write(pa.table({"line": ["a", "b"], "_VALUE_KIND": pa.array([0, 3], pa.int8())}))
     assert files_of(warehouse) == before
 
@@ -230,7 +233,9 @@ BAD_CALLS: Final = (
     BadCall("a column of a scan", on_table(lambda t: t.scan(columns=["ident"])), "ident"),
     BadCall("a column of a filter", on_table(lambda t: t.scan(filter=tidelake.col("x") > 1)), "'x'"),
     BadCall("a filter of another type", on_table(lambda t: t.scan(filter=tidelake.col("id") == "x")), "'id'"),
-    BadCall("a snapshot that is none", on_table(lambda t: t.scan(snapshot=9)), "no snapshot 9: there are 1 to 2"),
+    BadCall(
+        "a snapshot that is none", on_table(lambda t: t.scan(snapshot=9)), "no snapshot 9: its snapshots are 1 to 2"
+    ),
     BadCall("a tag that is none", on_table(lambda t: t.scan(tag="x")), "'?x'?"),
     BadCall("a time before the first snapshot", on_table(lambda t: t.scan(as_of=0)), "no snapshot"),
     BadCall("changes that are gone", on_table(lambda t: list(t.changes(start=5, end=6))), "5"),
