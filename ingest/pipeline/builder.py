@@ -105,7 +105,7 @@ def build_pipeline(
     )
     check_differences(tables.differences)
     for difference in tables.differences:
-        _log.warning("the table is not changed", difference=str(difference), remedy=difference.command)
+        _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     progress = ProgressFile(
         io or open_retrying_file_io(config.warehouse, options), progress_path(config.warehouse, config.pipeline)
     )
