@@ -65,7 +65,7 @@ class CheckpointCoordinator:
     ) -> None:
         if last_identifier >= BATCH_COMMIT_IDENTIFIER - 1:
             raise BadInput(
-                f"commit identifier {last_identifier}: the identifier space is exhausted, as a batch commit used this "
+                f"commit identifier {last_identifier}: no larger identifier exists, because a batch commit used this "
                 "pipeline's name. Give the pipeline another name"
             )
         self._state = CheckpointState.WRITING

@@ -67,7 +67,7 @@ def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
         if (version := members["version"]) != EPOCH_VERSION:
             raise UnsupportedFeature(
                 f"{EPOCH_PROPERTY} version {version} in {where}",
-                f"this release reads version {EPOCH_VERSION}, and can't tell which process is the newer one",
+                f"this release reads only version {EPOCH_VERSION}, so it can't tell which process is newer",
                 "Use the release that wrote it, or a newer one.",
             )
         return Epoch(int(members["number"]), str(members["writer"]))

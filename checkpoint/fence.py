@@ -82,8 +82,8 @@ class EpochFence:
             if epoch != self.epoch:
                 raise RecoveryOutdated(
                     f"{self._table}: snapshot {snapshot.id} of an older process of this pipeline ({epoch}) was "
-                    f"published meanwhile; this one is {self.epoch}. Nothing was published. Start again: it continues "
-                    "from there"
+                    f"published meanwhile; this one is {self.epoch}. Nothing was published. Start the pipeline again: "
+                    "it continues from that snapshot"
                 )
         self._check_others(snapshots)
 
@@ -100,7 +100,8 @@ class EpochFence:
             if later:
                 raise RecoveryOutdated(
                     f"{self._table}: {committer(later[0])} moved the table's position meanwhile, in snapshot "
-                    f"{later[0].id}. Nothing was published. Start again: it is compared with that"
+                    f"{later[0].id}. Nothing was published. Start the pipeline again: it compares its position with "
+                    "that snapshot"
                 )
         else:
             self._remember_positions(others)
@@ -115,12 +116,13 @@ class EpochFence:
         if overlapping:
             _, other = next(iter(overlapping.values()))
             what = first_few(
-                f"{p} up to {end}, we from {ranges[p].start} on" for p, (end, _) in sorted(overlapping.items())
+                f"{p} up to {end}, but this pipeline reads from {ranges[p].start} on"
+                for p, (end, _) in sorted(overlapping.items())
             )
             raise PositionRefused(
-                f"{self._table}: {committer(other)} reads into the table, too: as its snapshot {other.id} says, it has "
-                f"read {what}. Nothing more was published: what both read would be there twice",
-                ["stop one of them. Start this pipeline again: it says then how it can go on"],
+                f"{self._table}: {committer(other)} also writes to the table: according to its snapshot {other.id}, "
+                f"it has read {what}. Nothing more was published, because records that both read would be duplicated",
+                ["stop one of them. Then start this pipeline again: it lists the options"],
             )
 
     def _moves_position(self, snapshot: SnapshotSummary) -> bool:
@@ -138,10 +140,9 @@ class EpochFence:
         at = datetime.fromtimestamp(snapshot.time_ms / 1000, UTC)
         return WriterFenced(
             f"{self._table}: another process of pipeline {self._commit_user!r} took over: snapshot {snapshot.id}, "
-            f"{epoch}, at {at:%Y-%m-%d %H:%M:%S} UTC; this process is {self.epoch}.\n"
-            "What this one committed stays; what it had not committed is in no table, and the other one reads it "
-            "again. Nothing is lost or duplicated.\n"
-            "Leave this process stopped. If it is the one that should run, stop the other first, then start this one"
+            f"{epoch}, at {at:%Y-%m-%d %H:%M:%S} UTC; this process is {self.epoch}.\nThe commits of this process are "
+            "kept. The other process reads the uncommitted records again. Nothing is lost or duplicated.\nLeave this "
+            "process stopped. If this process should run instead, stop the other one first, then start this one"
         )
 
 

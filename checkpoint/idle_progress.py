@@ -123,7 +123,7 @@ class IdleProgress:
             if (version := members["version"]) != PROGRESS_VERSION:
                 raise UnsupportedFeature(
                     f"progress version {version} in {where}",
-                    f"this release reads version {PROGRESS_VERSION}",
+                    f"this release reads only version {PROGRESS_VERSION}",
                     "Delete the file; idle tables are then read again from their last row.",
                 )
             tables = _entries_from_members(members["tables"])
@@ -163,5 +163,5 @@ def _from_members(members: Mapping[str, Any]) -> IdleTable:
 
 def _number(value: object) -> int | None:
     if value is not None and not isinstance(value, int):
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     return value

@@ -74,7 +74,7 @@ def moved_rows_of(properties: Mapping[str, str], where: str) -> MovedRowsState:
         if (version := members["version"]) != MOVED_ROWS_VERSION:
             raise UnsupportedFeature(
                 f"{MOVED_ROWS_PROPERTY} version {version} in {where}",
-                f"this release reads version {MOVED_ROWS_VERSION}, and values of rows that moved would be lost",
+                f"this release reads only version {MOVED_ROWS_VERSION}, so values of moved rows would be lost",
                 "Use the release that wrote it, or a newer one.",
             )
         reread = {

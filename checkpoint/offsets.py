@@ -160,7 +160,7 @@ def _disagreements(
     same_checkpoint: bool,
 ) -> list[str]:
     if same_checkpoint:
-        return [] if before == after else ["two snapshots of one identifier carry different positions"]
+        return [] if before == after else ["two snapshots of one identifier have different positions"]
     reasons = identity_changes(before.identity, after.identity)
     for partition, (_, end) in sorted(before.ranges.items()):
         following = after.ranges.get(partition)

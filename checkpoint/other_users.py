@@ -60,8 +60,8 @@ def overlaps_with_other_users(
                 f"{p} up to {end}, this pipeline up to {ends.get(p, 0)}" for p, end in sorted(further.items())
             )
             text = (
-                f"{committer(snapshot)} also writes to the table: by its snapshot {snapshot.id}, it has read {what}. "
-                "Those records would be duplicated"
+                f"{committer(snapshot)} also writes to the table: according to its snapshot {snapshot.id}, it has "
+                f"read {what}. Those records would be duplicated"
             )
             if changes:
                 text += f" (or other records in its place: {'; '.join(changes)})"

@@ -113,15 +113,15 @@ def compare_with_batch(
     if reread:
         first = min(reread)
         text = (
-            f"the batch reads {first} from offset {batch[first].start}, but the table holds its records up to "
-            f"{ends[first]} already: they would be there twice"
+            f"the batch reads {first} from offset {batch[first].start}, but the table already has the records up to "
+            f"{ends[first]}: they would be duplicated"
         )
         problems.append(PositionProblem(table, ProblemKind.READ_AGAIN, text, reread))
     if past:
         first = min(past)
         text = (
-            f"the query begins to read {first} at offset {batch[first].start}, but the table holds its records up to "
-            f"{ends[first]} only: those between would be in no table"
+            f"the query begins to read {first} at offset {batch[first].start}, but the table has only the records up "
+            f"to {ends[first]}: the records in between would be in no table"
         )
         problems.append(PositionProblem(table, ProblemKind.GAP, text, past))
     return problems
@@ -139,12 +139,12 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState
         problems.append(PositionProblem(table, ProblemKind.PARTITION_GONE, text, frozenset(missing)))
     if deleted:
         what = first_few(
-            f"{p} was read up to {end}, its oldest record now is {now}" for p, (end, now) in _sorted(deleted)
+            f"{p} was read up to {end}, but its oldest record is now {now}" for p, (end, now) in _sorted(deleted)
         )
         text = f"retention has deleted records before they were read: {what}"
         problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:
-        what = first_few(f"{p} was read up to {end}, it ends at {now}" for p, (end, now) in _sorted(past))
+        what = first_few(f"{p} was read up to {end}, but it ends at {now}" for p, (end, now) in _sorted(past))
         text = f"the topic has lost records that were read already: {what}"
         problems.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
     return problems

@@ -83,7 +83,7 @@ def position_from_text(text: str, where: str) -> SourcePosition:
         elif read["version"] != POSITION_VERSION:
             raise UnsupportedFeature(
                 f"{POSITION_PROPERTY} version {read['version']} in {where}",
-                f"this release reads versions 1 to {PACKED_VERSION}, and guessing a position loses rows",
+                f"this release reads versions 1 to {PACKED_VERSION}, and with a guessed position rows would be lost",
                 "Use the release that wrote it, or a newer one.",
             )
         identity = SourceIdentity(

@@ -76,7 +76,7 @@ def recover_table(
     except CorruptFile as error:
         return _no_position(table, newest, epoch, f"a source position that can't be read: {error.found}")
     if position is None:
-        return _no_position(table, newest, epoch, "no source position: something else committed under this name")
+        return _no_position(table, newest, epoch, "no source position: another program committed under this name")
     problems = _chain_break_problems(table, table_state.own) + _routing_problems(
         table, routing_of(newest.properties, newest.path), routing
     )
@@ -93,8 +93,8 @@ def _rolled_back(
     table: str, removed: int, newest: SnapshotSummary, epoch: int, progress: IdleProgress, entry: IdleTable | None
 ) -> RecoveredTable:
     text = (
-        f"snapshot {removed} of this pipeline is gone, and its newest one now is {newest.id}: the table was rolled "
-        "back. Only you can decide whether the rows that were removed with it are wanted again"
+        f"snapshot {removed} of this pipeline no longer exists, and its newest one is now {newest.id}: the table was "
+        "rolled back. Decide whether the rows that were removed should be written again"
     )
     left = _history([newest])
     return RecoveredTable(
@@ -107,7 +107,7 @@ def _rolled_back(
 
 
 def _no_position(table: str, newest: SnapshotSummary, epoch: int, carries: str) -> RecoveredTable:
-    text = f"{newest.path}, the newest snapshot of this commit user, carries {carries}"
+    text = f"{newest.path}, the newest snapshot of this commit user, has {carries}"
     problems = [PositionProblem(table, ProblemKind.NO_POSITION, text)]
     return RecoveredTable(SourcePosition(), problems, identifier=newest.identifier, epoch=epoch)
 
@@ -134,14 +134,14 @@ def _without_snapshot(
         kind = ProblemKind.EXPIRED
         text = (
             f"this pipeline has committed to the table, {_last_known(last)}, but none of its snapshots is left: the "
-            f"oldest one is {table_state.earliest_id}. They expired, and the position with them"
+            f"table's oldest snapshot is {table_state.earliest_id}. The snapshots with the position have expired"
         )
     else:
         kind = ProblemKind.ROLLED_BACK
-        available = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "there is none"
+        available = f"the newest one is {table_state.latest_id}" if table_state.latest_id else "the table has none"
         text = (
-            f"snapshot {last} of this pipeline is gone, with all its others ({available}): the table was rolled back. "
-            "Only you can decide whether the rows that were removed with it are wanted again"
+            f"snapshot {last} and all others of this pipeline no longer exist ({available}): the table was rolled "
+            "back. Decide whether the rows that were removed should be written again"
         )
     identifier = max(progress.identifier, table_state.latest_id or 0)  # the newest is unknown; this is large enough
     lost = progress.reached if entry is not None and entry.snapshot_id == last else None
@@ -190,7 +190,7 @@ def _chain_break_problems(table: str, own: Sequence[SnapshotSummary]) -> list[Po
     ]
     if not holes:
         return []
-    text = f"the positions of this pipeline's snapshots do not join, {'; '.join(holes[:3])}"
+    text = f"the positions of this pipeline's snapshots are not contiguous, {'; '.join(holes[:3])}"
     return [PositionProblem(table, ProblemKind.CHAIN_BREAK, text)]
 
 
@@ -199,7 +199,8 @@ def _routing_problems(table: str, before: Routing | None, routing: Routing | Non
     if not changes:
         return []
     text = (
-        f"{'; '.join(changes)}. Records that were read before were not taken by these settings, and are not read again"
+        f"{'; '.join(changes)}. Records that were already read were selected by the earlier settings, and are not "
+        "read again"
     )
     return [PositionProblem(table, ProblemKind.ROUTING, text)]
 

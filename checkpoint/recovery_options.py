@@ -137,7 +137,7 @@ def position_refused(refused: Sequence[RefusedTable], source: SourceState, comma
     found = [f"{one.table}: {problem.text}" for one in refused for problem in one.problems]
     found.append(
         "Continuing could lose or duplicate records, so nothing more was read or written, and the tables were not "
-        "changed. Choose one of the options, for one start: the next snapshot records it"
+        "changed. Choose one of the options. It applies to one start, and the next snapshot records it"
     )
     commands = [
         f"{command} {' '.join(flag for flag, _ in options)}\n{_indented(effect for _, effect in options)}"
@@ -170,15 +170,15 @@ def batch_refused(problem: PositionProblem, position: SourcePosition) -> Positio
     if problem.kind is ProblemKind.READ_AGAIN:
         remedies = [
             at_the_end,
-            f"go on with what wrote them: {who}",
-            f"{flag}, where applying records again does no harm (a primary key that deduplicates)",
+            f"continue with the writer of these records: {who}",
+            f"{flag}, if it is harmless to apply records again (a primary key that deduplicates)",
         ]
     else:
         remedies = [
             f"{at_the_end}, with a new checkpoint directory",
-            f"go on with what wrote what the table holds: {who}",
-            f"{flag}, where they may be left out, or there are none: the source deleted them, or the offsets are "
-            "transaction markers and compacted records. The snapshot keeps that you chose it",
+            f"continue with the writer of the table's records: {who}",
+            f"{flag}, if they may be skipped or don't exist: the source deleted them, or the offsets are transaction "
+            "markers and compacted records. The snapshot records this choice",
         ]
     return PositionRefused(f"{problem.table}: {problem.text}", remedies)
 
@@ -220,7 +220,9 @@ def _accept_gap(one: RefusedTable, source: SourceState) -> _Option | None:
     at = f"{one.table} continues at {_places(offsets)}"
     kinds = {problem.kind for problem in one.problems}
     if kinds == {ProblemKind.ANOTHER_COMMIT_USER}:
-        return f"--accept-gap {quote(one.table)}", f"{at}, after everything already in the table; no duplicates"
+        return f"--accept-gap {quote(one.table)}", (
+            f"{at}, after all records that are already in the table; no duplicates"
+        )
     if kinds <= {ProblemKind.CHAIN_BREAK, ProblemKind.ROUTING}:
         return f"--accept-gap {quote(one.table)}", f"{at}, its current position: skipped records stay skipped"
     return f"--accept-gap {quote(one.table)}", f"{at}: no duplicates; the records in between are skipped"
@@ -228,8 +230,8 @@ def _accept_gap(one: RefusedTable, source: SourceState) -> _Option | None:
 
 def _rewind(one: RefusedTable) -> _Option:
     effect = (
-        f"{one.table} is read again from the oldest record (or from a time, or TOPIC:PARTITION:OFFSET,…): harmless "
-        "with a primary key, but an append table gets duplicate rows"
+        f"{one.table} is read again from the oldest record (or from a time, or TOPIC:PARTITION:OFFSET,…). This is "
+        "harmless with a primary key, but an append table gets duplicate rows"
     )
     return f"--rewind-to {quote(one.table)}=earliest", effect
 

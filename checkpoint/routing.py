@@ -62,7 +62,7 @@ class Routing:
     def changes_from(self, before: Routing) -> list[str]:
         """Returns the differences from an older routing, one phrase each."""
         return [
-            f"{setting} is {_shown(now)}, it was {_shown(then)}"
+            f"{setting} is now {_shown(now)}, but was {_shown(then)}"
             for setting, then, now in (
                 ("`format`", before.format, self.format),
                 ("`match`", before.match, self.match),

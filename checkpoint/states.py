@@ -26,17 +26,17 @@ from typing import Final
 class CheckpointState(Enum):
     """The state of the current checkpoint and of the rows written since the last one."""
 
-    WRITING = "rows go to the writers; none is visible yet"
-    PREPARING = "the checkpoint has its identifier; writers turn what they hold into files"
-    COMMITTING = "files and position of every table are settled; table by table they are published"
-    CLOSED = "nothing is left to commit, and nothing more is written"
-    BROKEN = "a step failed; the tables know how far it came"
+    WRITING = "rows are passed to the writers; no row is visible yet"
+    PREPARING = "the checkpoint has its identifier; writers flush their rows to files"
+    COMMITTING = "the files and position of every table are final; the tables are published one after the other"
+    CLOSED = "everything is committed, and nothing more is written"
+    BROKEN = "a step failed; the tables hold the position that was reached"
 
 
 class CheckpointEvent(Enum):
     """An event that changes the state. Its name is in the past tense, because the state changes after the event."""
 
-    BEGUN = "an identifier was given out"
+    BEGUN = "an identifier was assigned"
     PREPARED = "every writer handed over its commit messages"
     TABLE_COMMITTED = "one table's snapshot exists"
     COMPLETED = "every table that had something to commit has its snapshot"

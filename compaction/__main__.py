@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.watch and (given.full or given.order_by):
         parser.error(
-            "--watch compacts what is due; --full and --order-by rewrite everything and run once: leave one out"
+            "--watch compacts only what is due, and continues; --full and --order-by rewrite everything once. Pass "
+            "only one of them"
         )
     if given.strategy is not None and not given.order_by:
         parser.error("--strategy says how to sort; name the columns with --order-by")

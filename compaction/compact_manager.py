@@ -105,7 +105,7 @@ class BucketCompactManager:
         except CorruptFile as error:
             if self._is_live(error.path):
                 raise
-            _log.warning("compaction discarded", **self._where, reason=f"others compacted what it read: {error}")
+            _log.warning("compaction discarded", **self._where, reason=f"another job compacted the same files: {error}")
             self.is_stale = True
             return None
         finally:

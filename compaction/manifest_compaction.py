@@ -56,7 +56,7 @@ def compact_manifests(context: TableContext, *, dry_run: bool = False) -> Manife
         made = publisher.publish(request).snapshot
         if publisher.attempts == 1:
             return ManifestCompaction(len(before), len(_manifests(context, made)), made.id)
-    raise CommitConflict(f"{context.name}: others committed first {_ATTEMPTS} times in a row; try again")
+    raise CommitConflict(f"{context.name}: other writers committed first {_ATTEMPTS} times in a row; try again")
 
 
 def _manifests(context: TableContext, snapshot: Snapshot | None) -> Sequence[ManifestFileMeta]:

@@ -63,7 +63,7 @@ def compact_postponed(context: TableContext, cancellation: CancellationToken | N
     def attempt() -> CompactionReport:
         schema = context.schemas.latest()
         if schema is None:
-            raise BadInput(f"{context.name} is no table any more: it was dropped")
+            raise BadInput(f"{context.name} no longer exists: the table was dropped")
         current = context if schema.id == context.schema.id else context.with_schema(schema)
         return _PostponeCompaction(current, token).run()
 

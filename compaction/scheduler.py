@@ -91,7 +91,7 @@ class CompactionScheduler:
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
-            raise ValueError(f"{threads} threads compact nothing")
+            raise ValueError(f"threads={threads}: a compaction needs at least 1 thread")
         self._threads = threads
         self._running = 0
         self._numbers = count(1)

@@ -24,8 +24,8 @@ def compact(
     if request != CompactionRequest():
         raise UnsupportedFeature(
             f"{context.name}: option bucket = -2 (postpone)",
-            "compacting it gives buckets to all rows that wait, and takes no conditions and no order",
-            "Compact it without anything else; buckets compact themselves as rows come into them",
+            "a compaction moves all waiting rows into buckets, without conditions and sorting",
+            "Compact it without other arguments; buckets are compacted when rows are moved into them",
         )
     postponed = compact_postponed(context, cancellation)
     if postponed.is_cancelled:

@@ -27,7 +27,7 @@ class Channel(Generic[T]):
 
     def __init__(self, limit_bytes: int) -> None:
         if limit_bytes <= 0:
-            raise ValueError(f"a channel needs room: limit_bytes={limit_bytes}")
+            raise ValueError(f"limit_bytes={limit_bytes}: the limit of a channel must be above 0")
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._closed = False

@@ -92,7 +92,7 @@ class DeadLetterTable:
             what = f"lacks {', '.join(missing)}" if missing else "has a primary key"
             raise BadInput(
                 f"{self.name} {what}, so it can't hold dead letters. Name another table in "
-                "`errors.dead_letters.table`; one that doesn't exist is made"
+                "`errors.dead_letters.table`; it is created if it does not exist"
             )
         return context
 

@@ -29,7 +29,7 @@ _SHOWN: Final = 80  # longest display of a value in a message, in characters
 def check_text(what: str, given: object) -> str:
     """Checks a text. UTF-8 can't encode lone surrogates, which Python texts may have, so no file can store them."""
     if not isinstance(given, str):
-        raise BadInput(f"{what} is a text, not {shown(given)}; give a str")
+        raise BadInput(f"{what} must be a text, not {shown(given)}; pass a str")
     try:
         given.encode()
     except UnicodeEncodeError as e:
@@ -47,7 +47,7 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(given, bool):
-        raise BadInput(f"{what} is a whole number, not {shown(given)}; give an int")
+        raise BadInput(f"{what} must be a whole number, not {shown(given)}; pass an int")
     if not at_least <= number <= INT64_MAX:
         raise BadInput(f"{what} = {shown(number)} is outside of {at_least} to {INT64_MAX}; give a number between them")
     return number
@@ -61,11 +61,13 @@ def check_file_name(what: str, name: str, *, affix: str = "") -> None:
     check_text(what, name)
     if not name.strip() or "/" in name or "\0" in name:
         raise BadInput(
-            f"{what} {shown(name)} is blank, or holds a slash or a zero byte: no file can have it; choose another"
+            f"{what} {shown(name)} is blank, or contains a slash or a zero byte; choose a name that a file can have"
         )
     size, most = len(name.encode()), FILE_NAME_BYTES_MAX - len(affix)
     if size > most:
-        raise BadInput(f"{what} {shown(name)} has {size} bytes; file systems take {most} here, choose a shorter one")
+        raise BadInput(
+            f"{what} {shown(name)} has {size} bytes, but file systems allow only {most}; choose a shorter one"
+        )
 
 
 def shown(given: object) -> str:

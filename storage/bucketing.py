@@ -102,8 +102,8 @@ def bucket_mode(schema: TableSchema, options: Mapping[str, str]) -> BucketMode:
     if num_buckets == POSTPONE_BUCKET and schema.has_primary_key:
         return BucketMode.POSTPONE
     raise BadInput(
-        f"option bucket = {num_buckets}: use 1 or more for a fixed number of buckets, -1 to let the writer choose, "
-        "or -2 (primary-key tables only) to put it off"
+        f"option bucket = {num_buckets}: use 1 or more for a fixed number of buckets, -1 to let the writer choose, or "
+        "-2 (primary-key tables only) to choose buckets later"
     )
 
 
@@ -158,7 +158,9 @@ def _named_bucket_key(schema: TableSchema, text: str) -> tuple[str, ...]:
                 f"option bucket-key = {text!r}: no column {name!r}; the table has {', '.join(schema.names)}{hint}"
             )
         if name in schema.partition_keys:
-            raise BadInput(f"option bucket-key = {text!r}: {name} is a partition column, the same in all buckets")
+            raise BadInput(
+                f"option bucket-key = {text!r}: {name} is a partition column, whose value is the same in all buckets"
+            )
         if schema.has_primary_key and name not in schema.primary_keys:
             raise BadInput(
                 f"option bucket-key = {text!r}: {name} is not in the primary key ({', '.join(schema.primary_keys)}); "
@@ -189,7 +191,7 @@ def bucket_ids(
     function: a value of option `bucket-function.type`. Raises BadInput for types that it does not accept.
     """
     if num_buckets < 1:
-        raise ValueError(f"a function chooses among one bucket or more, not {num_buckets}")
+        raise ValueError(f"the number of buckets must be 1 or more, not {num_buckets}")
     if num_buckets == 1:
         return np.zeros(len(columns[0]) if columns else 0, np.int32)
     match BucketFunction(function):
@@ -206,7 +208,7 @@ def bucket_ids(
 def _check_mod_key(types: Sequence[DataType]) -> None:
     if len(types) != 1 or types[0].root not in (Root.INT, Root.BIGINT):
         spelled = ", ".join(map(str, types))
-        raise BadInput(f"bucket-function.type = mod takes one INT or BIGINT column, the bucket key is ({spelled})")
+        raise BadInput(f"bucket-function.type = mod needs one INT or BIGINT column, but the bucket key is ({spelled})")
 
 
 def _mod(column: pa.Array, data_type: DataType, num_buckets: int) -> NDArray[np.int32]:

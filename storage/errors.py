@@ -77,9 +77,9 @@ class SnapshotExpired(TidelakeError):
 
     def __init__(self, table: str, snapshot_id: int, there: str) -> None:
         super().__init__(
-            f"{table}: snapshot {snapshot_id} is gone, expired or rolled back ({there}). Start again: scan the table "
-            "again, and read its changes from there. A consumer (follow), a tag, or a longer "
-            "'snapshot.time-retained' keeps the snapshots of slow readers"
+            f"{table}: snapshot {snapshot_id} no longer exists: it expired or was rolled back ({there}). Start again: "
+            "scan the table, and read its changes from that snapshot on. To keep the snapshots of slow readers, use "
+            "a consumer (follow), a tag, or a longer 'snapshot.time-retained'"
         )
         self.table = table
         self.snapshot_id = snapshot_id

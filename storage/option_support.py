@@ -139,8 +139,8 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
         yield Limitation(
             "option bucket = -2 (postpone)",
             operation,
-            "rows wait outside of the buckets, and only a job that gives them buckets may move them",
-            "Call compact of the table, or `tidelake table compact`, without anything else",
+            "rows are staged outside of the buckets, and only a compaction may move them into buckets",
+            "Compact the table (Table.compact or `tidelake table compact`) without other arguments",
         )
     keeps_old_rows = options.merge_engine is MergeEngine.DEDUPLICATE and options.ignore_delete
     if operation is Operation.WRITE and mode is BucketMode.CROSS_PARTITION and keeps_old_rows:

@@ -33,6 +33,6 @@ def _snapshot(source: TableContext, snapshot_id: int | None, tag: str | None) ->
     found = source.snapshots.find(snapshot_id)
     if found is None:
         earliest, latest = source.snapshots.earliest_id(), source.snapshots.latest_id()
-        available = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+        available = "the table has no snapshot yet" if latest is None else f"its snapshots are {earliest} to {latest}"
         raise BadInput(f"{source.name} has no snapshot {snapshot_id}: {available}")
     return found

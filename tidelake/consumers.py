@@ -53,7 +53,7 @@ class TableConsumers:
             available = "no snapshot" if earliest is None else f"snapshots {earliest} to {newest}"
             raise BadInput(
                 f"{self._table.name} has no snapshot {next_snapshot_id}; it has {available}. Name one of them, or "
-                f"{newest + 1} for only what comes from now on"
+                f"{newest + 1} to read only new snapshots"
             )
         consumer.write(next_snapshot_id)
 
@@ -63,7 +63,7 @@ class TableConsumers:
         consumer = self._consumer(name)
         if consumer.read() is None:
             available = ", ".join(one.name for one in self.list()) or "none"
-            raise BadInput(f"{self._table.name} has no consumer {name!r}; it has: {available}")
+            raise BadInput(f"{self._table.name} has no consumer {name!r}; its consumers are: {available}")
         consumer.forget()
 
     def _consumer(self, name: str) -> Consumer:

@@ -123,7 +123,7 @@ class TableHistory:
         context = self._context
         if branch not in (DEFAULT_BRANCH, *self.branches()):
             raise BadInput(
-                f"{context.name} has no branch {branch!r}; there are: {', '.join(self.branches()) or 'none'}"
+                f"{context.name} has no branch {branch!r}; its branches are: {', '.join(self.branches()) or 'none'}"
             )
         return merge_branch(context, context.of_branch(branch))
 
@@ -168,7 +168,7 @@ class TableHistory:
         time_ms = int(as_of.timestamp() * 1000) if isinstance(as_of, datetime) else as_of
         found = None if time_ms is None else self._context.snapshots.as_of(time_ms)
         if found is None:
-            raise BadInput(f"{self._context.name} has no snapshot from {as_of} or before")
+            raise BadInput(f"{self._context.name} has no snapshot that was committed at {as_of} or earlier")
         return found
 
     # ------------------------------------------------------------ orphans

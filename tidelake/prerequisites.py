@@ -20,7 +20,7 @@ def missing_for_spark() -> str | None:
         return "PySpark isn't installed: pip install 'tidelake[spark]'"
     java = _java()
     if java is None:
-        return f"there is no Java: install a JDK or JRE, {JAVA_VERSION_MIN} or newer, or set JAVA_HOME"
+        return f"Java was not found: install a JDK or JRE, {JAVA_VERSION_MIN} or newer, or set JAVA_HOME"
     version = _java_version(java)
     if version is None:
         return f"{java} doesn't run: set JAVA_HOME to a Java {JAVA_VERSION_MIN} or newer"

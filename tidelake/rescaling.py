@@ -36,7 +36,7 @@ def check_rescalable(context: TableContext) -> None:
     if bucket_mode(context.schema, context.options) not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise BadInput(
             f"{context.name} has bucket = {context.options.get('bucket', '-1')}: its number of buckets grows "
-            "by itself. Only a table with bucket = 1 or more, or -2, can be rescaled"
+            "automatically. Only a table with bucket = 1 or more, or -2, can be rescaled"
         )
 
 
@@ -99,7 +99,7 @@ def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
     if scan.skips_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_partition)):
         raise BadInput(
             f"{context.name}: rows of {partition_directory(context, partition) or 'the table'} wait for a compaction, "
-            "and a rescale would lose them. Call compact of the table first"
+            "and a rescale would lose them. Compact the table first"
         )
     return SnapshotReader(context, tuple(context.schema.names)).read(scan.plan(base))
 
@@ -112,7 +112,9 @@ def _unless_written(context: TableContext, partition: bytes, base: Snapshot) -> 
             delta = () if snapshot is None else delta_entries(context, snapshot)
             if snapshot is None or any(_adds_rows(snapshot, entry, partition) for entry in delta):
                 where = partition_directory(context, partition) or "the table"
-                raise CommitConflict(f"{context.name}: others wrote to {where} while it was rescaled; try again")
+                raise CommitConflict(
+                    f"{context.name}: another writer committed to {where} while it was rescaled; try again"
+                )
 
     return guard
 

@@ -167,7 +167,7 @@ class IncrementalScan(Scan):
     def splits(self) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of changes of {self._context.name}",
-            "rows that came between snapshots are read as a whole",
+            "the changes between two snapshots can only be read as a whole",
             "Call to_batches() or to_arrow() without splits",
         )
 

@@ -108,7 +108,7 @@ class WarehouseSystemTable(ReadOnlyTable):
         arguments: other arguments are not supported
         """
         if named := [name for name, value in arguments.items() if value is not None]:
-            raise BadInput(f"{self.name} shows what is there now; leave out {named[0]}")
+            raise BadInput(f"{self.name} shows only the current state; leave out {named[0]}")
         return self._scan_at(SystemTableRead(self._context, None), columns, filter)
 
     def snapshots(self) -> list[Snapshot]:
@@ -138,7 +138,7 @@ class SystemScan(Scan):
     def splits(self) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of {self._context.name}${self._system_table.name}",
-            "a system table is read as a whole",
+            "a system table can only be read as a whole",
             "Call to_batches() or to_arrow() without splits",
         )
 

@@ -146,7 +146,7 @@ class Table(RowChanges):
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
-            refuse_fallback_branch(self._context, "a read of rows that came")
+            refuse_fallback_branch(self._context, "a read of the changes in a range")
             return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, filter)
         return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, filter)
 
@@ -171,7 +171,7 @@ class Table(RowChanges):
             mode = None if between_mode is None else parse_scan_mode(between_mode)
             return increment_between(self._context, between, mode)
         if between_mode is not None:
-            raise BadInput(f"between_mode={between_mode!r} says how to read a range; pass between=, too")
+            raise BadInput(f"between_mode={between_mode!r} needs between=, the range to read")
         if auto_tag is not None:
             return increment_to_auto_tag(self._context, auto_tag)
         if (snapshot, tag, as_of) == (None, None, None) and is_incremental(self._context):
@@ -206,7 +206,7 @@ class Table(RowChanges):
         if start is None and end is None:
             increment = self._increment(None, None, None, between, between_mode, auto_tag)
             if increment is NO_INCREMENT:
-                raise BadInput("changes() needs start=, the first snapshot whose changes are wanted, or between=")
+                raise BadInput("changes() needs start=, the first snapshot whose changes to read, or between=")
             return read_increment(self._context, increment)
         if (between, between_mode, auto_tag) != (None, None, None) or is_incremental(self._context):
             raise BadInput(
@@ -214,11 +214,13 @@ class Table(RowChanges):
                 "names the range, too; leave start and end out, or unset the option"
             )
         if start is None:
-            raise BadInput("changes() needs start=, the first snapshot whose changes are wanted")
+            raise BadInput("changes() needs start=, the first snapshot whose changes to read")
         for name, number in (("start", start), ("end", start if end is None else end)):
             check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
         if start < 1 or (end is not None and end < start):
-            raise BadInput(f"changes(start={start}, end={end}): snapshots count from 1, and end is not before start")
+            raise BadInput(
+                f"changes(start={start}, end={end}): snapshot ids start at 1, and end must not be before start"
+            )
         reader = ChangeReader(self._context, Subtask.of(self._context.options), sequence_numbers=self._sequence_numbers)
         latest = reader.history.latest_id() or 0
         if start > latest + 1:

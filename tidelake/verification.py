@@ -19,10 +19,13 @@ from storage.verify.finding import REPORT
 from storage.verify.inspection import ORPHAN_AGE_MS
 from tidelake.table import Table
 
-_REMEDY: Final = "Compare the table with its source there; rows are missing or double unless the source says why"
+_REMEDY: Final = (
+    "Compare the table with its source in this range: rows are missing or duplicate unless the source explains the "
+    "difference"
+)
 _OTHER_WRITER_REMEDY: Final = (
-    "Give whatever else commits under the pipeline's name a commit user of its own, and compare the table with its "
-    "source there"
+    "Let no other writer commit under the pipeline's name: give it another commit user. Compare the table with its "
+    "source in this range"
 )
 
 
@@ -96,7 +99,7 @@ def _position_findings(
             continue
         if position is None:
             if is_pipeline:  # other users need not record positions
-                what = "it carries no source position, as each snapshot of a pipeline does"
+                what = "it has no source position, but each snapshot of a pipeline must have one"
                 unproven.append(Finding("position", _where(user, snapshot), what, _OTHER_WRITER_REMEDY))
             continue
         accepted = position.accepted
@@ -120,7 +123,7 @@ def _position(snapshot: Snapshot) -> SourcePosition | None:
 
 def _with_decision(finding: Finding, accepted: RecoveryDecision) -> Finding:
     what = f"{finding.what}; accepted with {accepted.way}"
-    return replace(finding, what=what, remedy="Nothing: a person decided so", severity=Severity.NOTE)
+    return replace(finding, what=what, remedy="Nothing: a person accepted this", severity=Severity.NOTE)
 
 
 def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
@@ -135,11 +138,11 @@ def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:
             epoch = epoch_of(snapshot.properties, f"snapshot {snapshot.id}")
             routing_of(snapshot.properties, f"snapshot {snapshot.id}")
         except TidelakeError as error:
-            yield Finding("pipeline-unreadable", where, f"a start that goes on from it fails: {error}", REPORT)
+            yield Finding("pipeline-unreadable", where, f"a start that continues from it fails: {error}", REPORT)
             continue
         # After a snapshot without an epoch, which the check of positions reports, a new start counts from 1 again.
         if 0 < epoch.number <= last.number and epoch != last:
-            yield Finding("epoch-order", where, f"it is of {epoch}, and comes after {last}", REPORT)
+            yield Finding("epoch-order", where, f"it has {epoch}, but an earlier snapshot has {last}", REPORT)
         last = epoch
 
 

@@ -162,10 +162,13 @@ class Writer:
         if self._unknown is None or self._unknown == identifier != BATCH_COMMIT_IDENTIFIER:
             return
         if self._unknown == BATCH_COMMIT_IDENTIFIER:
-            remedy = "Look among the table's snapshots, then open a new writer. Only numbered commits can be repeated"
+            remedy = (
+                "Check whether one of the table's snapshots has its rows, then open a new writer. Only commits with "
+                "an identifier can be repeated"
+            )
         else:
-            remedy = f"Call commit({self._unknown}) again: it finds out, and commits if need be"
-        raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, and may have landed. {remedy}")
+            remedy = f"Call commit({self._unknown}) again: it checks this, and commits if necessary"
+        raise CommitOutcomeUnknown(f"{self._table_name}: the last commit failed, but may have been published. {remedy}")
 
     def close(self) -> None:
         """Drop uncommitted rows. Calling it again, or in a forked process, has no effect."""
@@ -205,5 +208,5 @@ def _overwrite_spec(given: object, context: TableContext) -> bool | Mapping[str,
         return given
     raise BadInput(
         f"{context.name}: writer(overwrite={given!r}) doesn't say what to replace. Write overwrite=True for "
-        "everything, a partition column and its value for the partitions that agree, or None for nothing"
+        "everything, a partition column and its value for the matching partitions, or None for nothing"
     )

@@ -48,7 +48,7 @@ class ClusteringStrategy(StrEnum):
     def parse(cls, name: str) -> ClusteringStrategy:
         """Return the strategy of this name. Raises BadInput."""
         if name not in set(cls):
-            raise BadInput(f"no clustering strategy is called {name!r}; there are {', '.join(cls)}")
+            raise BadInput(f"there is no clustering strategy {name!r}; the strategies are {', '.join(cls)}")
         return cls(name)
 
     @classmethod

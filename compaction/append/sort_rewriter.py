@@ -50,7 +50,7 @@ class Clustering:
         for field in fields:
             _check_sortable(field, context.name)
             if field.name in context.schema.partition_keys:
-                raise BadInput(f"{context.name}: {field.name} has one value in a partition; sort by other columns")
+                raise BadInput(f"{context.name}: {field.name} has only one value in a partition; sort by other columns")
         if context.options.sort_sample_magnification < _MAGNIFICATION_MIN:
             raise BadInput(
                 f"{context.name}: option sort-compaction.local-sample.magnification = "
@@ -96,4 +96,6 @@ def _check_sortable(field: DataField, table_name: str) -> None:
     try:
         normalize_column(pa.array([], arrow_type(field.type)), nullable=True)
     except UnsupportedFeature:
-        raise BadInput(f"{table_name}: column {field.name} {field.type} has no order to sort by") from None
+        raise BadInput(
+            f"{table_name}: column {field.name} {field.type} has a type without an order, so rows can't be sorted by it"
+        ) from None

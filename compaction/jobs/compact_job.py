@@ -220,7 +220,7 @@ class _Job:
             latest = self._store.latest()
             schema = self._schemas.latest()
             if schema is None:
-                raise BadInput(f"{self._context.name} is no table any more: it was dropped")
+                raise BadInput(f"{self._context.name} no longer exists: the table was dropped")
             if schema.id != self._context.schema.id:
                 self._context = self._request.prepare(self._context.with_schema(schema))
             if latest is None:

@@ -55,8 +55,8 @@ class CompactionRequest:
         if bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE:
             why = "their key orders them" if context.schema.has_primary_key else "they keep their order in buckets"
             raise BadInput(
-                f"{context.name}: rows can't be sorted, {why}. Sorting is for append tables with bucket = -1; compact "
-                "this one without"
+                f"{context.name}: rows can't be sorted, {why}. Only append tables with bucket = -1 can be sorted; "
+                "compact this table without sorting"
             )
         return Clustering.of(context, self.order_by, self.strategy)
 
@@ -65,4 +65,4 @@ def _check_where(columns: frozenset[str], partition_keys: Sequence[str], table_n
     others = sorted(columns - set(partition_keys))
     if others:
         by = f"is partitioned by {', '.join(partition_keys)}" if partition_keys else "is not partitioned"
-        raise BadInput(f"{table_name} {by}; a condition on {others[0]!r} can't choose what to compact")
+        raise BadInput(f"{table_name} {by}; a condition on {others[0]!r} can't select the partitions to compact")

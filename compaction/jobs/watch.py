@@ -78,7 +78,7 @@ def watch(
     `continuous.discovery-interval` of the tables.
     """
     if request.full or request.order_by:
-        raise BadInput("watching does what is due; compact in full, or sort, without watching")
+        raise BadInput("watching compacts only what is due; run a full or sorting compaction without watching")
     found = list(names())  # a wrong name is reported at once, even with keep_going
     wait_ms = _WAIT_MS_MIN
     with JobExpiry(cancellation) as expiry:

@@ -47,8 +47,8 @@ class RecordLevelExpire:
             return None
         if field is None:
             raise BadInput(
-                f"{context.name}: option record-level.expire-time is set and record-level.time-field is not; "
-                "name the column that holds a row's time, or unset the former"
+                f"{context.name}: option record-level.expire-time is set, but record-level.time-field is not; set it "
+                "to the column with the time of a row, or unset record-level.expire-time"
             )
         return cls(context, field, expire_time_s)
 

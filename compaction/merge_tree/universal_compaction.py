@@ -62,8 +62,8 @@ class UniversalCompactionOptions:
         trigger = options.compaction_trigger
         if trigger < 1:
             raise BadInput(
-                f"option num-sorted-run.compaction-trigger = {trigger}: compaction leaves 1 sorted run; "
-                "set it to 1 or more"
+                f"option num-sorted-run.compaction-trigger = {trigger}: a compaction always leaves 1 sorted run; set "
+                "it to 1 or more"
             )
         return cls(
             trigger=trigger,

@@ -111,7 +111,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
     elif _is_folder(config.dead_letters, config.source.path):
         yield (
             ("errors", "dead_letters") if config.errors.dead_letters else ("source", "path"),
-            "records would be read from the folder that dead letters are written to, and taken for dead letters",
+            "the source would read the folder that dead letters are written to",
             "Name another folder, or another pipeline.",
         )
     names = [table.name for table in config.tables]
@@ -120,7 +120,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
             yield (
                 ("tables", at, "name"),
                 f"table {name} is configured twice",
-                "One entry a table; `match` may be a list.",
+                "Write one entry per table; `match` may be a list.",
             )
     spelled = str if is_case_sensitive(config.warehouse_options) else str.lower
     for at, table in enumerate(config.tables):
@@ -137,16 +137,16 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
             try:
                 spelled_source_type(column, word)
             except BadInput as error:
-                yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the word."
+                yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the value."
         try:
             TypeMapping.parse(table.type_mapping)
         except BadInput as error:
-            yield ("tables", at, "type_mapping"), f"{table.name}: {error}", "Correct the word."
+            yield ("tables", at, "type_mapping"), f"{table.name}: {error}", "Correct the value."
         for column, text in table.columns.items():
             try:
                 parse_type(text)
             except BadInput as error:
-                yield ("tables", at, "columns", column), f"{table.name}: {error}", "Give a type as SQL spells it."
+                yield ("tables", at, "columns", column), f"{table.name}: {error}", "Write the type as in SQL."
         for option, reason, remedy in option_errors(table):
             yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 

@@ -59,7 +59,9 @@ def read_yaml(text: str, name: str) -> ConfigLayers:
     if values is None:
         values = {}
     elif not isinstance(values, dict):
-        raise SettingPlace(f"{name}:1").error("this is no group of settings", "Begin with `pipeline: …` and the like.")
+        raise SettingPlace(f"{name}:1").error(
+            "this is not a group of settings", "Begin with settings such as `pipeline: …`."
+        )
     return ConfigLayers(values, {(): SettingPlace(name), **places})
 
 
@@ -82,7 +84,7 @@ def add_flags(layer: ConfigLayers, flags: Iterable[str]) -> None:
         path = tuple(name.strip().split("."))
         if not equals or not all(path):
             raise SettingPlace(f"flag {name}").error(
-                "a setting is given as name=value", "Example: checkpoint.interval_ms=5000"
+                "a setting must be given as name=value", "Example: checkpoint.interval_ms=5000"
             )
         layer.put(path, text, SettingPlace(f"flag {name}", _shown(path, text)))
 

@@ -40,9 +40,9 @@ def config_error(message: str, given: ConfigLayers) -> ConfigError:
         choices = [str(v) for literal in types if isinstance(literal, inspect.LiteralType) for v in literal.values]
         return given.place(path).error(f"`{setting}` can't be `{wrong[1]}`", _remedy(wrong[1], choices))
     if repr(TABLE_NAME_PATTERN) in reason:
-        return given.place(path).error(f"`{setting}` is no name of a table", "Give it as `database.table`.")
+        return given.place(path).error(f"`{setting}` is not the name of a table", "Write `database.table`.")
     quotes = any(isinstance(type_, inspect.StrType) for type_ in types) and _SCALAR.search(reason)
-    remedy = "Put it in quotes." if quotes else "Give such a value."
+    remedy = "Put it in quotes." if quotes else "Correct the value."
     return given.place(path).error(f"`{setting}`: {reason[:1].lower()}{reason[1:]}", remedy)
 
 

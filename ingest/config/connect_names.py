@@ -27,8 +27,8 @@ _EQUIVALENT_SETTINGS: Final[Mapping[str, Path]] = {
 _FIXED_BEHAVIOR: Final[Mapping[str, tuple[str, str, str]]] = {
     "errors.log.enable": (
         "true",
-        "the log always tells of dead letters: topic, partition, offset and code, at most one line every 10 s",
-        "Leave it out. `errors.log_include_messages` decides whether the reason is there, too.",
+        "the log always reports dead letters with topic, partition, offset and code, in at most one line every 10 s",
+        "Leave it out. `errors.log_include_messages` decides whether the log also has the reason.",
     ),
     "errors.deadletterqueue.context.headers.enable": (
         "true",
@@ -37,9 +37,10 @@ _FIXED_BEHAVIOR: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "errors.retry.timeout": (
         "0",
-        "a record that can't be decoded is not tried again: it would give the same",
-        "Leave it out. How long a broker may be away is `source.unreachable_after_ms`; a table that can't be written "
-        "is tried again as `quarantine.retry_ms_min` and `quarantine.retry_ms_max` say.",
+        "a record that can't be decoded is not tried again, as the result would be the same",
+        "Leave it out. `source.unreachable_after_ms` limits how long a broker may be unreachable; "
+        "`quarantine.retry_ms_min` and `quarantine.retry_ms_max` decide when a table that can't be written is tried "
+        "again.",
     ),
 }
 """Name to the only accepted value, the reason why no other is accepted, and the remedy."""
@@ -51,9 +52,8 @@ _UNSUPPORTED_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
         _TABLE_REMEDY,
     ),
     "errors.retry.delay.max.ms": (
-        "a record that can't be decoded is not tried again: it would give the same",
-        "Leave it out. The longest time between two tries of a table that can't be written is "
-        "`quarantine.retry_ms_max`.",
+        "a record that can't be decoded is not tried again, as the result would be the same",
+        "Leave it out. `quarantine.retry_ms_max` limits the time between two tries of a table that can't be written.",
     ),
 }
 
@@ -77,7 +77,9 @@ def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace])
             continue
         our_place = given.places.get(setting)
         if our_place is not None and our_place is not before.get(setting):
-            raise place.error(f"`{name}` is `{'.'.join(map(str, setting))}`, which is given, too", "Keep one of them.")
+            raise place.error(
+                f"`{name}` means the same as `{'.'.join(map(str, setting))}`, which is also given", "Keep one of them."
+            )
         group = given.values.setdefault(_GROUP, {})
         if not isinstance(group, dict):
             raise given.place((_GROUP,)).error(f"`{_GROUP}` is not a group of settings", f"Write `{_GROUP}: {{…}}`.")

@@ -29,7 +29,7 @@ def kafka_errors(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
         given = [name for name in StartSettings.__struct_fields__ if getattr(source.start, name) is not None]
         if len(given) != 1:
             reason = f"`start` names {' and '.join(given) or 'nothing'}"
-            yield ("start",), reason, f"Give one of: {', '.join(StartSettings.__struct_fields__)}."
+            yield ("start",), reason, f"Set exactly one of {', '.join(StartSettings.__struct_fields__)}."
     needs_password = source.security_protocol.startswith("SASL") and source.sasl_mechanism != "GSSAPI"
     if needs_password and (source.sasl_plain_username is None or source.sasl_plain_password is None):
         yield (
@@ -46,10 +46,10 @@ def _addresses(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
     for server in map(str.strip, given.split(",") if isinstance(given, str) else given):
         found = _BROKER.fullmatch(server)
         if "://" in server:
-            reason = f"{server!r} has a protocol in front"
-            yield ("bootstrap_servers",), reason, "Write `host:port`; the protocol is `security_protocol`."
+            reason = f"{server!r} begins with a protocol"
+            yield ("bootstrap_servers",), reason, "Write `host:port`, and set the protocol with `security_protocol`."
         elif found is None or int(found["port"] or 1) not in range(1, _PORT_MAX + 1) or re.search(r"\s", server):
-            yield ("bootstrap_servers",), f"{server!r} is no address of a broker", "Example: `kafka:9092`."
+            yield ("bootstrap_servers",), f"{server!r} is not the address of a broker", "Example: `kafka:9092`."
 
 
 def _unused(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
@@ -66,4 +66,4 @@ def _unused(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
         reason = f"with `security_protocol` {source.security_protocol} it would not be used"
         yield (name,), f"`{name}`: {reason}", f"Set `security_protocol` to {wanted}, or leave it out."
     if source.ssl_keyfile is not None and source.ssl_certfile is None:
-        yield ("ssl_keyfile",), "a key without its certificate proves nothing", "Add `ssl_certfile`."
+        yield ("ssl_keyfile",), "a key has no effect without its certificate", "Add `ssl_certfile`."

@@ -49,8 +49,8 @@ def _source(kafka: dict[str, str]) -> dict[str, Any]:
             source[setting] = kafka.pop(key)
     if kafka:
         raise BadInput(
-            f"--kafka-conf {', '.join(sorted(kafka))}: no such setting here. Leave it out; docs/configuration.md lists "
-            "the settings of a Kafka source, which --set source.NAME=VALUE gives"
+            f"--kafka-conf {', '.join(sorted(kafka))}: this setting is not supported. Leave it out. "
+            "docs/configuration.md lists the settings of a Kafka source; set them with --set source.NAME=VALUE"
         )
     return source
 
@@ -67,18 +67,18 @@ def _start(kafka: dict[str, str], source: Mapping[str, Any]) -> dict[str, Any]:
             key = "scan.startup.specific-offsets"
             topics = source.get("topics") or []
             if len(topics) != 1:
-                raise BadInput(f"--kafka-conf {key}: the offsets are those of one topic. Name one in `topic`")
+                raise BadInput(f"--kafka-conf {key}: the offsets must be of a single topic. Name one topic in `topic`")
             return {"start": {"offsets": {topics[0]: _offsets(key, _required(kafka, key, mode))}}}
         case "group-offsets":
             if "group_id" not in source:
                 raise BadInput(
-                    "--kafka-conf scan.startup.mode=group-offsets: of which group? Add properties.group.id, or start "
-                    "with earliest-offset"
+                    "--kafka-conf scan.startup.mode=group-offsets: the consumer group is missing. Add "
+                    "properties.group.id, or start with earliest-offset"
                 )
             return {"start": {"group": source["group_id"]}}
     raise BadInput(
-        f"--kafka-conf scan.startup.mode={mode}: it is earliest-offset, latest-offset, timestamp, specific-offsets or "
-        "group-offsets"
+        f"--kafka-conf scan.startup.mode={mode}: expected earliest-offset, latest-offset, timestamp, specific-offsets "
+        "or group-offsets"
     )
 
 
@@ -92,7 +92,7 @@ def _end(kafka: dict[str, str]) -> dict[str, Any]:
         case "timestamp":
             key = "scan.bounded.timestamp-millis"
             return {"until_timestamp_ms": _number(key, _required(kafka, key, mode))}
-    raise BadInput(f"--kafka-conf scan.bounded.mode={mode}: it is unbounded, latest-offset or timestamp")
+    raise BadInput(f"--kafka-conf scan.bounded.mode={mode}: expected unbounded, latest-offset or timestamp")
 
 
 def _required(kafka: dict[str, str], key: str, mode: str) -> str:
@@ -103,7 +103,7 @@ def _required(kafka: dict[str, str], key: str, mode: str) -> str:
 
 def _number(key: str, text: str) -> int:
     if not re.fullmatch(r"\d+", text):
-        raise BadInput(f"--kafka-conf {key}={text}: epoch milliseconds are wanted, such as 1700000000000")
+        raise BadInput(f"--kafka-conf {key}={text}: expected epoch milliseconds, such as 1700000000000")
     return int(text)
 
 

@@ -55,7 +55,9 @@ class SyncDatabaseArguments:
 def sync_database_configuration(arguments: SyncDatabaseArguments) -> dict[str, Any]:
     """Return the values of a configuration file. Raises BadInput for an argument without a counterpart."""
     if arguments.name is not None and (arguments.table_prefix or arguments.table_suffix):
-        raise BadInput("--name says what stands around {table}: leave --table-prefix and --table-suffix out")
+        raise BadInput(
+            "--name already contains the text before and after {table}: leave out --table-prefix and --table-suffix"
+        )
     name = arguments.name or f"{arguments.table_prefix}{{table}}{arguments.table_suffix}"
     source_tables = given(
         including_tables=arguments.including_tables,

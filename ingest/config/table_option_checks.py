@@ -35,7 +35,7 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
     options = table.raw_options
     for key, text in options.items():
         if key in _KEYS:
-            yield key, f"option {key} says what `{_KEYS[key]}` says", f"Set `{_KEYS[key]}` instead."
+            yield key, f"option {key} has the same meaning as `{_KEYS[key]}`", f"Set `{_KEYS[key]}` instead."
         elif (option := find_option(key)) is None:
             if hint := did_you_mean(key, TABLE_REGISTRY.keys):
                 yield key, f"Paimon has no option {key!r}{hint}", "Correct the name, or leave the option out."

@@ -71,9 +71,7 @@ def read_settings(text: str, name: str) -> tuple[Any, dict[Path, SettingPlace]]:
         reason = f"not YAML: the character U+{error.character:04X} can't be part of a text"
         raise SettingPlace(f"{name}:{line}:{column}").error(reason, "Give a text file in UTF-8.") from None
     except RecursionError:
-        raise SettingPlace(name).error(
-            "lists and mappings are nested too deep", "Write it with fewer levels."
-        ) from None
+        raise SettingPlace(name).error("lists and mappings are nested too deep", "Use fewer levels.") from None
 
 
 def _no_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigError:
@@ -86,7 +84,7 @@ def _no_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigError:
         problem = problem.replace("'<stream end>'", "the end of the file")
         what = re.sub(r"^while \w+ an? ", "the ", str(error.context or "it"))
         problem += f" ({what} began at {begun.line + 1}:{begun.column + 1})"
-        remedy, line_quoted = "Close what began there.", begun.line
+        remedy, line_quoted = "Close it.", begun.line
     else:
         line_quoted = line
     quote = lines[line_quoted].strip() if line_quoted < len(lines) else ""
@@ -116,12 +114,14 @@ class _SettingsReader:
     def read(self, node: yaml.Node, path: Path) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise self._place(node).error("its aliases make too much of it", "Write the settings out.")
+            raise self._place(node).error(
+                "its aliases expand to too many settings", "Write the settings without aliases."
+            )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         self._enter(node)
         if node.tag not in _PLAIN_TAGS:
-            raise self._place(node).error(f"the tag `{_shown_tag(node)}` means nothing here", "Leave it out.")
+            raise self._place(node).error(f"the tag `{_shown_tag(node)}` is not allowed here", "Leave it out.")
         value: Any
         if isinstance(node, yaml.MappingNode):
             members = self._members(node).items()
@@ -133,15 +133,17 @@ class _SettingsReader:
 
     def _enter(self, node: yaml.Node) -> None:
         if id(node) in self._open:
-            raise self._place(node).error("an alias names what it is a part of", "Write the settings out.")
+            raise self._place(node).error(
+                "an alias refers to a node that contains it", "Write the settings without aliases."
+            )
         self._open.add(id(node))
 
     def _scalar(self, node: yaml.Node) -> Any:
         try:
             value = self._loader.construct_object(node)
         except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
-            reason = f"`{node.value[:40]}` is no `{_shown_tag(node)}`"
-            raise self._place(node).error(reason, "Put it in quotes if text is meant.") from None
+            reason = f"`{node.value[:40]}` is not a valid `{_shown_tag(node)}`"
+            raise self._place(node).error(reason, "Put it in quotes if it is text.") from None
         if isinstance(value, str) and (found := _NO_TEXT.search(value)):
             reason = f"the character U+{ord(found[0]):04X} can't be part of a setting"
             raise self._place(node).error(reason, "Leave it out.")
@@ -171,7 +173,7 @@ class _SettingsReader:
     def _merged(self, node: yaml.Node) -> Iterator[yaml.MappingNode]:
         for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(source, yaml.MappingNode):
-                raise self._place(source).error("`<<` takes a mapping, or a list of mappings", "Example: <<: *common")
+                raise self._place(source).error("`<<` needs a mapping, or a list of mappings", "Example: <<: *common")
             if id(source) not in self._members_of:
                 self._enter(source)
             yield source

@@ -114,14 +114,16 @@ def with_lower_case_column(name: str, text: str) -> str:
 def _cycle_error(left: Sequence[_Call], calls: Mapping[str, _Call]) -> BadInput:
     missing = [call for call in left if call.column not in calls]
     if missing:
-        return BadInput(f"{missing[0].where}: there is no column {missing[0].column!r}")
-    return BadInput(f"computed columns {', '.join(call.name for call in left)} are made of each other")
+        return BadInput(f"{missing[0].where}: the column {missing[0].column!r} does not exist")
+    return BadInput(
+        f"computed columns {', '.join(call.name for call in left)} depend on each other. Remove the circular dependency"
+    )
 
 
 def _parsed(name: str, text: str) -> _Call:
     match = _CALL.fullmatch(text)
     if match is None or match[1].lower() not in FUNCTIONS:
-        raise BadInput(f"computed column {name}: {text!r} is no call of {', '.join(FUNCTIONS)}")
+        raise BadInput(f"computed column {name}: {text!r} is not a call of one of the functions {', '.join(FUNCTIONS)}")
     function = match[1].lower()
     arguments = tuple(part.strip() for part in match[2].split(",")) if match[2].strip() else ()
     least, most = {"now": (0, 0), "cast": (1, 99), "substring": (2, 3), "truncate": (2, 2), "date_format": (2, 3)}.get(
@@ -129,7 +131,7 @@ def _parsed(name: str, text: str) -> _Call:
     )
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
-        raise BadInput(f"computed column {name}: {function} takes {wanted} arguments, and has {len(arguments)}")
+        raise BadInput(f"computed column {name}: {function} takes {wanted} arguments, but has {len(arguments)}")
     return _Call(name, function, arguments)
 
 
@@ -145,7 +147,7 @@ def _computed(call: _Call, types: Mapping[str, DataType]) -> ComputedColumn:
         return _of_time(call, column, column_type)
     if call.function in _TEXT_FUNCTIONS:
         if column_type.root not in STRING_ROOTS:
-            raise BadInput(f"{call.where}: {call.function} takes a text, and {column} is {column_type}")
+            raise BadInput(f"{call.where}: {call.function} takes a text, but {column} is {column_type}")
         return ComputedColumn(call.name, STRING, column, _TEXT_FUNCTIONS[call.function])
     make = _substring if call.function == "substring" else _truncate
     return make(call, column, column_type)
@@ -167,18 +169,18 @@ def _substring(call: _Call, column: str, column_type: DataType) -> ComputedColum
     begin = _integer(call, call.arguments[1])
     end = _integer(call, call.arguments[2]) if len(call.arguments) > 2 else None
     if begin < 0 or (end is not None and end <= begin):
-        raise BadInput(f"{call.where}: substring begins at 0 or later, and ends behind its beginning")
+        raise BadInput(f"{call.where}: substring must begin at 0 or later, and end after its beginning")
     if column_type.root not in _PRINTED:
         raise BadInput(
-            f"{call.where}: {column} is {column_type}, which has no one spelling as a text. Take "
-            "date_format of a time, or a column of texts or integers"
+            f"{call.where}: {column} is {column_type}, which has no unique text form. Use date_format of a time, or a "
+            "column of texts or integers"
         )
 
     def evaluate(values: pa.Array) -> pa.Array:
         texts = values.cast(pa.string())
         shortest = pc.min(pc.utf8_length(texts)).as_py()
         if shortest is not None and shortest < (begin if end is None else end):
-            raise ValueError(f"a text of {shortest} characters has no {begin if end is None else end}")
+            raise ValueError(f"a text of {shortest} characters has no position {begin if end is None else end}")
         return pc.utf8_slice_codeunits(texts, begin, end)
 
     return ComputedColumn(call.name, STRING, column, evaluate)
@@ -187,7 +189,7 @@ def _substring(call: _Call, column: str, column_type: DataType) -> ComputedColum
 def _truncate(call: _Call, column: str, column_type: DataType) -> ComputedColumn:
     width = _integer(call, call.arguments[1])
     if width <= 0:
-        raise BadInput(f"{call.where}: the width of truncate is a positive number, not {width}")
+        raise BadInput(f"{call.where}: the width of truncate must be a positive number, not {width}")
     evaluate: Callable[[pa.Array], pa.Array]
     if column_type.root in INTEGER_ROOTS:
 
@@ -209,7 +211,7 @@ def _truncate(call: _Call, column: str, column_type: DataType) -> ComputedColumn
             return pc.utf8_slice_codeunits(values, 0, width)
 
     else:
-        raise BadInput(f"{call.where}: truncate takes an integer, a DECIMAL or a text, and {column} is {column_type}")
+        raise BadInput(f"{call.where}: truncate takes an integer, a DECIMAL or a text, but {column} is {column_type}")
     return ComputedColumn(call.name, column_type, column, evaluate)
 
 
@@ -224,7 +226,7 @@ def _constant(call: _Call) -> ComputedColumn:
     try:
         value = pa.array([literal], pa.string()).cast(arrow_type(column_type))[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BadInput(f"{call.where}: {literal!r} is no {column_type}: {error}") from None
+        raise BadInput(f"{call.where}: {literal!r} is not a valid {column_type}: {error}") from None
     return ComputedColumn(call.name, column_type, None, lambda like: pa.repeat(value, len(like)))
 
 
@@ -237,4 +239,4 @@ def _integer(call: _Call, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadInput(f"{call.where}: {text!r} is no whole number") from None
+        raise BadInput(f"{call.where}: {text!r} is not a whole number") from None

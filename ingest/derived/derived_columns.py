@@ -35,7 +35,7 @@ class DerivedColumns:
         metadata = {table.metadata_column_prefix + name: name for name in table.metadata_columns}
         check_metadata(metadata, format_name)
         if duplicates := sorted(metadata.keys() & table.computed_columns.keys()):
-            raise BadInput(f"column {duplicates[0]} is computed, and a metadata column: give one another name")
+            raise BadInput(f"column {duplicates[0]} is both a computed and a metadata column: rename one of them")
         return cls(table.computed_columns, metadata)
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class DerivedColumns:
         metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
         by_name = {column.name: column.type for column in computed_columns(self.computed, {**others, **metadata})}
         if taken := sorted((self.computed.keys() | metadata.keys()) & others.keys()):
-            raise BadInput(f"column {taken[0]} is to be derived, and the records have one of this name")
+            raise BadInput(f"column {taken[0]} is a derived column, but the records also have a column of this name")
         return {**{name: by_name[name] for name in self.computed}, **metadata}
 
     def bind(self, schema: TableSchema, table: str, location: str) -> list[ComputedColumn]:
@@ -79,11 +79,15 @@ class DerivedColumns:
         for name, kind in wanted.items():
             if nullable(schema.by_name[name].type) != nullable(kind):
                 raise BadInput(
-                    f"{table}: the derived column {name} is {kind}, and the table's is {schema.by_name[name].type}"
+                    f"{table}: the derived column {name} is {kind}, but the table's column is "
+                    f"{schema.by_name[name].type}"
                 )
         metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
         columns = computed_columns(self.computed, {**plain, **metadata})
         for column in columns:
             if not column.is_constant_in_time and column.name in (*schema.primary_keys, *schema.partition_keys):
-                raise BadInput(f"{table}: now() changes, and column {column.name} is part of a key")
+                raise BadInput(
+                    f"{table}: column {column.name} is part of a key, so it can't be computed with now(), whose value "
+                    "changes"
+                )
         return columns

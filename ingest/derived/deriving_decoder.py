@@ -117,7 +117,7 @@ class DerivingDecoder:
         keys = [name for name in bound.whole.schema.primary_keys if name not in bound.plain.schema.primary_keys]
         for name in keys:
             for row in np.flatnonzero(columns[name].is_null().to_numpy(zero_copy_only=False)).tolist():
-                reasons.setdefault(row, f"column {name} is part of the primary key, and can't be computed from null")
+                reasons.setdefault(row, f"column {name} is part of the primary key, so it can't be computed from null")
         whole = bound.whole.schema.arrow
         fields = [*(field.with_nullable(True) for field in whole), part.rows.schema.field(KIND_COLUMN)]
         rows = pa.RecordBatch.from_arrays(

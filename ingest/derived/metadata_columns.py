@@ -48,9 +48,11 @@ def check_metadata(names: Mapping[str, str], format_name: str) -> None:
     for name in names.values():
         if name not in METADATA_TYPES:
             hint = did_you_mean(name, list(METADATA_TYPES)) or "."
-            raise BadInput(f"there is no metadata column {name!r}{hint} There are {', '.join(METADATA_TYPES)}")
+            raise BadInput(
+                f"metadata column {name!r} does not exist{hint} The metadata columns are {', '.join(METADATA_TYPES)}"
+            )
         if name in _SOURCE_METADATA and facts_of(format_name).origin_of is None:
-            raise BadInput(f"metadata column {name}: records of {format_name} are not asked for it; leave it out")
+            raise BadInput(f"metadata column {name} is not available for records of {format_name}; leave it out")
 
 
 def metadata_arrays(

@@ -35,12 +35,14 @@ def check_temporal(column_type: DataType, precision: int | None, where: str) -> 
     precision: the precision of epoch times, which is the last argument of the function.
     """
     if precision is not None and precision not in UNIT_OF_PRECISION:
-        raise BadInput(f"{where}: the precision of epoch times is 0 (s), 3 (ms), 6 (µs) or 9 (ns), not {precision}")
+        raise BadInput(
+            f"{where}: the precision of epoch times must be 0 (s), 3 (ms), 6 (µs) or 9 (ns), not {precision}"
+        )
     if precision is None and column_type.root in (*TIMESTAMP_ROOTS, Root.DATE):
         return
     if column_type.root not in INTEGER_ROOTS and column_type.root not in STRING_ROOTS:
         remedy = "leave the precision out" if precision is not None else "name a column with times"
-        raise BadInput(f"{where}: a {column_type} holds no epoch times, dates or timestamps; {remedy}")
+        raise BadInput(f"{where}: a {column_type} can't hold epoch times, dates or timestamps; {remedy}")
 
 
 def times(column: pa.Array, precision: int | None) -> pa.Array:
@@ -78,7 +80,7 @@ def formatter(pattern: str, where: str) -> Callable[[pa.Array], pa.Array]:
                 raise BadInput(f"{where}: {text!r} in the pattern {pattern!r} is not one of y M d H h m s S E a D")
             parts.append(part)
     if end != len(pattern):
-        raise BadInput(f"{where}: the pattern {pattern!r} has a quote without its other one")
+        raise BadInput(f"{where}: the pattern {pattern!r} has an unclosed quote")
     return lambda moments: pc.binary_join_element_wise(*[part(moments) for part in parts], "")
 
 

@@ -80,7 +80,7 @@ def _widening(column: NeededColumn, schema: TableSchema, mapping: TypeMapping) -
         pass
     elif column.type is None or not is_widening(column.found, column.type):
         wanted = "it" if column.type is None else str(nullable(column.type))
-        reason = f"{nullable(column.found)} can't become {wanted} without touching values or their kind"
+        reason = f"{nullable(column.found)} can't become {wanted} without changing values or the kind of the type"
     if not reason and (use := _type_constraint(column, schema)) is not None:
         reason = f"the type of a column of the {use} can't change"
     change = None if reason or column.type is None else UpdateColumnType(column.path, nullable(column.type))

@@ -175,7 +175,7 @@ class SchemaBarrier:
             case ShadowStep.MOVED if statements := self.lineage.altered_in(target.name, shadow.shadow):
                 refused = await self._follow_statements(failure, statements, target, commit)
                 if refused is not None:
-                    return refused or f"in the copy there was {', '.join(map(str, statements))}"
+                    return refused or f"the copy was altered with {', '.join(map(str, statements))}"
                 self.lineage.forget_copy(target.name, shadow.shadow)
         return None
 
@@ -234,8 +234,8 @@ class SchemaBarrier:
         ignored, fixed = unchanged_columns(left)
         self._tables.leave_unchanged(target.name, ignored=ignored, fixed=fixed)
         effects = {
-            "columns are passed over": ignored,
-            "columns stay as they are; records with values that don't fit are bad records": fixed,
+            "these columns are not written": ignored,
+            "the columns are not changed; records with values that don't fit are bad records": fixed,
         }
         for effect, columns in effects.items():
             if columns:

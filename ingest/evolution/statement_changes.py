@@ -17,8 +17,8 @@ from storage.table import TableContext
 from storage.types import nullable
 
 _RENAME_CYCLE_ERROR: Final = (
-    "columns take one another's names, and who reads the record again after a crash can't tell whether they have. "
-    "Rename them with `tidelake table alter`, by way of a third name, and pass over this record (`--skip-record`)"
+    "columns exchange their names. If the record is read again after a crash, it is unknown whether they have been "
+    "renamed. Rename them with `tidelake table alter`, using a third name, and skip this record (`--skip-record`)"
 )
 
 
@@ -63,7 +63,7 @@ def statement_changes(
         elif impossible := _why_impossible(statement, statements, names, types):
             action = behavior.action(ChangeKind.DROP_COLUMN if new is None else ChangeKind.RENAME_COLUMN)
             if action is Action.IGNORE:
-                found.left.append(f"{statement}: `schema_evolution` leaves it out")
+                found.left.append(f"{statement}: `schema_evolution` ignores it")
             elif action is Action.TRY:
                 found.left.append(f"{statement}: {impossible}")
             else:
@@ -72,7 +72,7 @@ def statement_changes(
         elif new is None:
             kind, change = ChangeKind.DROP_COLUMN, DropColumn(old)
         elif new in names:
-            found.left.append(f"{statement}: the table has both, as a row came before the statement")
+            found.left.append(f"{statement}: the table has both columns, as a row arrived before the statement")
             continue
         else:
             kind, change = ChangeKind.RENAME_COLUMN, RenameColumn(old, new)
@@ -80,7 +80,7 @@ def statement_changes(
         if action is Action.STOP:
             found.stops = True
         elif action is Action.IGNORE:
-            found.left.append(f"{statement}: `schema_evolution` leaves it out")
+            found.left.append(f"{statement}: `schema_evolution` ignores it")
         else:
             found.changes.append(change)
             found.must_be_made |= action is Action.APPLY

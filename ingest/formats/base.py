@@ -80,8 +80,8 @@ class Target:
                 )
         for name in sorted(self.rounded_columns & set(self.schema.primary_keys)):
             raise BadInput(
-                f"rounded_columns of {self.name}: {name!r} is a column of the primary key, and rows whose keys round "
-                "to the same would become one. Leave it out"
+                f"rounded_columns of {self.name}: {name!r} is a column of the primary key, and rows with different "
+                "keys could get the same rounded key. Leave it out"
             )
 
     @classmethod

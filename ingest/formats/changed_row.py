@@ -66,7 +66,7 @@ def _default_for_null(column: RecordColumn, kind: RowKind, target: Target) -> ob
     if kind is RowKind.DELETE and not column.in_primary_key:
         return _zero_value(column.type)
     role = "a column of the primary key" if column.in_primary_key else "NOT NULL"
-    raise BadValue(f"column {column.name} has no value, and is {role} in {target.name}")
+    raise BadValue(f"column {column.name} has no value, but is {role} in {target.name}")
 
 
 def _zero_value(type_: DataType) -> object:

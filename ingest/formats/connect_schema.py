@@ -217,7 +217,7 @@ class ConnectorSettings:
         for name, words in allowed.items():
             if getattr(self, name) not in words:
                 known = ", ".join(word for word in words if word)
-                raise BadInput(f"{name}: {getattr(self, name)!r} is none of {known}")
+                raise BadInput(f"{name}: {getattr(self, name)!r} is not one of {known}")
 
 
 # mode: (unit of times of day, unit of timestamps). "" is the unit of the column's declared precision.

@@ -71,7 +71,7 @@ class FoundRows:
         """
         kind, target = FailureKind.SCHEMA_CHANGE, target_of(source)
         if target is not None and (statements := column_statements(sql)):
-            reason = f"columns of {source} change at the source: {', '.join(map(str, statements))}"
+            reason = f"columns of {source} were changed at the source: {', '.join(map(str, statements))}"
             self.failures.append(DecodeFailure(row, offset, kind, reason, source, target=target, statements=statements))
             return
         for shadow in shadow_changes(sql, source) if target is None or not source.is_shadow else ():
@@ -94,7 +94,7 @@ class Truncated(BadValue):
     def __init__(self, source: SourceTable, target: Target) -> None:
         self.target = target
         super().__init__(
-            f"the source emptied {source}; {target.name} still has its rows. Delete them, or leave them and skip "
+            f"the source truncated {source}, but {target.name} still has its rows. Delete them, or keep them and skip "
             "truncates (truncates: skip)"
         )
 

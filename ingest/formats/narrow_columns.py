@@ -202,15 +202,16 @@ def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
     parts = []
     if changes:
         fits = ", ".join(str(nullable(c.fits)) for c in found if _may_change(c, target.schema))
-        parts.append(f"{fits} fits: `{alter_command(target.name, target.location, *changes)}`")
+        parts.append(f"change the column to {fits}: `{alter_command(target.name, target.location, *changes)}`")
     if fixed:
-        parts.append(f"its type can't be changed any more; a new table with {', '.join(fixed)} holds the values")
+        parts.append(f"its type can't be changed any more: create a new table with {', '.join(fixed)}")
     if all(c.can_round and c.path[0] not in target.schema.primary_keys for c in found):
         parts.append(
-            "or have digits cut off: `inexact_values: round` in `format_options`, or for these columns only "
-            "`rounded_columns` of the table"
+            "or round the values: set `inexact_values: round` in `format_options`, or `rounded_columns` of the table "
+            "for only these columns"
         )
-    return "; ".join(parts)
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
 
 
 def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:

@@ -31,9 +31,9 @@ _MOVE: Final = re.compile(rf"\s*({_TABLE})\s+to\s+({_TABLE})\s*(?:,|;?\s*\Z)", r
 
 
 class ShadowStep(StrEnum):
-    RECREATED = "is made, or dropped"  # changes of an earlier copy with this name are void
+    RECREATED = "is created or dropped"  # changes of an earlier copy with this name are void
     ALTERED = "is altered"
-    MOVED = "takes its place"
+    MOVED = "replaces it"
 
 
 @dataclass(frozen=True, slots=True)

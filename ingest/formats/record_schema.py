@@ -54,8 +54,8 @@ class UnknownColumns(BadValue):
         missing = f"column {names} is not in table {target.name}"
         if reserved := [column.path[0] for column in needed if is_reserved_column(column.path[0])]:
             super().__init__(
-                f"{missing} and can't be added: {', '.join(map(repr, reserved))} is a name that Paimon keeps for "
-                "itself. Rename it at the connector, or leave it out there"
+                f"{missing} and can't be added: the name {', '.join(map(repr, reserved))} is reserved by Paimon. "
+                "Rename the column at the connector, or exclude it there"
             )
             return
         added = [add_column(column.path, column.type or STRING) for column in needed]
@@ -65,8 +65,8 @@ class UnknownColumns(BadValue):
             else " (or of another type than STRING: the record doesn't say which)"
         )
         super().__init__(
-            f"{missing}; add it with "
-            f"`{alter_command(target.name, target.location, *added)}`{guess}, or leave it out at the connector"
+            f"{missing}; add it with `{alter_command(target.name, target.location, *added)}`{guess}, or exclude it at "
+            "the connector"
         )
 
 
@@ -245,7 +245,7 @@ class RecordSchema:
         except (UnknownField, TooNarrow) as e:
             if column.name in self.target.fixed_columns:
                 path = path_text((column.name, *e.path))
-                raise BadValue(f"column {path}: {e}, and the table's schema is left as it is") from None
+                raise BadValue(f"column {path}: {e}, and `schema_evolution` does not change this column") from None
             if isinstance(e, UnknownField):
                 raise self.unknown([(column.name, *e.path)]) from None
             narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round, e.is_in_key)

@@ -48,8 +48,8 @@ def transaction_of_format(name: str) -> TransactionOf:
         others = [other for other in FORMATS if facts_of(other).transaction_of is not None]
         raise UnsupportedFeature(
             "checkpoint.whole_transactions",
-            f"records of {name} don't say which transaction they are of, as far as this release reads them",
-            f"Leave it out, or read {', '.join(others)}.",
+            f"this release can't tell the transactions of records of {name}",
+            f"Leave it out, or use one of the formats {', '.join(others)}.",
         )
     return found
 
@@ -75,7 +75,7 @@ def open_format(name: str, options: Mapping[str, Any]) -> Format:
         hint = did_you_mean(name, FORMATS) or "."
         raise UnsupportedFeature(
             f"format = {name}",
-            f"this release decodes {', '.join(FORMATS)}{hint.removesuffix('.')}",
+            f"this release can decode {', '.join(FORMATS)}{hint.removesuffix('.')}",
             "Set one of them, or leave `format` out for the default.",
         )
     return format_class(name).with_options(options)

@@ -113,7 +113,7 @@ class PipelineMonitor:
                 f": {', '.join(deleted)} was deleted" if deleted else ""
             )
             self._observed.source_failed(problem)
-            raise TimeoutError(f"the source gave {problem}") from None
+            raise TimeoutError(f"the source: {problem}") from None
         except SourceUnavailable as error:
             self._observed.source_failed(str(error))
             raise
@@ -133,6 +133,11 @@ class PipelineMonitor:
         except Exception as error:
             if self._failed.get(what) != str(error):
                 self._failed[what] = str(error)
-                _log.warning("monitoring knows less", of=what, error=str(error), effect="the pipeline goes on")
+                _log.warning(
+                    "monitoring knows less",
+                    of=what,
+                    error=str(error),
+                    effect="the pipeline continues; some metrics are not updated",
+                )
         else:
             self._failed.pop(what, None)

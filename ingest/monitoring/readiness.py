@@ -56,7 +56,10 @@ def _source_timeout(observed: RunObservations) -> NotReady | None:
     unanswered_ms = observed.clock.now_ms() - since_ms
     if unanswered_ms <= _limit_ms(observed):
         return None
-    return NotReady("source_unreachable", f"the source: {observed.source_problem}, for {unanswered_ms / 1000:,.1f} s")
+    return NotReady(
+        "source_unreachable",
+        f"the source has not answered for {unanswered_ms / 1000:,.1f} s: {observed.source_problem}",
+    )
 
 
 def _stall_reason(observed: RunObservations) -> NotReady | None:
@@ -76,5 +79,5 @@ def _stall_reason(observed: RunObservations) -> NotReady | None:
     if doing:
         parts.append(f"now: {', '.join(doing)}")
     if observed.source_problem is not None:
-        parts.append(f"the source: {observed.source_problem}")
+        parts.append(f"state of the source: {observed.source_problem}")
     return NotReady("commits_stalled", "; ".join(parts), committing)

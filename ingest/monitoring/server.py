@@ -79,7 +79,7 @@ class MonitoringServer:
                 _log.warning(
                     "an older process of this pipeline has the port of metrics",
                     port=port,
-                    effect="this one answers there when that one has ended",
+                    effect="this process answers on the port when the older process has ended",
                 )
                 later = asyncio.create_task(self._listen_later(runner, host, port), name="metrics port")
             yield

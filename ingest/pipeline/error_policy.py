@@ -12,14 +12,22 @@ from ingest.raw_batch import RawBatch
 from storage.errors import BadInput
 
 _REMEDIES: Final = {
-    FailureKind.BAD_RECORD: "Fix the source, or set `errors.tolerance` to keep such records aside and go on",
-    FailureKind.UNKNOWN_VALUE: "Set `errors.tolerance` to keep such records aside and go on; then have the source send "
-    "the value: write the column again (`UPDATE … SET doc = doc || ''`)",
-    FailureKind.UNKNOWN_COLUMN: "Then start again: reading goes on with this record",
-    FailureKind.NARROW_COLUMN: "Then start again: reading goes on with this record",
-    FailureKind.SCHEMA_CHANGE: "Change the table likewise and start again, or let `schema_evolution` include it",
-    FailureKind.TRUNCATE: "Decide what becomes of the rows; `--skip-record` passes this record over, "
-    "`truncates: skip` in `format_options` all of them",
+    FailureKind.BAD_RECORD: (
+        "Fix the source, or set `errors.tolerance` to continue and keep such records as dead letters"
+    ),
+    FailureKind.UNKNOWN_VALUE: (
+        "Set `errors.tolerance` to continue and keep such records as dead letters. Then make the source send the "
+        "value: write the column again (`UPDATE … SET doc = doc || ''`)"
+    ),
+    FailureKind.UNKNOWN_COLUMN: "Then start again: reading continues with this record",
+    FailureKind.NARROW_COLUMN: "Then start again: reading continues with this record",
+    FailureKind.SCHEMA_CHANGE: (
+        "Change the table in the same way and start again, or include the change in `schema_evolution`"
+    ),
+    FailureKind.TRUNCATE: (
+        "Decide whether to keep the rows. `--skip-record` skips this record, `truncates: skip` in `format_options` "
+        "skips all such records"
+    ),
 }
 
 
@@ -100,10 +108,11 @@ class ErrorPolicy:
         if failure.kind.is_tolerable and self._allowed:
             count = "1 record" if self._allowed == 1 else f"{self._allowed} records"
             remedy = (
-                f"This run has set {count} aside before it, as many as `errors.tolerance` allows. Look "
-                "at them, and fix the source or raise the number. They count once: the next start goes on from here"
+                f"This run has kept {count} as dead letters before, as many as `errors.tolerance` allows. Look at "
+                "them, then fix the source or raise the number. The next start continues here, and counts from 0 "
+                "again"
             )
         elif failure.kind is FailureKind.BAD_RECORD:
             place = f"{batch.topic}:{batch.partition}:{failure.offset}"
-            remedy += f"; `--skip-record {place}` sets this one aside"
+            remedy += f"; `--skip-record {place}` keeps only this record as a dead letter"
         return RecordRefused(f"{failure.describe(batch)}. {remedy}", failure)

@@ -258,7 +258,9 @@ class PipelineRecovery:
         flag = flags.texts[table]
         accepted = RecoveryDecision(flag, tuple(dict.fromkeys(problem.kind.value for problem in problems)))
         if table_state.created_ms is None:
-            raise BadInput(f"{flag}: there is no table {table} yet; it is read as `start` says. Leave the option out")
+            raise BadInput(
+                f"{flag}: table {table} does not exist yet; reading begins as set in `start`. Leave the option out"
+            )
         if table in flags.snapshots:
             whose, ends = await self._of_snapshot(table, flags.snapshots[table], flag)
             if whose in {other.commit_user for other in table_state.newest_of_others}:
@@ -273,7 +275,7 @@ class PipelineRecovery:
             return decided_position(recovered, rewound_offsets(recovered, problems, starts), source, accepted)
         if not problems:
             raise BadInput(
-                f"{flag}: the position of {table} is proven, there is no gap to accept. Leave the option out"
+                f"{flag}: the position of {table} is proven, so no gap must be accepted. Leave the option out"
             )
         offsets = offsets_past_gap(recovered, problems, source, self._routed(table))
         if offsets is None:
@@ -285,8 +287,8 @@ class PipelineRecovery:
         snapshot = await asyncio.to_thread(self._sinks[table].history.snapshot, snapshot_id)
         position = None if snapshot is None else position_of(snapshot)
         if snapshot is None or position is None:
-            reason = "there is no such snapshot" if snapshot is None else "it carries no source position"
-            raise BadInput(f"{flag}: {reason}. `tidelake table snapshots {table}` lists those there are")
+            reason = "the snapshot does not exist" if snapshot is None else "the snapshot has no source position"
+            raise BadInput(f"{flag}: {reason}. `tidelake table snapshots {table}` lists the existing snapshots")
         return snapshot.commit_user, position.ends
 
     async def _starts(self, table: str, start: Start, flag: str) -> Mapping[TopicPartition, int]:
@@ -374,6 +376,6 @@ def _check_is_rewind(flag: str, starts: Mapping[TopicPartition, int], proven: Ma
     for partition, at in sorted(starts.items()):
         if partition in proven and at > proven[partition]:
             raise BadInput(
-                f"{flag}: {partition} was read up to {proven[partition]}, and {at} lies above: what lies between would "
-                f"be in no table. Rewind to {proven[partition]} or below"
+                f"{flag}: {partition} was read up to {proven[partition]}, but {at} is above: the records in between "
+                f"would be in no table. Rewind to {proven[partition]} or below"
             )

@@ -83,8 +83,8 @@ class ProgressTracker:
             _log.warning(
                 "tables of the pipeline that no entry names any more",
                 tables=left,
-                effect="no record goes into them; tables of other names begin where this start finds them",
-                remedy="undo the change of names, or rename the tables in the catalog, too",
+                effect="no records are written to them; tables with other names begin at the current position",
+                remedy="undo the change of names, or also rename the tables in the catalog",
             )
         committed_to = {name: entry for name, entry in before.tables.items() if entry.snapshot_id is not None}
         known = {**before.active, **committed_to}

@@ -66,7 +66,7 @@ def parse_recovery_flags(
         if table not in tables:
             raise BadInput(f"{text}: the pipeline has no table {table}{did_you_mean(table, tables)}")
         if table in texts:
-            raise BadInput(f"{table} is given two options, {texts[table]} and {text}. Choose one of them")
+            raise BadInput(f"{table} has two options, {texts[table]} and {text}. Choose one of them")
         texts[table] = text
     return RecoveryFlags(
         {table: _where(table, where) for table, where in rewinds},
@@ -79,7 +79,9 @@ def parse_recovery_flags(
 def _record(text: str) -> tuple[TopicPartition, int]:
     found = re.fullmatch(r"(.+):(\d+):(\d+)", text)
     if found is None:
-        raise BadInput(f"--skip-record {text}: {text!r} is not TOPIC:PARTITION:OFFSET, as the refusal names a record")
+        raise BadInput(
+            f"--skip-record {text}: {text!r} is not TOPIC:PARTITION:OFFSET; copy it from the message about the record"
+        )
     return TopicPartition(found[1], int(found[2])), int(found[3])
 
 

@@ -123,7 +123,7 @@ class CheckpointTimer:
             **self._steps,
             tables=tables,
             late_checkpoints=self._late_count,
-            effect="rows are seen later than checkpoint.interval_ms says; nothing is lost",
+            effect="rows become visible later than set in checkpoint.interval_ms; nothing is lost",
             remedy="raise checkpoint.interval_ms, give the tables fewer buckets, or share them among more pipelines",
         )
         self._late_count, self._warned_ms = 0, now_ms

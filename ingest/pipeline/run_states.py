@@ -24,12 +24,12 @@ class RunState(Enum):
     """The state of a run."""
 
     CREATED = "nothing yet"
-    STARTING = "finds where each table is, and becomes the owner of the pipeline"
+    STARTING = "finds the position of each table, and becomes the owner of the pipeline"
     RUNNING = "reads, decodes, writes and commits"
-    STOPPING = "reads no more; writes and commits what was read"
+    STOPPING = "reads no more records; writes and commits those that were read"
     CANCELLED = "ends at once; waits only for work that can't be interrupted"
     CLEANING_UP = "drops what is not committed, finishes maintenance, closes the source"
-    CLEANING_UP_STOPPED = "the same, and was asked to stop"
+    CLEANING_UP_STOPPED = "the same, after a request to stop"
     CLEANING_UP_CANCELLED = "the same, without waiting for maintenance"
     ENDED = "everything is closed"
 
@@ -38,7 +38,7 @@ class RunEvent(Enum):
     """An event that changes the state."""
 
     STARTED = "`run` was called"
-    READING_BEGAN = "the first record may come"
+    READING_BEGAN = "the first record may arrive"
     STOP_REQUESTED = "`stop` was called"
     WORK_ENDED = "the source ended, everything was committed, or something failed"
     CLEANED_UP = "every step of the clean-up was tried"

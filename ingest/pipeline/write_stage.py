@@ -206,7 +206,7 @@ class WriteStage:
         except InexactTruncate as error:
             if not str(error):
                 raise refused from None
-            raise RecordRefused(f"{refused}. It can't be carried out: {error}", failure) from error
+            raise RecordRefused(f"{refused}. The truncate can't be applied: {error}", failure) from error
         if truncation.is_outdated:
             return
         await run_uncancellable(self._truncates.execute, truncation)
@@ -232,7 +232,7 @@ class WriteStage:
 
         reason = "" if refused.failure is None else await self._schemas.follow(refused.failure, commit)
         if reason is not None:
-            raise RecordRefused(f"{refused}. The schema can't follow: {reason}") if reason else refused
+            raise RecordRefused(f"{refused}. The table's schema can't be changed: {reason}") if reason else refused
         failure = refused.failure
         if failure is not None and failure.kind in _NEEDS_COLUMNS:
             takes = self._writer.takes_failure

@@ -237,8 +237,8 @@ class _Attempt:
                 joined = join_log(self._log, position, newest)
                 if joined is None:
                     raise BadInput(
-                        f"{self._table}: what was kept of its records begins after its position: it was rolled back, "
-                        "or created again. Start the pipeline again: it says what the options are"
+                        f"{self._table}: the kept records begin after the table's position: the table was rolled back "
+                        "or created again. Start the pipeline again: it lists the options"
                     )
                 if newest is not None:
                     self._flow.coordinator.skip_identifiers(newest.identifier)
@@ -258,7 +258,7 @@ class _Attempt:
         if recovered.is_fresh:
             return first, None
         if recovered.problems:
-            raise BadInput(f"{recovered.problems[0]}. Start the pipeline again: it says what the options are")
+            raise BadInput(f"{recovered.problems[0]}. Start the pipeline again: it lists the options")
         newest = state.own[0]
         self._check_epoch(epoch_of(newest.properties, newest.path))
         return recovered.position, newest

@@ -217,10 +217,10 @@ class Quarantine:
             reason=str(entry.error),
             attempts=entry.attempts,
             retry_in_ms=max(0, entry.retry_at_ms - self.clock.now_ms()),
-            effect="the other tables continue; its records are kept, and written when it works again",
+            effect="the other tables continue; the records of this table are kept, and written when it works again",
             kept_in=directory_of(self.location, entry.name),
-            remedy="do what the reason says; the next retry continues. "
-            "`quarantine.enabled: false` stops the pipeline instead",
+            remedy="follow the remedy in the reason; the next retry continues. With `quarantine.enabled: false` the "
+            "pipeline stops instead",
         )
         self._write_notice(entry)
 
@@ -297,9 +297,10 @@ class Quarantine:
         for setting, held, limit in limits:
             if held > limit:
                 raise QuarantineFull(
-                    f"{entry.name} has been in quarantine too long: its records take {held} bytes, `{setting}` allows "
-                    f"{limit}. It failed with: {entry.error}. What is kept stays, and the source is read on from "
-                    "there with the next start. Repair the table, raise the setting, or take the table out of `tables`"
+                    f"{entry.name} has been in quarantine too long: its kept records have {held} bytes, but "
+                    f"`{setting}` allows {limit}. It failed with: {entry.error}. The kept records stay, and the next "
+                    "start continues reading after them. Repair the table, raise the setting, or remove the table "
+                    "from `tables`"
                 )
 
     def _bytes_of_others(self, entry: QuarantinedTable) -> int:
@@ -383,7 +384,7 @@ class NotYetCaughtUp(TidelakeError):
     """The table was quarantined by an earlier process and is catching up."""
 
     def __init__(self) -> None:
-        super().__init__("an earlier process left it in quarantine; it is catching up")
+        super().__init__("an earlier process left the table in quarantine; it is catching up")
 
 
 def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, RecordLog]:

@@ -113,7 +113,7 @@ def _head(schema: pa.Schema, path: str) -> SegmentHead:
     except TidelakeError:
         raise
     except (KeyError, ValueError, TypeError) as error:
-        raise CorruptFile(path, "records of a quarantined table", f"no head that can be read ({error})") from error
+        raise CorruptFile(path, "records of a quarantined table", f"no readable head ({error})") from error
 
 
 def _columns(batch: RawBatch) -> pa.RecordBatch:

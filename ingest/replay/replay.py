@@ -144,11 +144,12 @@ class DeadLetterReplay:
             earliest = table.context.snapshots.earliest()
             if earliest is not None and earliest.id > 1 and earliest.time_ms > replay_id:
                 raise PositionRefused(
-                    f"{name}: the replay {replay_id} was interrupted, and the snapshots of that time have expired: it "
-                    "is unknown whether it was committed",
+                    f"{name}: the replay {replay_id} was interrupted, and the snapshots of that time have expired, so "
+                    "it is unknown whether it was committed",
                     [
-                        f"tidelake table scan {dead_letters} --where 'replay_id = {replay_id}'   # look at them",
-                        "delete those dead letters where the table has their rows; else set their replay_id to null",
+                        f"tidelake table scan {dead_letters} --where 'replay_id = {replay_id}'   # shows these dead "
+                        "letters",
+                        "delete the dead letters whose rows the table has; set the replay_id of the others to null",
                     ],
                 )
 
@@ -169,8 +170,8 @@ class DeadLetterReplay:
             except (CommitConflict, _TableChanged) as error:
                 if attempt == _ATTEMPTS:
                     raise CommitConflict(
-                        "the pipeline commits while its dead letters are replayed; nothing newer was overwritten. Stop "
-                        "it, replay, and start it again"
+                        "the pipeline commits while its dead letters are replayed; no newer rows were overwritten. "
+                        "Stop the pipeline, replay, and start the pipeline again"
                     ) from error
                 continue
             return _report(plan, dead_letters, replay_id)
@@ -189,7 +190,7 @@ class DeadLetterReplay:
                 for dead_letter in of_batch:
                     offset = dead_letter["offset"]
                     if offset not in taken and offset not in failed and dead_letter["value"] is not None:
-                        failed[offset] = f"no table that exists takes it ({sources})"
+                        failed[offset] = f"no existing table is for this record ({sources})"
             found.append(DecodedDeadLetters(of_batch, batch.tables, failed))
         return found
 

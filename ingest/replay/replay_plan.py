@@ -124,7 +124,7 @@ def _decide_all(
         orders = row_values(rows.rows, table.order_columns)
         for number, (key, offset, order) in enumerate(zip(keys, offsets, orders, strict=True)):
             if number in lacking:
-                reasons[offset] = "the record leaves out values that did not change, and they are not looked up again"
+                reasons[offset] = "the record leaves out values that did not change, and a replay does not look them up"
                 continue
             verdict = _decide_row(table, later, partition in later.unread, key, offset, order, partition)
             if verdict is True:
@@ -148,8 +148,8 @@ def _decide_row(
         return True
     if is_unread:
         return (
-            "the log doesn't hold what came after it any more, so it is unknown whether "
-            f"{table.name} has a newer row of the key {_key_text(key)}"
+            f"the log no longer has the later records, so it is unknown whether {table.name} has a newer row of the "
+            f"key {_key_text(key)}"
         )
     newer = later.after(table.name, key, partition, offset)
     if not newer:
@@ -157,8 +157,8 @@ def _decide_row(
     if not table.is_newest_wins:
         engine = table.context.options.merge_engine
         return (
-            f"{table.name} has newer changes of the key {_key_text(key)}, and in merge-engine = {engine} an older one "
-            "can't be put before them"
+            f"{table.name} has newer changes of the key {_key_text(key)}, and merge-engine = {engine} can't apply an "
+            "older change before them"
         )
     is_descending = table.context.options.sequence_descending
     return bool(table.order_columns) and all(_is_newer_than(order, change, is_descending) for change in newer)

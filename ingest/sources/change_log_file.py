@@ -98,7 +98,7 @@ class ChangeLogFile:
         """Return whether a pass may find new data. Raises BadInput for a file that got smaller."""
         if size_bytes < self._seen_bytes:
             raise BadInput(
-                f"{self.path} shrank from {self._seen_bytes} to {size_bytes} bytes: change logs are only appended to. "
+                f"{self.path} shrank from {self._seen_bytes} to {size_bytes} bytes: a change log must only grow. "
                 "Write it again under a new name"
             )
         return size_bytes != self._seen_bytes
@@ -134,8 +134,8 @@ class ChangeLogFile:
         if (start := _long_line(buffer, held, self._max_record_bytes)) is not None:
             line = f"{self.path}:{self.line_of(start)}"
             raise BadInput(
-                f"{line}: a record of more than {self._max_record_bytes} bytes, uncompressed, "
-                "and `source.max_record_bytes` allows no more. Raise it if the record is as it should be"
+                f"{line}: a record has more than {self._max_record_bytes} bytes, uncompressed, the limit of "
+                "`source.max_record_bytes`. Raise the limit if the record is correct"
             )
         if end:
             block = memoryview(buffer)[:end]

@@ -72,7 +72,7 @@ class ChangeLogFolder:
         with access(Access.READ, str(self._path)):
             is_folder = await asyncio.to_thread(self._path.is_dir)
         if not is_folder:
-            raise BadInput(f"{self._path} is not a folder. `source.path` names the one that holds the change logs")
+            raise BadInput(f"{self._path} is not a folder. Set `source.path` to the folder with the change logs")
         path = await asyncio.to_thread(self._path.resolve)
         self._identity = SourceIdentity(cluster_id=path.as_uri())
         return self._known.union(known)
@@ -85,7 +85,9 @@ class ChangeLogFolder:
     async def offsets(self, partitions: Collection[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         """See `Source.offsets`. A partition that `start` doesn't name begins with its first record."""
         if not isinstance(start, Earliest | AtOffsets):
-            raise BadInput(f"a folder of change logs is read from its beginning or offsets; it has no start {start}")
+            raise BadInput(
+                f"a folder of change logs can be read from its beginning or from offsets, not from start {start}"
+            )
         named = start.offsets if isinstance(start, AtOffsets) else {}
         return {partition: named.get(partition, 0) for partition in partitions}
 
@@ -144,13 +146,15 @@ class ChangeLogFolder:
     def _has_last_line(self, file: ChangeLogFile) -> bool:
         """Return whether the file ends with a complete record without a line end."""
         if file.is_cut and not self._follow:
-            raise BadInput(f"{file.path} ends in the middle of its compressed data. Write it whole, or remove it")
+            raise BadInput(f"{file.path} ends within its compressed data. Write the complete file, or remove it")
         if not file.tail.strip():
             return False
         if is_complete(file.tail):
             return True
         if not self._follow:
-            raise BadInput(f"{file.path}:{file.line_of(0)}: the last line is cut: {file.tail[:80]!r}. Complete it")
+            raise BadInput(
+                f"{file.path}:{file.line_of(0)}: the last line is incomplete: {file.tail[:80]!r}. Complete it"
+            )
         return False
 
     def _batches(self, block: bytes | memoryview, file: ChangeLogFile) -> list[RawBatch]:
@@ -183,5 +187,5 @@ def _order_error(path: Path, log: TopicPartition, found: int, before: int, holde
     where = "" if holder in (None, path) else f" of {holder}"
     return BadInput(
         f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must rise. Files are "
-        "read in the order of their names: rename them, or take out what is there twice"
+        "read in the order of their names: rename the files, or remove duplicate records"
     )

@@ -70,8 +70,8 @@ class BadLine(Exception):
         where: the place of the line.
         """
         return (
-            f"{where}: not a change record: {self.reason}: {self.text!r}. A line is an object with topic, partition, "
-            "offset, key, value, timestamp_ms and headers"
+            f"{where}: not a change record: {self.reason}: {self.text!r}. Each line must be an object with topic, "
+            "partition, offset, key, value, timestamp_ms and headers"
         )
 
 

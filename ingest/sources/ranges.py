@@ -32,7 +32,7 @@ async def read_ranges(
     for partition, wanted in left.items():
         held = bounds.get(partition)
         if held is not None and (wanted.start < held.start or held.end < wanted.end):
-            raise RangeUnavailable(f"it has the offsets {held.start} to {held.end}")
+            raise RangeUnavailable(f"the partition has the offsets {held.start} to {held.end}")
     idle = {partition: held.end for partition, held in bounds.items()}
     async with aclosing(source.read({**idle, **{p: wanted.start for p, wanted in left.items()}})) as batches:
         async for raw in batches:
@@ -47,4 +47,4 @@ async def read_ranges(
                 del left[partition]
             if not left:
                 return
-    raise RangeUnavailable("it ended before")
+    raise RangeUnavailable("the partition ends before them")

@@ -142,14 +142,20 @@ class BatchCommits:
         has_own_name = self._query is not None and self._user == query_user(self._query, self._context)
         new_start = "a new checkpoint directory" + ("" if has_own_name else " and a new name for commit_user=…")
         if EPOCH_PROPERTY in newest.properties:
-            because = "That was not a batch of Spark, but the pipeline of this name that `tidelake ingest run` runs"
+            because = (
+                "That commit is not a Spark batch: it is from the pipeline of this name, which `tidelake ingest run` "
+                "runs"
+            )
         elif not self._is_same_query(newest):
             other = newest.properties[QUERY_PROPERTY]
-            because = f"That was query {other}, this is {self._query}: it has another checkpoint directory"
+            because = (
+                f"That commit is from query {other}, but this is query {self._query}, which has another checkpoint "
+                "directory"
+            )
         elif number > batch_id:
             because = (
-                "Spark repeats only its last batch: the checkpoint directory is not the one of that batch, or it was "
-                "reset, or another driver used it"
+                "Spark repeats only its last batch. So the checkpoint directory is not the one of that batch, or it "
+                "was reset, or another driver used it"
             )
         elif self._reread is None:
             return
@@ -158,14 +164,14 @@ class BatchCommits:
             if is_from_batch(newest, found, reread=self._reread):
                 return
             because = (
-                f"That was made from {ranges_text(advanced_ranges(newest))}, this one reads {ranges_text(found)}: the "
-                "checkpoint directory is not the one of that batch, or it was reset, or a batch is passed to "
-                "this table in parts"
+                f"That batch has the records {ranges_text(advanced_ranges(newest))}, but this one reads "
+                f"{ranges_text(found)}. So the checkpoint directory is not the one of that batch, or it was reset, or "
+                "a batch is passed to this table in parts"
             )
         remedies = [
-            f"continue with the checkpoint directory that wrote batch {number}, as it was then",
-            f"{new_start}: its batches are new ones. Rows that it reads again are duplicated, which does no harm "
-            "where a primary key deduplicates",
+            f"continue with the checkpoint directory that wrote batch {number}, in its state of that time",
+            f"{new_start}: its batches count as new. Rows that it reads again are duplicated, which is harmless if a "
+            "primary key deduplicates",
             "leave this query stopped, if another driver runs it",
         ]
         if number == batch_id:
@@ -183,6 +189,6 @@ class BatchCommits:
             if snapshot.id > self._based_on and is_other and POSITION_PROPERTY in snapshot.properties:
                 raise BatchOutdated(
                     f"{self._context.name}: while this batch was written, {snapshot.commit_user!r} moved the table's "
-                    f"position, in snapshot {snapshot.id}: two streams read into it. Nothing of the batch was "
-                    "published. Stop one of them; the batch is compared with the new position when it is done again"
+                    f"position in snapshot {snapshot.id}: two streams write to the table. Nothing of the batch was "
+                    "published. Stop one of them; when the batch is repeated, it is compared with the new position"
                 )

@@ -42,9 +42,7 @@ UNAVAILABLE_COLUMN: Final = "_unchanged"
 DEAD_LETTER_COLUMN: Final = "_dead_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
-_TRUNCATE_REMEDY: Final = (
-    "Decide what becomes of the rows; `truncates: skip` of the format passes all such records over"
-)
+_TRUNCATE_REMEDY: Final = "Decide whether to keep the rows. `truncates: skip` of the format skips all such records"
 _KEY_CHANGE: Final = pa.struct(
     [("id", pa.binary()), ("is_exact", pa.bool_()), ("old_key", pa.string()), ("new_key", pa.string())]
 )
@@ -206,7 +204,7 @@ class _RawReader:
                 partition = TopicPartition(raw.topic, raw.partition)
                 self._report_need(number, SchemaNeed(failure.describe(raw), partition, failure))
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # that is ignored; a later record may need a column
-                raise BadInput(f"{failure.describe(raw)}. Then start again: reading goes on with this record")
+                raise BadInput(f"{failure.describe(raw)}. Then start again: reading continues with this record")
         elif not failure.kind.is_tolerable:
             raise BadInput(f"{failure.describe(raw)}. {_TRUNCATE_REMEDY}")
         elif not self._inputs[number].keeps_dead_letters:
@@ -233,8 +231,11 @@ class _RawReader:
 def bad_record_remedy(rows: RawRecords) -> str:
     """Return the remedy for a bad record, with the names of the called API."""
     if rows.decisions is not None:
-        return "Fix the source, or set `errors.tolerance: all` to keep such records aside and go on"
-    return "Fix the record at the source, or pass dead_letters=… to sink() to keep such records aside and go on"
+        return "Fix the source, or set `errors.tolerance: all` to continue and keep such records as dead letters"
+    return (
+        "Fix the record at the source, or pass dead_letters=… to sink() to continue and keep such records as dead "
+        "letters"
+    )
 
 
 def dead_letter_line(raw: RawBatch, failure: DecodeFailure) -> str:

@@ -59,8 +59,8 @@ class BlobStore:
                 self._file.write(bytes(-blob.size % 64))  # Arrow reads aligned buffers faster
         except OSError as error:
             raise TidelakeError(
-                f"rows of a batch can't be written to {self._file.name} while a Spark task sorts them: {error}. Make "
-                "room there, or set spark.local.dir to a larger disk"
+                f"rows of a batch can't be written to {self._file.name} while a Spark task sorts them: {error}. Free "
+                "space there, or set spark.local.dir to a larger disk"
             ) from error
         self._held, self._held_bytes = [], 0
 

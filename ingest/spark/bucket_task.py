@@ -227,8 +227,8 @@ class TableTask:
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
             remedy = bad_record_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"
             raise BadInput(
-                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. {remedy}; REPLICA IDENTITY FULL "
-                "at the source has it send all values"
+                f"topic {topic}, partition {partition}, offset {offset}: {reasons[0]}. {remedy}; with REPLICA "
+                "IDENTITY FULL the source sends all values"
             )
         for dead_letter, reason in zip(lost_rows.column(DEAD_LETTER_COLUMN).to_pylist(), reasons, strict=True):
             self.statistics.dead_letters.append(

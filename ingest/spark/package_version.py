@@ -24,5 +24,5 @@ def check_version(driver: str) -> None:
         raise UnsupportedFeature(
             f"{PACKAGE} {own} on a Spark executor",
             f"the driver runs {driver}",
-            "Give executors the driver's environment: docs/spark.md says how",
+            "Give the executors the driver's environment: see docs/spark.md",
         )

@@ -32,9 +32,9 @@ def raw_batches(batch: pa.RecordBatch, kept_headers: frozenset[str]) -> Iterator
         yield from _from_lines(batch.column("value"), kept_headers)
     else:
         raise BadInput(
-            "raw records are Kafka's columns (topic, partition, offset, key, value) or a text column `value` with the "
-            f"lines of a change log; the stream has {', '.join(batch.schema.names)}. "
-            "For columns of the table leave `format` out"
+            "raw records need Kafka's columns (topic, partition, offset, key, value), or a text column `value` with "
+            f"the lines of a change log; the stream has {', '.join(batch.schema.names)}. If the stream has the "
+            "table's columns, leave out `format`"
         )
 
 

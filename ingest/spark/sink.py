@@ -114,7 +114,7 @@ def sink(  # noqa: PLR0913 - one parameter per setting
         rows: BatchInput = TypedColumns(tuple(order_by))
     else:
         if order_by:
-            raise BadInput("raw records are ordered by their offsets; leave order_by out")
+            raise BadInput("raw records are ordered by their offsets; leave out order_by")
         given = {} if truncates == "fail" else {"truncates": truncates}
         rows = RawRecords(
             open_format(format, {**given, **(connector or {})}),
@@ -249,8 +249,8 @@ class TableBatch:
         is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
         if is_any and len(statistics.sources) > 1:
             raise BadInput(
-                f"{self.context.name}: records of {' and '.join(sorted(statistics.sources))} in one stream; "
-                "pass match=… to say which of them the table is for"
+                f"{self.context.name}: the stream has records of {' and '.join(sorted(statistics.sources))}; pass "
+                "match=… to choose the ones for this table"
             )
         self._position = self._commits.next_position(self._own(ranges))
 
@@ -436,8 +436,8 @@ def _commit(
 def _user_of(query: str | None, context: TableContext) -> str:
     if query is None:
         raise BadInput(
-            f"{context.name}: no streaming query calls, or one on Spark Connect, which doesn't report its id. Pass "
-            "commit_user=… to sink()"
+            f"{context.name}: the id of the streaming query is unknown: sink() was called outside of a query, or on "
+            "Spark Connect, which doesn't report it. Pass commit_user=… to sink()"
         )
     return query_user(query, context)
 

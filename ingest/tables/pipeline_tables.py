@@ -126,10 +126,10 @@ class PipelineTables:
         apart = [name for name in table.partition_by if name not in primary_key] if primary_key else []
         if apart and options.get("bucket") != "-1":
             raise BadInput(
-                f"{table.name} can't be created: the key of the records of {source} is ({', '.join(primary_key)}), and "
-                "a row's partition must follow from its key. Set "
-                f"`primary_key: [{', '.join([*primary_key, *apart])}]`, or take {', '.join(apart)} out of "
-                "`partition_by`, or set `bucket: -1` in `options`: then keys move between partitions"
+                f"{table.name} can't be created: the key of the records of {source} is ({', '.join(primary_key)}), "
+                f"but the key must determine the partition. Set `primary_key: [{', '.join([*primary_key, *apart])}]`, "
+                f"or remove {', '.join(apart)} from `partition_by`, or set `bucket: -1` in `options`: then keys move "
+                "between partitions"
             )
         try:
             preview = self._catalog.preview_table(
@@ -199,9 +199,9 @@ class PipelineTables:
             _log.warning(
                 "values that are taken back may come out wrong",
                 table=table.name,
-                reason="in merge-engine = partial-update, as in Java, a row takes values back only where it meets the "
-                "row that added them: sums depend on where checkpoints fall",
-                remedy="merge-engine = aggregation, or ignore-delete = true if nothing has to be retracted",
+                reason="with merge-engine = partial-update, a row retracts values only if it is merged with the row "
+                "that added them, as in Java: sums depend on the times of checkpoints",
+                remedy="set merge-engine = aggregation, or ignore-delete = true if nothing has to be retracted",
             )
 
 
@@ -223,7 +223,7 @@ def check_unread(sink: TableSink) -> None:
     others = sink.read_state().newest_of_others
     if others:
         raise BadInput(
-            f"{sink.name} has records that {others[0].commit_user} read into it (snapshot {others[0].id}), and this "
-            "pipeline, which is new to it, might bring them again. Give the table an entry of its own, with "
-            "`shared_with`, or leave it out (`excluding_tables`)"
+            f"{sink.name} has records that {others[0].commit_user} wrote (snapshot {others[0].id}). This pipeline has "
+            "never written to the table, and could write the same records again. Write a separate entry for the "
+            "table, with `shared_with`, or exclude it (`excluding_tables`)"
         )

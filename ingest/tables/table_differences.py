@@ -38,7 +38,9 @@ class TableDifference:
     command: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.table}: `{self.setting}` is {self.configured} in the configuration, {self.found} in the table"
+        return (
+            f"{self.table}: `{self.setting}` is {self.configured} in the configuration, but {self.found} in the table"
+        )
 
 
 def differences(settings: TableSettings, context: TableContext) -> list[TableDifference]:
@@ -77,9 +79,9 @@ def check_differences(found: Sequence[TableDifference]) -> None:
     if refused:
         lines = "\n".join(f"  {difference}" for difference in refused)
         raise BadInput(
-            f"the configuration contradicts tables that exist; nothing was read or written:\n{lines}\n"
-            "Tables stay as they were made. Let the configuration say what the table has, or leave the setting out; "
-            "for another table, configure another name"
+            f"the configuration contradicts tables that exist; nothing was read or written:\n{lines}\nSettings don't "
+            "change existing tables. Change the configuration to the table's values, or leave out the setting. For "
+            "another table, configure another name"
         )
 
 

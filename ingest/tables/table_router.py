@@ -104,7 +104,8 @@ class TableRouter:
             tables = [route.table for route in routes if route.accepts(source)]
             if len(tables) > 1:
                 raise BadInput(
-                    f"{' and '.join(tables)} both take the records of {source}. Make `match` narrower, so that one does"
+                    f"{' and '.join(tables)} both match the records of {source}. Make `match` narrower, so that only "
+                    "one matches"
                 )
             table = tables[0] if tables else self._named_by_template(source)
             if table is not None:
@@ -119,9 +120,9 @@ class TableRouter:
         owner = self._template_of.get(found.name, None if found.name in self.tables else found.template)
         if owner != found.template:
             raise BadInput(
-                f"{found.template} gives the records of {source} the name {found.name}, which the entry "
-                f"{owner or found.name} has a table of. Give one of them another name "
-                "(`source_tables: {mapping: …}`), or leave it out (`excluding_tables`)"
+                f"{found.template} gives the records of {source} the table name {found.name}, but the entry "
+                f"{owner or found.name} already has a table of this name. Give one of them another name "
+                "(`source_tables: {mapping: …}`), or exclude it (`excluding_tables`)"
             )
         return found.name
 

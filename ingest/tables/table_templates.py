@@ -67,14 +67,14 @@ class TableTemplate:
         self._check_spelling(name, source)
         try:
             is_plain = (identifier := Identifier.parse(name)).is_plain and identifier.full_name == name
-            reason = "" if is_plain else "it has a $"
+            reason = "" if is_plain else "it contains a $"
         except BadInput as error:
             reason = str(error)
         if reason:
             raise BadInput(
-                f"the records of {source} would go into {name!r}, which can't be the name of a table: {reason}. Give "
-                f"it another one (`source_tables: {{mapping: {{{source.table}: …}}}}` of {self.entry.name}), or leave "
-                "it out (`excluding_tables`)"
+                f"the records of {source} would be written to {name!r}, which can't be the name of a table: {reason}. "
+                f"Give the table another name (`source_tables: {{mapping: {{{source.table}: …}}}}` of "
+                f"{self.entry.name}), or exclude it (`excluding_tables`)"
             )
         return self._expanded(name, self._of.partition_by.get(source.table or ""))
 
@@ -120,9 +120,8 @@ class TableTemplate:
         other = self._spellings.setdefault(f"{name} of {source.database}.{source.schema}", source)
         if other.table != source.table and (other.table or "").lower() == (source.table or "").lower():
             raise BadInput(
-                f"the records of {other} and of {source} would both go into {name}, as names become lower case: "
-                f"give one of them another name at the source, or leave it out (`excluding_tables` of "
-                f"{self.entry.name})"
+                f"the records of {other} and of {source} would both be written to {name}, as names become lower case: "
+                f"rename one of them at the source, or exclude it (`excluding_tables` of {self.entry.name})"
             )
 
     def _part(self, placeholder: str, source: SourceTable, table: str) -> str:
@@ -130,8 +129,9 @@ class TableTemplate:
         part = parts[placeholder]
         if not part:
             raise BadInput(
-                f"{self.entry.name} can't name the table of {source}: its records name no {placeholder}. Leave "
-                f"{{{placeholder}}} out of `name`{' and `merge_shards` as it is' if not self._of.merge_shards else ''}"
+                f"{self.entry.name} can't form the table name for {source}: its records have no {placeholder}. Leave "
+                f"{{{placeholder}}} out of "
+                f"`name`{' and do not change `merge_shards`' if not self._of.merge_shards else ''}"
             )
         return part.lower() if self._of.lower_case else part
 

@@ -36,8 +36,8 @@ class TruncateFilter:
             return rows, []
         offsets = np.unique(rows.offsets[np.array([side is None for side in sides])])
         reason = (
-            f"{rows.target.name} was emptied by a truncate of another partition, and this record doesn't say whether "
-            "it came before it (member `source.sequence`)"
+            f"a truncate in another partition emptied {rows.target.name}, and this record doesn't show whether it is "
+            "older than the truncate (member `source.sequence`)"
         )
         failures = [
             DecodeFailure(int(np.searchsorted(raw.offsets, offset)), int(offset), FailureKind.BAD_RECORD, reason)

@@ -119,8 +119,8 @@ class TruncateHandler:
             return Truncation(failure, is_outdated=True)
         if at is None:
             raise InexactTruncate(
-                f"topic {topic} has {len(others) + 1} partitions, and a truncate has no order among them, as its "
-                "records don't say where they stand in the source's log (`source.sequence` of PostgreSQL)"
+                f"topic {topic} has {len(others) + 1} partitions, and the order of a truncate among them is unknown, "
+                "as its records have no position in the source's log (`source.sequence` of PostgreSQL)"
             )
         before = self._lineage.truncate_marker(table)
         if before is not None and at.is_before(before.at):
@@ -135,14 +135,14 @@ class TruncateHandler:
         lineage = self._lineage.of(table)
         if lineage.tables is None or lineage.topics is None:
             raise InexactTruncate(
-                f"it is unknown whether all rows of {table} are those of {failure.source}: an earlier release wrote to "
-                "it, or many source tables feed it"
+                f"it is unknown whether all rows of {table} are those of {failure.source}: an earlier release wrote "
+                "to the table, or it has many source tables"
             )
         if others := sorted(lineage.tables - {str(failure.source)}):
-            raise InexactTruncate(f"{table} also has rows of {', '.join(others)}, which would go, too")
+            raise InexactTruncate(f"{table} also has rows of {', '.join(others)}, which would be deleted, too")
         if others := sorted(lineage.topics - {topic}):
             raise InexactTruncate(
-                f"rows of {table} also came from topic {', '.join(others)}, and there is no order among topics"
+                f"rows of {table} also came from topic {', '.join(others)}, and topics have no common order"
             )
 
     async def _has_no_rows(self, table: str) -> bool:
@@ -176,7 +176,9 @@ class TruncateHandler:
                     ahead.add(partition)
                 kept += found
                 if sum(rows.rows.nbytes for rows in kept) > _BYTES_MAX:
-                    raise InexactTruncate(f"more than {_BYTES_MAX} bytes of rows came behind it from other partitions")
+                    raise InexactTruncate(
+                        f"other partitions have more than {_BYTES_MAX} bytes of rows after the truncate"
+                    )
         finally:
             await source.close()
         return kept, ahead
@@ -202,14 +204,14 @@ class TruncateHandler:
             try:
                 found = await self._rows_after(batches, table, at, partition, is_whole=start == 0)
             except RangeUnavailable as gone:
-                raise InexactTruncate(f"{partition} doesn't hold any more what came behind it: {gone}") from gone
+                raise InexactTruncate(f"{partition} no longer has the records after the truncate: {gone}") from gone
             if found is not None:
                 return found
             if start == oldest:
                 break
         raise InexactTruncate(
-            f"nothing shows which records of {partition} came before it: none of those from {start} to {end} did, and "
-            "older ones are not there, or too many"
+            f"it is unknown which records of {partition} are older than the truncate: those from {start} to {end} are "
+            "all newer, and older ones no longer exist or are too many"
         )
 
     async def _rows_after(
@@ -237,7 +239,9 @@ class TruncateHandler:
                     orders = orders_of(raw, rows, self._reader.order_of)
                     sides = [None if order is None else order.is_before(at) for order in orders]
                     if None in sides:
-                        raise InexactTruncate(f"a record of {partition} doesn't say whether it came before it")
+                        raise InexactTruncate(
+                            f"a record of {partition} doesn't show whether it is older than the truncate"
+                        )
                     is_early = is_early or sides[0] is True
                     if not is_early:
                         return None
@@ -275,5 +279,5 @@ async def _offsets_at(source: Source, ends: Mapping[TopicPartition, int], time_m
 
 def _whole(rows: TableRows, partition: TopicPartition) -> TableRows:
     if rows.unavailable is not None:
-        raise InexactTruncate(f"rows from after it, of {partition}, lack values that did not change")
+        raise InexactTruncate(f"rows of {partition} after the truncate lack values that did not change")
     return rows

@@ -92,7 +92,7 @@ def fill_unavailable(
     if not unavailable.keys.schema.names:
         lost = np.zeros(n, np.bool_)
         lost[unavailable.rows] = True
-        reason = f"{NO_OLD_ROW_REASON}: it has no primary key to find it by"
+        reason = f"{NO_OLD_ROW_REASON}: the table has no primary key by which the row could be found"
         return FilledRows(rows, lost, dict.fromkeys(unavailable.rows.tolist(), reason), {})
     origins = _ValueSources.of(batch, unavailable, moved, read_again)
     versions = _RowVersions(batch)
@@ -227,7 +227,7 @@ class _ValueSources:
         kept: dict[int, MovedRow] = {}
         unknown: dict[int, str] = {}
         waiting: dict[int, KeyChange] = {}
-        not_left = "" if batch.key_changes is None else f"no {batch.key_changes.departure} has come"
+        not_left = "" if batch.key_changes is None else f"no {batch.key_changes.departure} has arrived"
         for row, change, left, is_again in _matched(batch, moved):
             index = int(np.searchsorted(unavailable.rows, row))
             if index == m or unavailable.rows[index] != row:
@@ -269,7 +269,7 @@ class _ValueSources:
 
 
 def _reason(change: KeyChange, why: str) -> str:
-    return f"a value did not change, and what the row held under its old key is not known: {why} ({change})"
+    return f"a value did not change, and the values of the row under its old key are unknown: {why} ({change})"
 
 
 def _matched(batch: TableRows, moved: MovedRows) -> list[tuple[int, KeyChange, MovedRow | int | None, bool]]:

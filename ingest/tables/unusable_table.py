@@ -14,9 +14,9 @@ class TableUnusable(TidelakeError):
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(
-            f"{table} can't be opened, so its position is unknown: {reason}. Repair it; or remove it from `tables` to "
-            "let the others continue. Once it is back, it continues from its own position, if the source still has the "
-            "records from there on"
+            f"{table} can't be opened, so its position is unknown: {reason}. Repair the table, or remove it from "
+            "`tables` to let the other tables continue. Later it continues from its own position, if the source "
+            "still has the records from there on"
         )
         self.table, self.reason = table, reason
 

@@ -230,7 +230,7 @@ class _BinaryRowDecoder:
         if self._out_of_range == "error" and not fits.all():
             raise UnsupportedFeature(
                 f"{data_type} value {millis[~fits][0]} ms after 1970",
-                f"64 bits of {unit} since 1970, Arrow's form of this type, can't hold it",
+                f"Arrow stores this type as 64 bits of {unit} since 1970, which can't hold the value",
                 "Store such times with six digits of a second: TIMESTAMP(6)",
             )
         return _array(data_type, slots.nulls | ~fits, millis * factor + fraction)

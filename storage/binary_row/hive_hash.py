@@ -68,7 +68,9 @@ def _value_hash(column: pa.Array, data_type: DataType) -> Hashes:
                 return _folded(_float_bits(fixed_width_values(column, np.float64), np.uint64, _NAN_BITS[root]))
             case Root.DECIMAL:
                 return _hash_decimals(fixed_width_values(column, np.uint64).reshape(-1, 2), data_type.scale)
-    raise BadInput(f"bucket-function.type = hive can't take a value of type {data_type}; choose another bucket-key")
+    raise BadInput(
+        f"bucket-function.type = hive does not support values of type {data_type}; choose another bucket-key"
+    )
 
 
 def _folded(words: NDArray[np.uint64]) -> Hashes:

@@ -247,7 +247,7 @@ class FileSystemCatalog:
                 self._move(old, new)
         except FileExistsError:
             target = self._paths(new).location
-            raise BadInput(f"{new} can't be the new name: {target} is there already; choose another") from None
+            raise BadInput(f"{new} can't be the new name: {target} exists already; choose another one") from None
 
     def _move(self, old: Identifier, new: Identifier) -> None:
         """Raises FileExistsError if the new name is taken."""
@@ -377,8 +377,8 @@ class FileSystemCatalog:
         found = sorted(e.name for e in entries if not e.is_directory or self._holds_files(f"{location}/{e.name}"))
         if found:
             raise BadInput(
-                f"table {identifier} can't be created: {location} is not a table, but holds {', '.join(found[:5])}; "
-                "move that away, or choose another name"
+                f"table {identifier} can't be created: {location} is not a table, but contains "
+                f"{', '.join(found[:5])}; move these files away, or choose another name"
             )
 
     def _holds_files(self, directory: str) -> bool:
@@ -397,9 +397,8 @@ class FileSystemCatalog:
             if entry.is_link and only in (None, entry.name):
                 raise UnsupportedFeature(
                     f"{what}: {directory}/{entry.name} is a symbolic link",
-                    "dropping would leave what it leads to, and a directory that is no table any more; nothing was "
-                    "deleted",
-                    "Put the directory itself in the link's place and drop again, or delete both manually",
+                    "a drop would leave the link's target, and a directory without a table; nothing was deleted",
+                    "Replace the link by the directory itself and drop again, or delete both manually",
                 )
 
     def _external_places(self, identifier: Identifier) -> list[str]:
@@ -425,11 +424,11 @@ class FileSystemCatalog:
             if identifier.branch in branches:
                 what = f"branch {identifier.branch!r} of {main} has no schema"
                 return BadInput(f"{what}: its creation was interrupted. Delete it, and create it again")
-            existing = f"there are {', '.join(branches)}" if branches else "it has no branches"
+            existing = f"its branches are {', '.join(branches)}" if branches else "it has no branches"
             return BadInput(f"table {main} has no branch {identifier.branch!r}; {existing}")
         location = self._paths(main).location
         if self._io.list_directory(location):
-            return BadInput(f"{location} is not a table: the directory holds no schema; see list_tables")
+            return BadInput(f"{location} is not a table: the directory has no schema; see list_tables")
         tables = self.list_tables(identifier.database)
         return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
 
@@ -446,5 +445,5 @@ def _plain(name: str, what: str) -> Identifier:
 def _refuse_system_table(identifier: Identifier) -> None:
     if identifier.system_table is not None:
         raise UnsupportedFeature(
-            str(identifier), "system tables can't be read yet", f"Open {identifier.full_name} and ask it"
+            str(identifier), "system tables can't be read yet", f"Open {identifier.full_name} and read its schema"
         )

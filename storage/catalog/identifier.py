@@ -77,7 +77,7 @@ def check_own_database(name: str) -> None:
     """Like `check_database_name`, for a database that can hold ordinary tables: refuses `sys`, too."""
     check_database_name(name)
     if name == SYSTEM_DATABASE:
-        raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+        raise BadInput(f"the database name {name!r} is reserved by Paimon; choose another name")
 
 
 def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
@@ -86,7 +86,7 @@ def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
     catalog: the name of the catalog to show to users.
     known: the catalog's databases.
     """
-    available = f"there are {', '.join(known[:10])}" if known else "it has no databases"
+    available = f"its databases are {', '.join(known[:10])}" if known else "it has no databases"
     return BadInput(
         f"no database {name!r} in {catalog}; {available}{did_you_mean(name, known)} (create_database makes one)"
     )
@@ -94,7 +94,10 @@ def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
 
 def _check_directory_name(what: str, name: str) -> None:
     if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
-        raise BadInput(f"{what} name {name!r} is blank, a dot, or contains a slash: no directory can have it")
+        raise BadInput(
+            f"{what} name {name!r} is blank, a dot, or contains a slash, so no directory can have this name; choose "
+            "another one"
+        )
     check_file_name(f"{what} name", name, affix=".db" if what == "database" else "")
 
 
@@ -107,7 +110,7 @@ def of_branch(identifier: Identifier, options: Mapping[str, str]) -> Identifier:
     if branch == identifier.branch:
         return identifier
     if identifier.branch != DEFAULT_BRANCH:
-        raise BadInput(f"{identifier}: option branch = {branch!r} names another branch; name one of them")
+        raise BadInput(f"{identifier}: option branch = {branch!r} names another branch; name only one of them")
     if branch != DEFAULT_BRANCH:
         check_branch_name(branch)
     return replace(identifier, branch=branch)

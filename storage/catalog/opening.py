@@ -37,7 +37,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
         return _rest_catalog(warehouse, given, shown, io)
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
-        raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is to be opened; name it once")
+        raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is opened; name the warehouse once")
     store = io or open_file_io(warehouse, given.store)
     if metastore == "jdbc":
         return _jdbc_catalog(store, warehouse, given, shown)
@@ -55,8 +55,8 @@ def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
     if is_named and scheme_of(warehouse) == LOCAL_SCHEME and not local_path(warehouse).startswith("/"):
         raise UnsupportedFeature(
             f"warehouse {warehouse!r} of a REST catalog",
-            "a pipeline stores files in the warehouse, and this is not a location",
-            "Name a path or an address that the server takes for the catalog, too",
+            "a pipeline stores files in the warehouse, but this is not a location",
+            "Use a path or URI that the server also accepts as the name of the catalog",
         )
 
 

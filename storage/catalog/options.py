@@ -66,8 +66,8 @@ def check_letters(names: Iterable[str]) -> None:
     for name in names:
         if name != name.lower():
             raise BadInput(
-                f"name {name!r} has upper-case letters, which the catalog doesn't take (`case-sensitive`); write "
-                f"{name.lower()!r}"
+                f"name {name!r} has upper-case letters, but the catalog accepts only lower case (`case-sensitive`); "
+                f"write {name.lower()!r}"
             )
 
 
@@ -77,7 +77,7 @@ def _known(own: Mapping[str, str]) -> Iterator[tuple[str, Option]]:
         if option is None:
             hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *_STORE_OPTIONS))
             if find_option(key) is not None:
-                hint = f"; it is one of tables: pass it to create_table, or as {_DEFAULT}{key}"
+                hint = f"; it is a table option: pass it to create_table, or as {_DEFAULT}{key}"
             remedy = hint or "; correct the name, or leave it out"
             raise BadInput(f"catalog options: Paimon has no option {key!r}{remedy}")
         yield key, option

@@ -45,13 +45,16 @@ def repair(catalog: Catalog, name: str | None = None) -> list[str]:
     if not isinstance(catalog, RegisteringCatalog):
         raise UnsupportedFeature(
             f"repair of {catalog!r}",
-            "it keeps no names that could differ from its tables",
-            "Nothing is to be done; of a table whose files were lost, see `tidelake table remove-missing-files`",
+            "this catalog stores no table names apart from the files",
+            "No repair is needed. For a table that lost files, see `tidelake table remove-missing-files`",
         )
     if name is not None and "." in name:
         identifier = Identifier.parse(name)
         if not identifier.is_plain:
-            raise BadInput(f"{name!r} is a branch or a system table: catalogs know the table as a whole; name that")
+            raise BadInput(
+                f"{name!r} is a branch or a system table, but a catalog has only entries of whole tables; name the "
+                "table"
+            )
         _create_database(catalog, identifier.database)
         wanted = [identifier]
     else:
@@ -67,5 +70,7 @@ def _create_database(catalog: RegisteringCatalog, name: str) -> None:
     if name in catalog.list_databases():
         return
     if name not in catalog.databases_of_files():
-        raise BadInput(f"no database {name!r}: {catalog!r} knows none, and {catalog.warehouse} has no directory of it")
+        raise BadInput(
+            f"no database {name!r}: it is not in {catalog!r}, and {catalog.warehouse} has no directory for it"
+        )
     catalog.create_database(name, if_not_exists=True)

@@ -63,14 +63,14 @@ class View:
                 dict(members.get("options") or {}),
             )
         except (KeyError, TypeError, ValueError) as e:
-            raise BadInput(f"{where} is no view that can be read: {e!r}") from e
+            raise BadInput(f"{where} can't be read as a view: {e!r}") from e
 
     @classmethod
     def from_json(cls, text: str, where: str) -> View:
         try:
             members = json.loads(text)
         except ValueError as e:
-            raise BadInput(f"{where} is no view that can be read: {e}") from e
+            raise BadInput(f"{where} can't be read as a view: {e}") from e
         return cls.from_members(members, where)
 
 

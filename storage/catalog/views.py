@@ -41,7 +41,7 @@ class Views:
         if not view.query.strip():
             raise BadInput(f"view {identifier}: the query is blank")
         if not view.fields:
-            raise BadInput(f"view {identifier} has no columns; name those that its query gives")
+            raise BadInput(f"view {identifier} has no columns; name the columns of its query")
         self._check_database(identifier.database)
         if not store.add(identifier, view) and not (if_not_exists and store.find(identifier) is not None):
             raise BadInput(f"{identifier} is the name of a table or a view already; choose another")
@@ -67,8 +67,8 @@ class Views:
         if found is None:
             raise UnsupportedFeature(
                 "views of a catalog that is a directory",
-                "it has no place for what is no table",
-                "Open a catalog in a database, in a Hive metastore, or of a server",
+                "it can store only tables",
+                "Open a catalog in a database, in a Hive metastore or on a REST server",
             )
         return found
 

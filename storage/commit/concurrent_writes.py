@@ -60,9 +60,10 @@ class ConcurrentWrites:
         snapshot = self._store.find(snapshot_id)
         if snapshot is None:
             raise CommitConflict(
-                f"{self._table_name}: our sequence numbers continue snapshot {base_id}, and snapshot {snapshot_id} has "
-                "expired since, so it is unknown whether another writer's rows came between. Open the table and "
-                "write again; keep snapshots longer than a writer stays idle"
+                f"{self._table_name}: the sequence numbers of this commit continue those of snapshot {base_id}, but "
+                f"snapshot {snapshot_id} has expired since, so it is unknown whether another writer committed rows "
+                "meanwhile. Nothing was published. Open the table and write again; keep snapshots longer than a "
+                "writer is idle"
             )
         return snapshot
 

@@ -62,8 +62,9 @@ def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePa
         count = known.setdefault(entry.partition, entry.total_buckets)
         if count != entry.total_buckets:
             raise CommitConflict(
-                f"{name_partition(entry.partition)}: files in {count} buckets, and now {entry.total_buckets}. "
-                "Open it again to write with its present bucket count, or rewrite the partition with an overwrite"
+                f"{name_partition(entry.partition)}: its files are in {count} buckets, but this commit has "
+                f"{entry.total_buckets}. Open the table again to write with the current number of buckets, or rewrite "
+                "the partition with an overwrite"
             )
 
 
@@ -82,13 +83,16 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
     try:
         merged = list(merge_entries([*base, *delta]).values())
     except ValueError as e:
-        raise CommitConflict(f"{e}. Were these commit messages committed before? Open the table again") from None
+        raise CommitConflict(
+            f"{e}. These commit messages may have been committed before. Open the table again"
+        ) from None
     for entry in merged:
         if entry.kind is FileKind.DELETE:
             raise CommitConflict(
-                f"file {entry.file.file_name} (bucket {entry.bucket}, level {entry.file.level}) is to be deleted, but "
-                "another commit removed it already: another job compacted or overwrote this bucket. Open the table "
-                "again; if two compact a table, set write-only = true on its writers and end other compaction jobs"
+                f"file {entry.file.file_name} (bucket {entry.bucket}, level {entry.file.level}) must be deleted, but "
+                "another commit has already removed it: another job compacted or overwrote this bucket. Open the "
+                "table again. If several jobs compact the table, set write-only = true on its writers and stop other "
+                "compaction jobs"
             )
     return merged
 
@@ -132,8 +136,8 @@ def check_base_is_current(
         written = concurrent_writes.get((partition, bucket), 0)
         if written > base:
             raise StaleSequenceNumbers(
-                f"{name_partition(partition)}, bucket {bucket}: snapshot {written} of another writer came after "
-                f"snapshot {base}, which our sequence numbers continue, so rows could win in the wrong order. Nothing "
-                "was published. Open the table and write again (a pipeline: start it again). For several "
-                "jobs that write to one bucket, set sequence.field, or aggregate by functions that need no order"
+                f"{name_partition(partition)}, bucket {bucket}: another writer published snapshot {written} after "
+                f"snapshot {base}, whose sequence numbers this commit continues, so rows could win in the wrong "
+                "order. Nothing was published. Open the table and write again (start a pipeline again). If several "
+                "jobs write to one bucket, set sequence.field, or use aggregate functions that need no order"
             )

@@ -74,8 +74,8 @@ class FileSystemSnapshotCommit:
         if self._snapshots.exists(snapshot.id):
             return False
         raise CommitOutcomeUnknown(
-            f"{self._table_name}: snapshot {snapshot.id} was published, and expired before it could be seen whether "
-            "it was the table's next"
+            f"{self._table_name}: snapshot {snapshot.id} was published, but expired before it was known whether it is "
+            "the table's next snapshot"
         )
 
     def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:

@@ -26,7 +26,7 @@ from storage.manifests.manifest_entry import ManifestEntry
 
 _Place: TypeAlias = tuple[Bucket, str, str]  # bucket, index type, file name
 
-_REMEDY = "Nothing was published: open the table again"
+_REMEDY = "Nothing was published. Open the table again"
 
 
 def changed_index(
@@ -44,8 +44,9 @@ def changed_index(
     for entry in changes:
         if entry.kind is FileKind.DELETE and index.pop(_place(entry), None) is None:
             raise CommitConflict(
-                f"{_where(entry, name_partition)}: index file {entry.file.file_name} is to be replaced, but another "
-                f"commit did so already: another process deleted rows here, or compacted this bucket. {_REMEDY}"
+                f"{_where(entry, name_partition)}: index file {entry.file.file_name} must be replaced, but another "
+                "commit has already replaced it: another process deleted rows in this bucket, or compacted it. "
+                f"{_REMEDY}"
             )
     for entry in changes:
         if entry.kind is FileKind.ADD:
@@ -59,8 +60,8 @@ def _make_room(index: dict[_Place, IndexEntry], entry: IndexEntry, name_partitio
     existing = [place for place in index if place[:2] == _place(entry)[:2]]
     if existing and entry.file.holds_deletion_vectors:
         raise CommitConflict(
-            f"{_where(entry, name_partition)}: another commit wrote deletion vectors ({existing[0][2]}) that this one "
-            f"doesn't know. {_REMEDY}"
+            f"{_where(entry, name_partition)}: another commit wrote deletion vectors ({existing[0][2]}) that this "
+            f"commit did not read. {_REMEDY}"
         )
     for place in existing:
         del index[place]
@@ -87,9 +88,9 @@ def check_hash_index(
     for partition, base in bases.items():
         if found[partition] != base:
             raise CommitConflict(
-                f"{name_partition(partition)}: another commit changed the index of its dynamic buckets, so a key could "
-                f"get into two of them. {_REMEDY}, and write again what was not committed. Have one job write to a "
-                "partition with dynamic buckets, or make the table with a fixed number of buckets"
+                f"{name_partition(partition)}: another commit changed the index of its dynamic buckets, so a key "
+                f"could be written to two buckets. {_REMEDY}, and write the uncommitted rows again. Let only one job "
+                "write to a partition with dynamic buckets, or create the table with a fixed number of buckets"
             )
 
 
@@ -123,13 +124,13 @@ def check_vectors(
             name = bucket, vector.data_file
             if name in gone:
                 raise CommitConflict(
-                    f"{_where(entry, name_partition)}: rows of {vector.data_file} were deleted by another commit, and "
-                    f"would come back with the file that replaces it. {_REMEDY}"
+                    f"{_where(entry, name_partition)}: another commit deleted rows of {vector.data_file}, and they "
+                    f"would reappear with the file that replaces it. {_REMEDY}"
                 )
             if _place(entry) in added and name not in live_names:
                 raise CommitConflict(
-                    f"{_where(entry, name_partition)}: rows of {vector.data_file} are to be deleted, but another "
-                    f"commit replaced the file. {_REMEDY}"
+                    f"{_where(entry, name_partition)}: rows of {vector.data_file} must be deleted, but another commit "
+                    f"replaced the file. {_REMEDY}"
                 )
             if name in known:
                 raise CommitConflict(

@@ -54,7 +54,7 @@ def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: Tabl
     unknown = [name for name in spec if name not in types]
     if unknown:
         by = f"is partitioned by {', '.join(types)}" if types else "is not partitioned"
-        raise BadInput(f"{context.name} {by}; {unknown[0]!r} can't choose partitions")
+        raise BadInput(f"{context.name} {by}; {unknown[0]!r} can't select partitions")
     typed = {}
     for name, value in spec.items():
         given = None if value == context.options.partition_default_name else value
@@ -63,7 +63,7 @@ def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: Tabl
             typed[name] = pa.scalar(given).cast(wanted) if isinstance(given, str) else pa.scalar(given, wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError) as e:
             raise BadInput(
-                f"{context.name}: {value!r} is no value of partition column {name} ({types[name]}): {e}"
+                f"{context.name}: {value!r} is not a valid value of partition column {name} ({types[name]}): {e}"
             ) from None
     return typed
 

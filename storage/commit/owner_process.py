@@ -30,5 +30,5 @@ class OwnerProcess:
         if not self.is_current_process:
             raise BadInput(
                 f"{self._what} was opened in process {self._pid}, and is used in process {os.getpid()}, which was "
-                "forked from it. Nothing was done. Open one in each process, after the fork"
+                "forked from it. Nothing was done. Open a new one in each process, after the fork"
             )

@@ -134,7 +134,7 @@ class Publisher:
         environment: CommitEnvironment,
     ) -> None:
         self._context = context
-        self._owner = OwnerProcess(f"{context.name}: what commits as {commit_user!r}")
+        self._owner = OwnerProcess(f"{context.name}: the writer that commits as {commit_user!r}")
         self._options = context.options
         self._commit_user = commit_user
         self._guard = guard
@@ -183,8 +183,8 @@ class Publisher:
                 if unknown:
                     raise self._outcome_unknown_error(request, last_error) from last_error
                 raise CommitConflict(
-                    f"{self._context.name}: other commits were first {retry + 1} times in a row; nothing of ours was "
-                    "published. Commit again, or raise commit.max-retries"
+                    f"{self._context.name}: other writers committed first {retry + 1} times in a row, and nothing of "
+                    "this commit was published. Commit again, or raise commit.max-retries"
                 )
             self._environment.sleep_ms(self._wait_ms(retry))
             retry += 1
@@ -269,8 +269,8 @@ class Publisher:
             found = self._store.find(prepared.snapshot.id)
             if found is None:
                 raise CommitOutcomeUnknown(
-                    f"{self._context.name}: snapshot {prepared.snapshot.id} expired before it could be seen whether it "
-                    "is our commit"
+                    f"{self._context.name}: snapshot {prepared.snapshot.id} expired before it was known whether it is "
+                    "this commit"
                 )
             if found == prepared.snapshot:
                 return prepared
@@ -310,9 +310,9 @@ class Publisher:
             is_same = request.is_first or newest.commit_kind is CommitKind.COMPACT
             return CommitResult(newest, is_replay=True) if is_same else None
         raise BadInput(
-            f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest that "
-            f"{self._commit_user!r} committed. Identifiers of a commit user only grow; continue with a larger one, or "
-            "use another commit user"
+            f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest one that "
+            f"{self._commit_user!r} committed. The identifiers of a commit user must rise: continue with a larger "
+            "one, or use another commit user"
         )
 
     def _run_guard(self) -> None:
@@ -321,7 +321,7 @@ class Publisher:
         self._guard(self._unguarded.snapshots)
         if not self._unguarded.is_complete:
             raise CommitConflict(
-                f"{self._context.name}: snapshots expired since we last looked, so it is unknown whether a newer "
+                f"{self._context.name}: snapshots have expired since the last check, so it is unknown whether a newer "
                 "writer took over. Nothing was published. Open the table and write again"
             )
         self._unguarded = NewSnapshots([])
@@ -373,9 +373,9 @@ class Publisher:
         written = self._concurrent_writes.after(min(known), base)
         if any(snapshot_id > min(known) for snapshot_id in written.values()):
             raise CommitConflict(
-                f"{self._context.name}: snapshot {max(written.values())} of another writer came between, so a key "
-                "could get a row in two partitions. Nothing was published: open the table again, and write again what "
-                "was not committed. Have one job write to a table whose keys move between partitions"
+                f"{self._context.name}: another writer published snapshot {max(written.values())} meanwhile, so a key "
+                "could get a row in two partitions. Nothing was published. Open the table again, and write the "
+                "uncommitted rows again. Let only one job write to a table whose keys move between partitions"
             )
 
     def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
@@ -420,6 +420,6 @@ class Publisher:
     def _outcome_unknown_error(self, request: CommitRequest, error: Exception | None) -> CommitOutcomeUnknown:
         return CommitOutcomeUnknown(
             f"{self._context.name}: the commit of {self._commit_user!r}, identifier {request.committable.identifier}, "
-            f"may or may not have been published ({error}). Nothing was deleted. Commit it again under the same user "
-            "and identifier: if it was published, that is recognised"
+            f"may or may not have been published ({error}). Nothing was deleted. Commit again with the same user and "
+            "identifier: a commit that was published is recognised"
         )

@@ -82,14 +82,15 @@ def check_rows_unchanged(
         if snapshot is None:
             raise CommitConflict(
                 f"{table_name}: snapshot {snapshot_id} expired while columns of older rows were being written, so it "
-                "is unknown whether they are still the same. Nothing was published; write them again"
+                "is unknown whether these rows are unchanged. Nothing was published; write the columns again"
             )
         for entry in delta_entries(snapshot):
             for partition, file in own_files:
                 if entry.partition == partition and _may_conflict(entry, file):
                     raise CommitConflict(
-                        f"{table_name}: snapshot {snapshot_id} changed rows {_ids(file)}, of which this commit writes "
-                        f"columns {', '.join(file.write_columns or ())}. Nothing was published; write them again"
+                        f"{table_name}: snapshot {snapshot_id} changed rows {_ids(file)}, whose columns "
+                        f"{', '.join(file.write_columns or ())} this commit writes. Nothing was published; write the "
+                        "columns again"
                     )
 
 

@@ -89,17 +89,17 @@ class SnapshotTracker:
         if newest is None or newest.id < seen.id:
             state = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(
-                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} is gone ({state}): the table was rolled "
-                "back, dropped or created again. Open it and write again; start a pipeline again: it then looks where "
-                "the table is"
+                f"{self._table_name}: snapshot {seen.id} of {seen.commit_user} no longer exists ({state}): the table "
+                "was rolled back, dropped or created again. Open the table and write again. Start a pipeline again: "
+                "it then checks the table's position"
             )
         now = newest if newest.id == seen.id else self._store.find(seen.id)
         if now is not None and now != seen:
-            whose = "which we committed" if seen.commit_user == self._commit_user else f"of {seen.commit_user}"
+            whose = "which this writer committed" if seen.commit_user == self._commit_user else f"of {seen.commit_user}"
             raise CommitConflict(
-                f"{self._table_name}: snapshot {seen.id}, {whose}, was replaced by one of {now.commit_user} "
-                f"(uuid {now.uuid} instead of {seen.uuid}). A writer that publishes without excluding others did that "
-                "(Java Paimon on a local disk or a plain object store does): let only one of them commit at a time, or "
-                "give both a catalog lock. Open the table and write again what was lost"
+                f"{self._table_name}: snapshot {seen.id}, {whose}, was replaced by one of {now.commit_user} (uuid "
+                f"{now.uuid} instead of {seen.uuid}). The other writer publishes snapshots without excluding "
+                "concurrent writers (as Java Paimon does on a local disk or a plain object store): let only one of "
+                "them commit at a time, or use a catalog lock for both. Open the table and write the lost rows again"
             )
         return now is not None

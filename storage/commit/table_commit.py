@@ -174,7 +174,8 @@ class TableCommit:
             dynamic = partition is None and is_partitioned and self._options.dynamic_partition_overwrite
         if dynamic and (partition is not None or not is_partitioned):
             raise BadInput(
-                f"{self._context.name}: a dynamic overwrite takes its partitions from the rows of a partitioned table"
+                f"{self._context.name}: a dynamic overwrite needs a partitioned table, as its rows choose the "
+                "partitions"
             )
         written, compacted = self._overwrite_changes(committable.messages)
         new_partitions = {entry.partition for entry in written.entries}
@@ -201,8 +202,8 @@ class TableCommit:
         """Removes the rows of partitions that match one of the specs; each names some or all partition columns."""
         if not specs or not all(specs):
             raise BadInput(
-                f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and "
-                "its value; truncate() without any removes all rows"
+                f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and its "
+                "value; truncate() without partitions removes all rows"
             )
         matching_partitions((), specs, self._context)
         return self._remove(specs, identifier)
@@ -291,8 +292,8 @@ class TableCommit:
         except Exception as e:
             raise CommitOutcomeUnknown(
                 f"{self._context.name}: the rows of {rows.snapshot.commit_user!r}, identifier "
-                f"{rows.snapshot.commit_identifier}, are in the table, in snapshot {rows.snapshot.id}; what was "
-                f"compacted with them is not ({e}). Don't write these rows again"
+                f"{rows.snapshot.commit_identifier}, are in the table, in snapshot {rows.snapshot.id}, but the "
+                f"compaction of the same commit is not ({e}). Don't write these rows again"
             ) from e
 
     def _discard_compaction(self, messages: Sequence[CommitMessage], reason: CommitConflict) -> None:

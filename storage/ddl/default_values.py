@@ -24,8 +24,8 @@ def default_value(field: DataField) -> pa.Scalar:
     if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
         raise UnsupportedFeature(
             f"column {field.name!r}: default {field.default!r}",
-            f"a text can't be made a {field.type}",
-            "Remove the default, and write the value",
+            f"a text can't be converted to {field.type}",
+            "Remove the default, and write the value in each row",
         )
     try:
         value = cast(pa.array([_unquoted(field.default)]), STRING, field.type)[0]
@@ -33,7 +33,8 @@ def default_value(field: DataField) -> pa.Scalar:
         value = None
     if value is None or not value.is_valid:  # null: a DECIMAL with too many digits
         raise BadInput(
-            f"column {field.name!r}: its default {field.default!r} is not a {field.type}; write it as SQL does"
+            f"column {field.name!r}: its default {field.default!r} is not a valid {field.type}; write the value as in "
+            "SQL"
         )
     return value
 

@@ -85,8 +85,8 @@ def check_new_definition(options: Mapping[str, str]) -> None:
     if MaterializedDefinition.of(options).refresh_mode != "full":
         raise UnsupportedFeature(
             "option materialized-table.refresh-mode = continuous",
-            "it needs a job that Flink starts when it creates the table",
-            "Say full, or create the table with Flink",
+            "a continuous refresh needs a Flink job, which Flink starts when it creates the table",
+            "Set it to full, or create the table with Flink",
         )
 
 

@@ -17,7 +17,7 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
     """Raise BadInput, naming the option, if it may not change from its value in `options` to `new` (None: unset)."""
     option = find_option(key)
     if option is not None and option.never_changes:
-        raise BadInput(f"option {key} says what the table is; create another table")
+        raise BadInput(f"option {key} defines the kind of the table, and can't be changed; create another table")
     if not has_snapshots:
         return
     if option is not None and option.immutable:
@@ -29,15 +29,15 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
         case "deletion-vectors.enabled" if old.is_on(key) != _is_on(key, new):
             if not old.is_on("deletion-vectors.modifiable"):
                 raise BadInput(
-                    f"option {key}: without a full compaction, rows could double or come back; "
-                    "when that has been seen to, set 'deletion-vectors.modifiable' = 'true' first"
+                    f"option {key}: without a full compaction, rows could be duplicated or reappear; run a full "
+                    "compaction, and set 'deletion-vectors.modifiable' = 'true' first"
                 )
         case "ignore-delete" | "ignore-update-before" if old.is_on(key) and not _is_on(key, new):
-            raise BadInput(f"option {key} can't be taken back: what it dropped is lost; create another table")
+            raise BadInput(f"option {key} can't be reverted: the dropped data is lost; create another table")
         case "manifest.format" if old.manifest_format.lower() != (new or "avro").strip().lower():
             raise BadInput(
-                f"option {key}: Java Paimon reads all manifests of a table as what this option says, and those there "
-                f"are {old.manifest_format}; create another table"
+                f"option {key}: Java Paimon reads all manifests of a table in the format of this option, but the "
+                f"existing ones are {old.manifest_format}; create another table"
             )
         case "clustering.columns" if "pk-clustering-override" in options:
             raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
@@ -58,5 +58,6 @@ def _check_buckets(old: str | None, new: str | None) -> None:
             raise BadInput(f"option bucket = {text!r}: expected a whole number") from None
     if UNAWARE_BUCKET in numbers:
         raise BadInput(
-            f"option bucket can't go from {old or UNAWARE_BUCKET} to {new} once rows are written; create another table"
+            f"option bucket can't change from {old or UNAWARE_BUCKET} to {new} once rows are written; create another "
+            "table"
         )

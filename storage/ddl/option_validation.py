@@ -77,12 +77,12 @@ def _stats_modes_are_known(_: TableSchema, options: TableOptions) -> None:
 
 
 def _counts_are_positive(_: TableSchema, options: TableOptions) -> None:
-    _at_least(1, "target-file-row-num", options.target_file_row_num, "a file holds 1 row or more")
+    _at_least(1, "target-file-row-num", options.target_file_row_num, "a file must have 1 row or more")
     snapshots = options.snapshot_num_retained_min, options.snapshot_num_retained_max
     changelogs = options.changelog_num_retained_min, options.changelog_num_retained_max
     for what, (low, high) in (("snapshot", snapshots), ("changelog", changelogs)):
         least, most = f"{what}.num-retained.min", f"{what}.num-retained.max"
-        _at_least(1, least, low, f"the latest {what} always stays; set it to 1 or more")
+        _at_least(1, least, low, f"the latest {what} is always kept; set it to 1 or more")
         if low > high:
             raise BadInput(f"option {least} = {low} is more than {most} = {high}; raise the latter")
 
@@ -92,10 +92,10 @@ def _merge_tree_options_fit(schema: TableSchema, options: TableOptions) -> None:
     if not schema.has_primary_key:
         return
     trigger = "num-sorted-run.compaction-trigger"
-    _at_least(1, trigger, options.compaction_trigger, "compaction leaves 1 sorted run; set it to 1 or more")
+    _at_least(1, trigger, options.compaction_trigger, "a compaction always leaves 1 sorted run; set it to 1 or more")
     _at_least(2, "num-levels", options.num_levels, "compaction needs a level above level 0; set it to 2 or more")
     if (threshold := options.sort_spill_threshold) is not None:
-        _at_least(2, "sort-spill-threshold", threshold, "a merge is of 2 runs; set it to 2 or more")
+        _at_least(2, "sort-spill-threshold", threshold, "a merge needs at least 2 runs; set it to 2 or more")
     pages_bytes = _PAGES_OF_BUFFER * int(options.parsed("page-size", parse_size_bytes, None))
     if options.write_buffer_size_bytes < pages_bytes:
         raise BadInput(
@@ -156,7 +156,7 @@ def _sequence_fields_fit(schema: TableSchema, options: TableOptions) -> None:
         if count > 1:
             raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
         if f"fields.{name}.aggregate-function" in options:
-            raise BadInput(f"{where}: {name!r} is aggregated too; unset fields.{name}.aggregate-function")
+            raise BadInput(f"{where}: {name!r} is also aggregated; unset fields.{name}.aggregate-function")
         if (found := schema.by_name[name].type).root in UNORDERED_ROOTS:
             raise BadInput(f"{where}: {name!r} is {found}, which has no order; name another column")
     if options.sequence_fields and schema.crosses_partitions:
@@ -249,12 +249,12 @@ CONFLICTS: Final = (
     OptionConflict(
         "changelog-producer",
         lambda _, o: o.merge_engine is _FIRST_ROW and o.changelog_producer in ("input", _FULL_COMPACTION),
-        "merge-engine = first-row takes none or lookup",
+        "merge-engine = first-row only allows none or lookup",
     ),
     OptionConflict(
         "sequence.field",
         lambda _, o: o.merge_engine is _FIRST_ROW,
-        "merge-engine = first-row keeps the row that came first; unset one of them",
+        "merge-engine = first-row keeps the row that arrived first; unset one of them",
     ),
     OptionConflict(
         "streaming-read-overwrite",
@@ -269,7 +269,8 @@ CONFLICTS: Final = (
     OptionConflict(
         "full-compaction.delta-commits",
         _produces(_LOOKUP),
-        "it does not go with changelog-producer = lookup; set that to full-compaction, or unset one of them",
+        "it can't be combined with changelog-producer = lookup; set changelog-producer to full-compaction, or unset "
+        "one of them",
     ),
     OptionConflict(
         "full-compaction.delta-commits",
@@ -279,7 +280,8 @@ CONFLICTS: Final = (
     OptionConflict(
         "deletion-vectors.enabled",
         lambda s, o: o.deletion_vectors_enabled and o.changelog_producer is _FULL_COMPACTION,
-        "it does not go with changelog-producer = full-compaction; set that to lookup, or unset one of them",
+        "it can't be combined with changelog-producer = full-compaction; set changelog-producer to lookup, or unset "
+        "one of them",
     ),
     OptionConflict(
         "deletion-vectors.enabled",

@@ -148,7 +148,7 @@ def apply_changes(
     evolved = schema
     for change in changes:  # each change sees the result of the changes before it
         if not isinstance(change, SchemaChange):
-            raise BadInput(f"{shown(change)} is no change of a schema; give AddColumn, DropColumn, SetOption, …")
+            raise BadInput(f"{shown(change)} is not a schema change; pass AddColumn, DropColumn, SetOption, …")
         check_members(change)
         evolved = _apply(evolved, change, has_snapshots)
     evolved = normalize_keys(replace(evolved, id=schema.id + 1, time_ms=time_ms))
@@ -189,9 +189,13 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
     path = _path(change.name)
     data_type = _new_type(change.type, path)
     if not data_type.nullable:
-        raise BadInput(f"column {_text(path)}: a new column can't be NOT NULL, for older rows lack it; add it nullable")
+        raise BadInput(
+            f"column {_text(path)}: a new column can't be NOT NULL, as older rows have no value; add it as nullable"
+        )
     if change.first and change.after is not None:
-        raise BadInput(f"column {_text(path)}: first, or after {change.after!r}; give one of the two")
+        raise BadInput(
+            f"column {_text(path)}: it can't be both first and after {change.after!r}; pass only one of them"
+        )
     ids = FieldIds(schema.highest_field_id)
     column = ids.column(DataField(0, path[-1], data_type, change.description))
 
@@ -221,7 +225,7 @@ def _drop(schema: TableSchema, path: Path) -> TableSchema:
     def remove(siblings: list[DataField]) -> None:
         del siblings[_position(siblings, path)]
         if not siblings:
-            raise BadInput(f"column {_text(path)} is the only one; add another first")
+            raise BadInput(f"column {_text(path)} is the only column; add another column first")
 
     return _edit_siblings(schema, path, remove)
 
@@ -252,7 +256,10 @@ def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: b
         _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
     new = _new_type(given, path)
     if not new.nullable:
-        raise BadInput(f"column {_text(path)} to {new}: NOT NULL is a change of its own; use UpdateColumnNullability")
+        raise BadInput(
+            f"column {_text(path)} to {new}: NOT NULL can't be changed together with the type; use "
+            "UpdateColumnNullability"
+        )
     explicit = not TableOptions(schema.options).is_on("disable-explicit-type-casting")
 
     def retype(old: DataType) -> DataType:
@@ -286,7 +293,10 @@ def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> T
 def _move(schema: TableSchema, change: UpdateColumnPosition) -> TableSchema:
     targets = [change.first, change.after is not None, change.before is not None]
     if sum(targets) != 1 or change.name in (change.after, change.before):
-        raise BadInput(f"column {change.name!r} moves first, or after or before another column; give one of the three")
+        raise BadInput(
+            f"column {change.name!r} can be moved first, after another column or before another column; pass only one "
+            "of the three"
+        )
 
     def move(columns: list[DataField]) -> None:
         moved = columns.pop(_position(columns, (change.name,)))
@@ -304,8 +314,8 @@ def _move(schema: TableSchema, change: UpdateColumnPosition) -> TableSchema:
 def _refuse_keys(path: Path, columns: Sequence[str], what: str) -> None:
     if len(path) == 1 and path[0] in columns:
         raise BadInput(
-            f"column {path[0]!r} can't be {what}: keys, buckets or indexes are made of {', '.join(columns)}; "
-            "create another table"
+            f"column {path[0]!r} can't be {what}: keys, buckets or indexes use {', '.join(columns)}; create another "
+            "table"
         )
 
 
@@ -332,7 +342,7 @@ def _has_value(schema: TableSchema, key: str, value: str) -> bool:
 
 def _remove_option(schema: TableSchema, key: str, has_snapshots: bool) -> TableSchema:
     if key in ("primary-key", "partition"):
-        raise BadInput(f"option {key}: a table keeps its keys; create another table")
+        raise BadInput(f"option {key}: the keys of a table can't be changed; create another table")
     if key not in schema.options:
         return schema
     check_option_change(schema.options, key, None, has_snapshots=has_snapshots)
@@ -392,8 +402,8 @@ def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataT
             case MapType(), "value":
                 return replace(data_type, value=descend(data_type.value, depth + 1))
         raise BadInput(
-            f"no column {_text(path)}: {_text(path[:depth])} is {data_type}; go into a ROW by a field's name, into an "
-            "ARRAY by 'element', into a MAP by 'value'"
+            f"no column {_text(path)}: {_text(path[:depth])} is {data_type}; write the name of a field for a ROW, "
+            "'element' for an ARRAY and 'value' for a MAP"
         )
 
     edited = descend(RowType(schema.fields), 0)

@@ -68,7 +68,7 @@ def _type_of(field: pa.Field) -> DataType:
     try:
         return type_from_arrow(field.type, repeat(0).__next__, column=field.name, is_nullable=field.nullable)
     except RecursionError:
-        raise BadInput(f"column {field.name!r}: its type has types in types without an end; flatten it") from None
+        raise BadInput(f"column {field.name!r}: its type is nested without an end; flatten it") from None
 
 
 def normalize_keys(schema: TableSchema) -> TableSchema:
@@ -93,13 +93,13 @@ def _from_option(key: str, options: dict[str, str], given: tuple[str, ...]) -> t
         return given
     text = options.pop(key)
     if given:
-        raise BadInput(f"option {key} = {text!r}, but the table already says {', '.join(given)}; name the columns once")
+        raise BadInput(f"option {key} = {text!r}, but the schema also names {', '.join(given)}; name the columns once")
     return parse_names(text)
 
 
 def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise BadInput(f"{what} = {names!r}: give a list of column names, [{names!r}]")
+        raise BadInput(f"{what} = {names!r}: pass a list of column names, [{names!r}]")
     return tuple(names)
 
 
@@ -107,5 +107,5 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
     texts = {key: value for key, value in options.items() if isinstance(value, str)}
     for key, value in options.items():
         if key not in texts:
-            raise BadInput(f"option {key} = {value!r}: options are text; write {str(value).lower()!r}")
+            raise BadInput(f"option {key} = {value!r}: options must be texts; write {str(value).lower()!r}")
     return texts

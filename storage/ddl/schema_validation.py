@@ -65,13 +65,13 @@ def _check(rules: Iterable[Rule], schema: TableSchema) -> None:
 
 def _columns_have_names(schema: TableSchema, _: TableOptions) -> None:
     if not schema.fields:
-        raise BadInput("the schema has no column; give it one")
+        raise BadInput("the schema has no column; add one")
     _check_names("the table", schema.fields)
     for name in schema.names:
         if is_reserved_column(name):
             raise BadInput(
-                f"column {name!r}: {', '.join(sorted(RESERVED_COLUMNS))} and names that begin with {KEY_COLUMN_PREFIX} "
-                "are Paimon's own; rename the column"
+                f"column {name!r}: {', '.join(sorted(RESERVED_COLUMNS))} and names that begin with "
+                f"{KEY_COLUMN_PREFIX} are reserved by Paimon; rename the column"
             )
 
 
@@ -80,14 +80,14 @@ def _check_names(where: str, fields: Sequence[DataField]) -> None:
     if repeated:
         raise BadInput(f"{where} has two columns named {repeated[0]!r}; rename one of them")
     if any(not f.name.strip() for f in fields):
-        raise BadInput(f"{where} has a column without a name; give it one")
+        raise BadInput(f"{where} has a column without a name; add a name")
 
 
 def _field_ids_are_unique(schema: TableSchema, _: TableOptions) -> None:
     ids = Counter(f.id for f in walk_fields(schema.fields))
     wrong = [field_id for field_id, count in ids.items() if count > 1 or not 0 <= field_id <= schema.highest_field_id]
     if wrong:
-        raise BadInput(f"field id {wrong[0]} is given twice, or lies outside of 0 to {schema.highest_field_id}")
+        raise BadInput(f"field id {wrong[0]} is used twice, or is outside of 0 to {schema.highest_field_id}")
 
 
 def _types_can_be_stored(schema: TableSchema, _: TableOptions) -> None:
@@ -102,12 +102,15 @@ def _blobs_are_supported(schema: TableSchema, options: TableOptions) -> None:
     for field in blobs:
         where = f"column {field.name!r} {field.type}"
         if field.type.root is not Root.BLOB:
-            raise UnsupportedFeature(where, "this release knows no blobs inside of other types", "Use BYTES there")
+            raise UnsupportedFeature(
+                where, "this release does not support blobs within other types", "Use BYTES instead"
+            )
         if schema.has_primary_key or not options.data_evolution_enabled:
             raise UnsupportedFeature(
                 where,
-                "its values lie in files of their own, which only append tables with data evolution have",
-                "Use BYTES, or no primary key, and row-tracking.enabled = data-evolution.enabled = true",
+                "its values are stored in separate files, which only append tables with data evolution have",
+                "Use BYTES; or leave out the primary key, and set row-tracking.enabled = true and "
+                "data-evolution.enabled = true",
             )
     if blobs and len(blobs) == len(schema.fields):
         raise BadInput(f"all columns are BLOB ({', '.join(f.name for f in blobs)}); add one of another type")
@@ -118,8 +121,9 @@ def _type_nesting_is_limited(schema: TableSchema, _: TableOptions) -> None:
         levels = _parquet_levels(field.type)
         if levels > _PARQUET_LEVELS_MAX:
             raise BadInput(
-                f"column {field.name!r} has types in types, {levels} levels of a Parquet file; readers take "
-                f"{_PARQUET_LEVELS_MAX} (an ARRAY or MAP makes two, a ROW one). Flatten it, or keep parts as BYTES"
+                f"column {field.name!r} is nested too deep: it needs {levels} levels of a Parquet file, but readers "
+                f"support {_PARQUET_LEVELS_MAX} (an ARRAY or MAP needs two, a ROW one). Flatten the type, or store "
+                "parts as BYTES"
             )
 
 
@@ -132,9 +136,9 @@ def _parquet_levels(data_type: DataType) -> int:
 def _check_type(where: str, found: DataType) -> None:
     match found:
         case AtomicType() if found.root in _WITH_LENGTH and found.length < 1:
-            raise BadInput(f"{where}: {found} holds no value; give it a length of 1 or more")
+            raise BadInput(f"{where}: {found} can't hold a value; set a length of 1 or more")
         case RowType() if not found.fields:
-            raise BadInput(f"{where}: a ROW needs a field; give it one, or leave the column out")
+            raise BadInput(f"{where}: a ROW needs a field; add one, or leave out the column")
         case RowType():
             _check_names(f"{where}: its ROW", found.fields)
         case VectorType() if found.element.root not in _VECTOR_ELEMENTS or found.length < 1:
@@ -160,7 +164,7 @@ def _keys_are_columns(schema: TableSchema, _: TableOptions) -> None:
                 raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
             found = schema.by_name[name].type
             if found.root in _ROOTS_WITHOUT_KEY:
-                raise BadInput(f"{where}: {name!r} is {found}, which no key can hold; leave it out")
+                raise BadInput(f"{where}: {name!r} is {found}, which can't be part of a key; leave it out")
 
 
 def _primary_key_exceeds_partition_keys(schema: TableSchema, _: TableOptions) -> None:
@@ -179,16 +183,16 @@ def _new_table_type_is_supported(_: TableSchema, options: TableOptions) -> None:
     if kind == "format-table":
         raise UnsupportedFeature(
             "option type = format-table",
-            "this catalog has no place for its columns",
+            "this catalog can't store its columns",
             "Use a catalog of metastore hive or rest",
         )
     if kind not in ("table", MATERIALIZED_TABLE):
         raise UnsupportedFeature(f"option type = {kind}", "only ordinary tables can be created", "Leave it out")
     if "path" in options:
-        raise BadInput(f"option path = {options['path']!r}: the catalog decides where its tables lie; unset it")
+        raise BadInput(f"option path = {options['path']!r}: the catalog decides where its tables are stored; unset it")
     check_new_definition(options)
     if options.is_on("auto-create"):
-        raise BadInput("option auto-create = true: the table is being created right now; unset it")
+        raise BadInput("option auto-create = true: the table is created now, so the option has no effect; unset it")
 
 
 def _new_table_has_writable_formats(_: TableSchema, options: TableOptions) -> None:
@@ -202,8 +206,8 @@ def _new_table_has_partition_directories(schema: TableSchema, _: TableOptions) -
     for field in schema.partition_fields:
         if field.type.root in BINARY_ROOTS:
             raise BadInput(
-                f"partition column {field.name!r} is {field.type}: Java names directories after addresses in memory "
-                "then; partition by a column of another type"
+                f"partition column {field.name!r} is {field.type}: Java would name the directories after memory "
+                "addresses; partition by a column of another type"
             )
 
 

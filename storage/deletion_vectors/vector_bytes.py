@@ -123,5 +123,5 @@ def _from_bitmap64(data: bytes) -> NDArray[np.int64]:
         parts.append((key << 32) + np.array(bitmap.to_array(), np.uint32).astype(np.int64))
         at += 4 + serialized_bytes(data, at + 4)
     if at != len(data):
-        raise ValueError(f"{len(data) - at} bytes behind {count} bitmaps")
+        raise ValueError(f"{len(data) - at} bytes after {count} bitmaps")
     return np.concatenate(parts)

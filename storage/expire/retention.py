@@ -32,8 +32,8 @@ class Retention:
     def __post_init__(self) -> None:
         if self.num_max < self.num_min:
             raise BadInput(
-                f"at least {self.num_min} and at most {self.num_max} snapshots are to stay: raise num-retained.max or "
-                "lower num-retained.min"
+                f"at least {self.num_min} and at most {self.num_max} snapshots must be kept: raise num-retained.max "
+                "or lower num-retained.min"
             )
 
     @classmethod

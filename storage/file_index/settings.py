@@ -133,12 +133,12 @@ class FileIndexSettings:
         option = f"option {_PREFIX}{kind}{_COLUMNS}"
         found = KINDS.get(kind)
         if found is None:
-            raise BadInput(f"{option}: there is no index of kind {kind!r}; choose one of {', '.join(KINDS)}")
+            raise BadInput(f"{option}: the index kind {kind!r} does not exist; choose one of {', '.join(KINDS)}")
         data_type = _indexed_type(option, indexed, fields)
         if not isinstance(data_type, AtomicType) or not found.takes(data_type):
             others = [name for name, other in KINDS.items() if other.supports(data_type)]
-            remedy = f"it can have {', '.join(others)}" if others else "no index takes it"
-            raise BadInput(f"{option}: column {indexed} is {data_type}, which {kind} does not take; {remedy}")
+            remedy = f"the column can have {', '.join(others)}" if others else "no index supports it"
+            raise BadInput(f"{option}: column {indexed} is {data_type}, which {kind} does not support; {remedy}")
         try:
             return found.writer(data_type, self.indexes[indexed][kind])
         except BadInput as error:
@@ -157,7 +157,9 @@ def _indexed_type(option: str, indexed: IndexedColumn, fields: Mapping[str, Data
     if indexed.key is None:
         return field.type
     if (of_key := value_type(field.type)) is None:
-        raise BadInput(f"{option}: {indexed} names a key, and column {field.name} is {field.type}, no MAP of texts")
+        raise BadInput(
+            f"{option}: {indexed} names a key, but column {field.name} is {field.type}, not a MAP with text keys"
+        )
     return of_key
 
 

@@ -35,7 +35,7 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
 
         return ObjectStoreFileIO(options)
     known = ", ".join(f"{scheme}://" for scheme in (LOCAL_SCHEME, *REMOTE_SCHEMES, MEMORY_SCHEME))
-    raise BadInput(f"nothing here reads {scheme}:// locations; known are paths and {known}")
+    raise BadInput(f"{scheme}:// locations are not supported; use a path or {known}")
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:

@@ -52,7 +52,7 @@ class AccessErrors:
 def _reason(wanted: Access, code: int, otherwise: str) -> str:
     what = f"{os.strerror(code)}, trying to {wanted}"
     if code == errno.EROFS:
-        return f"{what}. Mount it to be written to, or use another place{otherwise}"
+        return f"{what}. Mount the file system writable, or use another location{otherwise}"
     where = "it and search its directories" if wanted is Access.READ else "it and to its directory"
     to = "" if wanted is Access.READ else " to"
     return f"{what}. Let user id {os.geteuid()} {wanted}{to} {where}{otherwise}"

@@ -45,7 +45,9 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
                 return _read_mark(store, key) == mark
         else:
             return True
-    raise OSError(errno.EAGAIN, "the store keeps saying that the name is taken, and that nothing is there", path)
+    raise OSError(
+        errno.EAGAIN, "the store repeatedly reports both that the object exists and that it does not exist", path
+    )
 
 
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:

@@ -44,7 +44,7 @@ def remote_path(location: str) -> RemotePath:
     match = _REMOTE.fullmatch(location)
     if match and re.search(":.*@", match[2]):
         # The location is not shown, because messages end up in snapshots and logs.
-        raise BadInput(f"a {match[1]}:// location holds a user and password; hand them over as options")
+        raise BadInput(f"a {match[1]}:// location contains a user and password; pass them as options")
     if match is None or not match[2]:
         raise BadInput(f"{location!r} names no bucket; write scheme://bucket/path")
     key = match[3].rstrip("/")
@@ -57,7 +57,7 @@ def remote_path(location: str) -> RemotePath:
 def local_path(location: str) -> str:
     """Returns a path for the operating system. Accepts `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`. Raises BadInput."""
     if scheme_of(location) != LOCAL_SCHEME:
-        raise BadInput(f"{location!r} is not a local path; use what open_file_io gives for it")
+        raise BadInput(f"{location!r} is not a local path; open it with open_file_io")
     url = _LOCAL.fullmatch(location)
     if url is None:
         return location

@@ -25,7 +25,7 @@ class MemoryFileIO(ObjectStoreFileIO):
 
     def _open(self, scheme: str, authority: str) -> ObjectStore:
         if scheme != MEMORY_SCHEME:
-            raise BadInput(f"{scheme}://{authority} is not in memory; use what open_file_io gives for it")
+            raise BadInput(f"{scheme}://{authority} is not in memory; open it with open_file_io")
         return _STORES.setdefault(authority, MemoryStore())
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -39,6 +39,8 @@ def _process() -> str:
 def _reopen(process: str) -> MemoryFileIO:
     if process != _process():
         raise UnsupportedFeature(
-            "memory://", "its files live in one process and this is another", "Use a path on disk, or an object store"
+            "memory://",
+            "its files exist only in the process that created them, and this is another process",
+            "Use a path on disk, or an object store",
         )
     return MemoryFileIO()

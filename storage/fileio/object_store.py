@@ -73,7 +73,7 @@ class ObjectStoreFileIO:
     def _locate_file(self, path: str) -> tuple[ObjectStore, str]:
         store, key = self._locate(path)
         if not key:  # a request without a key would return data about the bucket
-            raise BadInput(f"{path} is a whole bucket; a file has a name in one")
+            raise BadInput(f"{path} is a whole bucket; name a file in the bucket")
         return store, key
 
     # ------------------------------------------------------------ reading
@@ -160,7 +160,7 @@ class ObjectStoreFileIO:
         """See FileIO. Raises BadInput for a whole bucket."""
         store, key = self._locate(path)
         if not key:
-            raise BadInput(f"{path} is a whole bucket; this deletes a directory in one")
+            raise BadInput(f"{path} is a whole bucket; name a directory in the bucket")
         with as_os_errors(path):
             _delete(store, [entry["path"] for entry in _list(store, key)])
 
@@ -172,7 +172,7 @@ class ObjectStoreFileIO:
         """See FileIO. It copies all files, then deletes: after a crash in between, the source is complete."""
         (old_scheme, old_bucket, old), (new_scheme, new_bucket, new) = remote_path(source), remote_path(target)
         if (old_scheme, old_bucket) != (new_scheme, new_bucket):
-            raise BadInput(f"{source} and {target} are in two buckets; copy the files with the tools of the store")
+            raise BadInput(f"{source} and {target} are in different buckets; copy the files with the store's tools")
         store = self._bucket(old_scheme, old_bucket)
         with as_os_errors(source):
             mark = f"{new}/{_DIRECTORY_MARK}"

@@ -34,11 +34,11 @@ def as_os_errors(path: str) -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, first_paragraph(error), path) from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
         detail = first_paragraph(error)
-        raise AccessDenied(errno.EACCES, f"{detail}. Check the credentials, and what they may do there", path) from None
+        raise AccessDenied(errno.EACCES, f"{detail}. Check the credentials and their permissions", path) from None
     except BaseError as error:
         detail = first_paragraph(error)
         if any(code in detail for code in _EXPIRED):
-            message = f"the store says that the credentials have expired; renew them and start again ({detail})"
+            message = f"the credentials have expired; renew them and start again ({detail})"
             raise AccessDenied(errno.EACCES, message, path) from None
         raise OSError(errno.EIO, detail, path) from None
     except ValueError as error:

@@ -58,7 +58,7 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
     """
     kind = next((kind for kind in _KINDS if scheme in kind.schemes), None)
     if kind is None:
-        raise BadInput(f"{scheme}:// is no object store; known are {', '.join(REMOTE_SCHEMES)}")
+        raise BadInput(f"{scheme}:// is not an object store; the supported ones are {', '.join(REMOTE_SCHEMES)}")
     given = _StoreOptions(options, kind.prefixes)
     try:
         store = kind.open(authority, given)
@@ -79,7 +79,8 @@ def require_own_process() -> None:
     if _first_user() != os.getpid():
         raise UnsupportedFeature(
             "fork",
-            "this process was forked from one that had used an object store already, whose threads are not here",
+            "this process was forked from a process that had used an object store, and the client's threads don't "
+            "exist after a fork",
             "Start processes with multiprocessing's 'spawn' or 'forkserver', or fork before the first use",
         )
 
@@ -129,7 +130,7 @@ class _StoreOptions:
             if "encryption" in key:
                 raise UnsupportedFeature(
                     key,
-                    "files would be written without the encryption that it asks for",
+                    "files would be written without the requested encryption",
                     "Set it as the bucket's default, or with AWS_SERVER_SIDE_ENCRYPTION and the AWS_SSE_* variables",
                 )
         return keys
@@ -168,7 +169,7 @@ def _check_endpoint(where: str, given: str, url: str) -> None:
         is_address = False
     if not is_address or not _ADDRESS_TEXT.fullmatch(url):
         shown = re.sub(r"(^|//)[^/@]*@", r"\1***@", given)  # a password must not appear in messages and logs
-        raise BadInput(f"{where} is {shown!r}, which is no address. Write http://HOST:PORT or https://HOST")
+        raise BadInput(f"{where} is {shown!r}, which is not an address. Write http://HOST:PORT or https://HOST")
 
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?|[0-9a-fA-F:.]+")
@@ -201,8 +202,8 @@ def _open_azure(authority: str, given: _StoreOptions) -> ObjectStore:
     account, _, domain = host.partition(".")
     if at and domain not in ("dfs.core.windows.net", "blob.core.windows.net"):
         raise BadInput(
-            f"{authority} is not container@account.dfs.core.windows.net; for another cloud write the container alone,"
-            " and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT"
+            f"{authority} is not container@account.dfs.core.windows.net; for another cloud write only the container, "
+            "and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT"
         )
     config: Any = {"container_name": container, **given.take_renamed({"account.name": "account_name"})}
     if account:

@@ -55,8 +55,8 @@ class PartitionTimes:
             texts = partition_texts([column[0] for column in decode_rows([partition], types)], types, legacy=True)
             shown = ", ".join(f"{field.name}={text}" for field, text in zip(self._fields, texts, strict=True))
             raise BadInput(
-                f"{self._table_name}: partition {shown} names no time as partition.timestamp-pattern and "
-                "partition.timestamp-formatter want it; correct the rows, or unset partition.timestamp-format.strict"
+                f"{self._table_name}: partition {shown} is not a time in the form of partition.timestamp-pattern and "
+                "partition.timestamp-formatter; correct the rows, or unset partition.timestamp-format.strict"
             )
 
     def _time(self, texts: Sequence[str | None]) -> datetime | None:

@@ -60,11 +60,11 @@ def new_format_table(
     options = dict(options)
     partition_keys = tuple(partition_by) or parse_names(options.pop("partition", ""))
     if primary_key or "primary-key" in options:
-        raise BadInput("a format table has no primary key: its files hold rows, and nothing merges them; leave it out")
+        raise BadInput("a format table can't have a primary key, as its rows are never merged; leave it out")
     fields = columns_from_arrow(columns) if isinstance(columns, pa.Schema) else list(columns)
     names = [field.name for field in fields]
     if missing := [name for name in partition_keys if name not in names]:
-        raise BadInput(f"partition_by names {missing[0]!r}, which is no column; the table has {', '.join(names)}")
+        raise BadInput(f"partition_by names {missing[0]!r}, which is not a column; the table has {', '.join(names)}")
     for group in (names, partition_keys):
         if repeated := [name for name in group if group.count(name) > 1]:
             raise BadInput(f"column {repeated[0]!r} is named twice; name it once")
@@ -82,7 +82,7 @@ def check_format_table(schema: TableSchema, options: TableOptions) -> None:
     if options.is_on("metastore.partitioned-table"):
         raise UnsupportedFeature(
             "option metastore.partitioned-table = true of a format table",
-            "partitions are found in the table's folder; a list that a catalog keeps of them is not asked",
+            "partitions are read from the table's folder; a list of partitions in a catalog is not used",
             "Unset it",
         )
     for field in schema.partition_fields:
@@ -98,12 +98,12 @@ def check_format_table(schema: TableSchema, options: TableOptions) -> None:
             )
     data = data_fields(schema)
     if not data:
-        raise BadInput("all columns are partition columns, so nothing is left for the files; add a column")
+        raise BadInput("all columns are partition columns, so the files would have no column; add a column")
     compression_of(options)
     if format_name == "text" and (len(data) != 1 or data[0].type.root not in STRING_ROOTS):
         raise BadInput(
-            "file.format = text holds lines: besides partition columns the table has one column, a STRING; "
-            "use csv or json for others"
+            "file.format = text stores lines: except for partition columns, the table must have exactly one column, "
+            "a STRING; use csv or json for other columns"
         )
     if format_name == "csv":
         _refuse_types(data, format_name, CONSTRUCTED_ROOTS | _ROOTS_WITHOUT_TEXT)
@@ -123,12 +123,12 @@ def _refuse_types(fields: Sequence[DataField], format_name: str, refused: frozen
         if found.root is Root.TIMESTAMP_LTZ:
             raise UnsupportedFeature(
                 f"column {field.name!r} {field.type} in {format_name} files",
-                "Java writes such times in the zone of its process, which no file tells",
+                "Java writes such times in the zone of its process, which the file does not name",
                 "Use TIMESTAMP, or file.format = parquet",
             )
         raise UnsupportedFeature(
             f"column {field.name!r} {field.type} in {format_name} files",
-            "the format has no form for it",
+            "the format has no representation of it",
             "Use file.format = parquet",
         )
 

@@ -58,7 +58,9 @@ def json_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: Json
         "{" + ",".join(f"{n}:{t}" for n, t in zip(names, row, strict=True)) + "}" for row in zip(*texts, strict=True)
     ]
     if any(settings.line_end in line for line in lines):
-        raise BadInput(f"json.line-delimiter = {settings.line_end!r} occurs in a row; use one that JSON has not")
+        raise BadInput(
+            f"json.line-delimiter = {settings.line_end!r} occurs in a row; use a text that JSON does not contain"
+        )
     return joined(pa.array(lines, pa.string()), settings.line_end)
 
 
@@ -74,7 +76,7 @@ def _json(column: pa.Array, data_type: DataType, name: str) -> list[str]:
             if data_type.key.root not in _PORTABLE_KEY_ROOTS:
                 raise UnsupportedFeature(
                     f"column {name!r}: a map with keys of {data_type.key} in json files",
-                    "Java writes such keys as it holds them in memory",
+                    "Java writes such keys in its internal form",
                     "Use file.format = parquet",
                 )
             assert isinstance(data_type.key, AtomicType)
@@ -90,7 +92,9 @@ def _json(column: pa.Array, data_type: DataType, name: str) -> list[str]:
             return _where_valid(column, texts)
         case AtomicType():
             return ["null" if text is None else _quoted(text) for text in texts_of(column, data_type).to_pylist()]
-    raise UnsupportedFeature(f"column {name!r} {data_type} in json files", "JSON has no form for it", "Use parquet")
+    raise UnsupportedFeature(
+        f"column {name!r} {data_type} in json files", "JSON has no representation of it", "Use parquet"
+    )
 
 
 def _where_valid(column: pa.Array, texts: Sequence[str]) -> list[str]:
@@ -165,7 +169,9 @@ def _column(raws: Raws, data_type: DataType, name: str, place: _Place) -> pa.Arr
         case AtomicType():
             texts = pa.array([_text(raw, name, data_type, place) for raw in raws], pa.string())
             return _atoms(texts, data_type, name, place)
-    raise UnsupportedFeature(f"column {name!r} {data_type} in json files", "JSON has no form for it", "Use parquet")
+    raise UnsupportedFeature(
+        f"column {name!r} {data_type} in json files", "JSON has no representation of it", "Use parquet"
+    )
 
 
 def _atoms(texts: pa.Array, data_type: AtomicType, name: str, place: _Place) -> pa.Array:

@@ -59,7 +59,7 @@ def _split(whole: bytes, end: bytes, path: str) -> pa.Array:
 def _decompressed(source: pa.NativeFile, path: str) -> Iterator[bytes]:
     extension = path.rpartition(".")[2].lower()
     if extension in ("snappy", "lz4"):
-        raise UnsupportedFeature(f"{path}", f"Hadoop's own framing of {extension} is not read here", "Use gzip")
+        raise UnsupportedFeature(f"{path}", f"this release can't read Hadoop's framing of {extension}", "Use gzip")
     try:
         if extension == "deflate":
             yield from _inflated(source)

@@ -52,7 +52,7 @@ def new_object_table(
     names = list(given.names) if isinstance(given, pa.Schema) else [column.name for column in given]
     own = [column.name for column in OBJECT_COLUMNS]
     if keys or (names and names != own):
-        raise BadInput(f"the columns of an object table are always {', '.join(own)}, without keys; give none")
+        raise BadInput(f"the columns of an object table are always {', '.join(own)}, without keys; pass no columns")
     if "object-location" in options:
         raise UnsupportedFeature(
             "option object-location",

@@ -49,7 +49,9 @@ def check_own_options(options: Mapping[str, str]) -> None:
     """
     if "format-table.commit-hive-sync-url" in options:
         raise UnsupportedFeature(
-            "option format-table.commit-hive-sync-url", "a commit tells no metastore of its partitions", "Unset it"
+            "option format-table.commit-hive-sync-url",
+            "a commit does not report its partitions to a metastore",
+            "Unset it",
         )
     for key in options:
         option = find_option(key)
@@ -61,7 +63,7 @@ def check_own_options(options: Mapping[str, str]) -> None:
             or option.key.startswith(known_formats)
         ):
             continue
-        raise BadInput(f"option {key} does not apply to a format table, which has files and no snapshots; remove it")
+        raise BadInput(f"option {key} does not apply to a format table, which has no snapshots; remove it")
 
 
 def format_of_table(options: TableOptions) -> str:
@@ -89,14 +91,14 @@ def compression_of(options: TableOptions) -> str:
     if codec in _HADOOP_CODECS:
         raise UnsupportedFeature(
             f"{codec} of {format_name} files",
-            "Hadoop's own framing of it is not written here",
+            "this release can't write Hadoop's framing of it",
             f"Use {', '.join(_TEXT_CODECS)}",
         )
     if codec not in _TEXT_CODECS:
         raise BadInput(f"compression {codec!r} of {format_name} files: expected one of {', '.join(_TEXT_CODECS)}")
     if format_name == "text" and codec != "none":
         raise UnsupportedFeature(
-            f"{codec} of text files", "their names don't tell it, so no reader would notice", "Use none, csv or json"
+            f"{codec} of text files", "readers can't detect it from the names of the files", "Use none, csv or json"
         )
     return codec
 
@@ -131,7 +133,7 @@ class CsvSettings:
         }
         for key, text in found.items():
             if len(text) != 1 or text in "\0\r\n":
-                raise BadInput(f"option {key} = {text!r}: expected one character, and none that ends a line")
+                raise BadInput(f"option {key} = {text!r}: expected one character that is not a line end")
         delimiter, quote, escape = found.values()
         if len({delimiter, quote, escape}) < 3:
             raise BadInput(f"csv: field delimiter {delimiter!r}, quote {quote!r} and escape {escape!r} must differ")
@@ -181,7 +183,7 @@ def is_standard(line_end: str) -> bool:
 def _line_end(options: TableOptions, key: str) -> str:
     text = _text(options, key)
     if not text:
-        raise BadInput(f"option {key} is empty: expected what ends a line")
+        raise BadInput(f"option {key} is empty: expected a line end")
     return text
 
 

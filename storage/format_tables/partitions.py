@@ -46,8 +46,8 @@ def partition_location(context: TableContext, values: Sequence[pa.Scalar]) -> st
         shown = options.partition_default_name if text is None else text
         if text is not None and (not text.strip() or text == options.partition_default_name):
             raise BadInput(
-                f"{context.name}: the value {text!r} of partition column {column.name!r} stands for NULL in a "
-                "directory's name, and would be read as that; write NULL, or another value"
+                f"{context.name}: the value {text!r} of partition column {column.name!r} means NULL in a directory's "
+                "name, and would be read as NULL; write NULL, or another value"
             )
         if is_values_only(context):
             parts.append(escape_partition_text(shown))

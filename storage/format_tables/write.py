@@ -109,7 +109,7 @@ class FormatTableWriter:
             if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
                 raise BadInput(
                     f"{self._context.name}: overwrite names {name} = {value}, but a row is in another partition; "
-                    "filter the rows, or overwrite=True for the partitions written to"
+                    "filter the rows, or pass overwrite=True to replace the partitions that rows are written to"
                 )
 
     def _split(self, rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
@@ -228,12 +228,17 @@ def _overwrite_spec(context: TableContext, given: bool | Mapping[str, Any] | Non
     found = {}
     for name, value in given.items():
         if name not in fields:
-            raise BadInput(f"{context.name}: {name!r} is no partition column; there are {', '.join(fields) or 'none'}")
+            raise BadInput(
+                f"{context.name}: {name!r} is not a partition column; the partition columns are "
+                f"{', '.join(fields) or 'none'}"
+            )
         kind = arrow_type(fields[name].type)
         try:
             found[name] = pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
         except (pa.ArrowException, TypeError, ValueError) as e:
-            raise BadInput(f"{context.name}: {value!r} is no value of partition column {name!r}, {kind}") from e
+            raise BadInput(
+                f"{context.name}: {value!r} is not a valid value of partition column {name!r}, {kind}"
+            ) from e
     return found
 
 
@@ -268,5 +273,5 @@ def _text_lines(column: pa.Array, name: str, settings: TextSettings) -> bytes:
         else pc.match_substring(column, settings.line_end)
     )
     if pc.any(holds).as_py():
-        raise BadInput(f"column {name!r}: a text has a line's end in it, where readers begin the next row; use json")
+        raise BadInput(f"column {name!r}: a text contains a line end, where readers begin the next row; use json")
     return joined(column, settings.line_end)

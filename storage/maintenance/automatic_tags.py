@@ -57,7 +57,7 @@ class AutomaticTags:
             raise BadInput(f"{table_name}: option tag.creation-period-duration is 0; set a longer one, or unset it")
         if not self._delay < self._period.length:
             raise BadInput(
-                f"{table_name}: option tag.creation-delay makes tags wait for {self._delay}, longer than their period, "
+                f"{table_name}: option tag.creation-delay = {self._delay} is longer than the period of tags, "
                 f"{self._period.length}; set a shorter one"
             )
 

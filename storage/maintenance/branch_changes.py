@@ -34,7 +34,7 @@ def create_branch(
     """
     check_branch_name(name)
     if tag is not None and snapshot_id is not None:
-        raise BadInput("a branch begins with a tag or with a snapshot; name one of them")
+        raise BadInput("a branch is created from a tag or from a snapshot; pass only one of them")
     taken = BadInput(f"{context.name} has a branch {name!r} already; choose another name, or delete it first")
     if name in branch_names(context.io, context.paths):
         raise taken
@@ -57,7 +57,7 @@ def create_branch(
             io.create_if_absent(target.tag(tag), io.read(context.paths.tag(tag)))
         if not is_kept(context, first):
             io.delete_directory(target.branch_root(name))
-            raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was made")
+            raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was created")
     for schema_id in sorted(context.schemas.ids()):
         if newest_schema is None or schema_id <= newest_schema:
             io.create_if_absent(target.schema(schema_id), io.read(context.paths.schema(schema_id)))
@@ -112,17 +112,18 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     theirs = SnapshotStore(io, source)
     earliest, latest = theirs.earliest_id(), theirs.latest_id()
     if earliest is None or latest is None:
-        raise BadInput(f"branch {name!r} of {context.name} has no snapshot; nothing to go forward to")
+        raise BadInput(f"branch {name!r} of {context.name} has no snapshot, so there is nothing to fast-forward to")
     schemas = SchemaStore(io, source)
     if not {0, theirs.get(earliest).schema_id} <= set(schemas.ids()):
         raise BadInput(
-            f"branch {name!r} of {context.name} was not made to the end: it lacks schemas. Delete it, and make it again"
+            f"branch {name!r} of {context.name} was not created completely: it lacks schemas. Delete it, and create "
+            "it again"
         )
     own_latest = context.snapshots.latest_id()
     if own_latest is not None and own_latest < earliest - 1:
         raise BadInput(
-            f"{context.name} ends with snapshot {own_latest}, branch {name!r} begins with {earliest}: those between "
-            "have expired. Write on the branch, or copy its rows"
+            f"{context.name} ends with snapshot {own_latest}, but branch {name!r} begins with {earliest}: the "
+            "snapshots in between have expired. Write to the branch, or copy its rows"
         )
     forget_expired_states(context)
     forget_later_states(context, earliest - 1)
@@ -158,6 +159,6 @@ def _check_other_branch(context: TableContext, name: str) -> None:
     check_branch_name(name)
     names = branch_names(context.io, context.paths)
     if name not in names:
-        raise BadInput(f"{context.name} has no branch {name!r}; there are: {', '.join(names) or 'none'}")
+        raise BadInput(f"{context.name} has no branch {name!r}; its branches are: {', '.join(names) or 'none'}")
     if name in (context.branch, DEFAULT_BRANCH):
-        raise BadInput(f"branch {name!r} is the one that was opened; open another one, {context.name} itself")
+        raise BadInput(f"branch {name!r} is the opened branch; open another branch, or {context.name} itself")

@@ -30,7 +30,7 @@ def merge_branch(target: TableContext, source: TableContext) -> int | None:
     """
     what = f"branch {source.branch!r} of {target.name} can't be merged into {target.branch!r}"
     if target.branch == source.branch:
-        raise BadInput(f"{what}: it is the same one")
+        raise BadInput(f"{what}: it is the same branch")
     _check_alike(target, source, what)
     theirs, ours = source.snapshots.latest(), target.snapshots.latest()
     for context, latest in ((source, theirs), (target, ours)):
@@ -55,11 +55,15 @@ def merge_branch(target: TableContext, source: TableContext) -> int | None:
 def _check_alike(target: TableContext, source: TableContext, what: str) -> None:
     for context in (source, target):
         if context.schema.has_primary_key:
-            raise BadInput(f"{what}: it has a primary key, whose rows replace each other; write them, or fast-forward")
+            raise BadInput(
+                f"{what}: the table has a primary key, so rows replace each other; write the rows, or fast-forward"
+            )
     for option in ("data-evolution.enabled", "row-tracking.enabled"):
         values = [context.options.get(option) or "false" for context in (source, target)]
         if values[0] != values[1] or (option.startswith("data") and values[0] == "true"):
-            raise BadInput(f"{what}: option {option} is {values[0]} there and {values[1]} here")
+            raise BadInput(
+                f"{what}: option {option} is {values[0]} in the source branch, but {values[1]} in the target branch"
+            )
     if source.schema.fields != target.schema.fields:
         raise BadInput(f"{what}: their columns differ; alter one of them first")
 
@@ -72,7 +76,10 @@ def _check_schemas(target: TableContext, source: TableContext, schema_ids: set[i
     known = set(target.schemas.ids())
     for schema_id in sorted(schema_ids):
         if schema_id not in known or source.schemas.get(schema_id).fields != target.schemas.get(schema_id).fields:
-            raise BadInput(f"{what}: files there have schema {schema_id}, which is another one here")
+            raise BadInput(
+                f"{what}: files of the source branch have schema {schema_id}, which is a different schema in the "
+                "target branch"
+            )
 
 
 def _check_only_added(target: TableContext, source: TableContext, what: str) -> None:
@@ -84,15 +91,15 @@ def _check_only_added(target: TableContext, source: TableContext, what: str) -> 
         ids = [i for i in history if i > since]
         if not common and min(history) != FIRST_SNAPSHOT_ID:
             raise BadInput(
-                f"{what}: they have no snapshot in common, and {context.branch!r} begins with {min(history)}: what was "
-                "compacted or deleted before is not known"
+                f"{what}: they have no common snapshot, and {context.branch!r} begins with {min(history)}, so it is "
+                "unknown what was compacted or deleted before"
             )
         for snapshot_id in ids:
             kind = history[snapshot_id].commit_kind
             if kind not in _ADDING:
                 raise BadInput(
-                    f"{what}: snapshot {snapshot_id} of {context.branch!r} is {kind.value}; only what was added since "
-                    "they parted can be merged"
+                    f"{what}: snapshot {snapshot_id} of {context.branch!r} is {kind.value}; only rows that were added "
+                    "since the branch was created can be merged"
                 )
 
 

@@ -27,10 +27,10 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 
 _EFFECTS: Final = {
-    "automatic_tags": "the tag is made later; commits go on",
-    "tag_expiry": "tags stay; commits go on",
-    "partition_expiry": "partitions stay; commits go on",
-    "expiry": "snapshots stay; commits go on",
+    "automatic_tags": "the tag is created later; commits continue",
+    "tag_expiry": "the tags are kept; commits continue",
+    "partition_expiry": "the partitions are kept; commits continue",
+    "expiry": "the snapshots are kept; commits continue",
 }
 
 Committed: TypeAlias = Callable[[int], None]  # called with the id of a snapshot that was just committed

@@ -33,7 +33,7 @@ def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -
         )
         if not fitting:
             shown = ", ".join(f"{column}={value}" for column, value in spec.items()) or "none was named"
-            raise BadInput(f"{context.name} has no partition with rows like this: {shown}")
+            raise BadInput(f"{context.name} has no partition with rows that matches: {shown}")
         found |= fitting
     return sorted(found)
 

@@ -88,7 +88,7 @@ class ExpiredPartitions:
                 partitions=len(partitions),
                 some=shown,
                 remedy="set partition.timestamp-pattern and partition.timestamp-formatter, or "
-                "partition.expiration-strategy = update-time, or drop them by hand",
+                "partition.expiration-strategy = update-time, or drop them manually",
             )
 
 
@@ -139,7 +139,7 @@ def expire_partitions(
         raise BadInput(f"{context.name} is not partitioned; `expire` removes old snapshots, deletes take a condition")
     age_ms = options.partition_expiration_ms if older_than_ms is None else older_than_ms
     if age_ms is None:
-        raise BadInput(f"{context.name} has no option partition.expiration-time; set it, or say how old is too old")
+        raise BadInput(f"{context.name} has no option partition.expiration-time; set it, or pass the age")
     chosen = strategy or options.partition_expiration_strategy
     over = ExpiredPartitions(context, age_ms, chosen, now or datetime.now())
     latest = context.snapshots.latest()

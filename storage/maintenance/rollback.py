@@ -47,7 +47,7 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
     context.identity.check_before_change()
     store = context.snapshots
     if not is_kept(context, target):
-        raise SnapshotExpired(context.name, target.id, "it has begun to expire, and no tag keeps it")
+        raise SnapshotExpired(context.name, target.id, "its expiry has begun, and no tag keeps it")
     if not store.exists(target.id):
         store.publish(_without_expired_changelog(context, target))
     hint = store.earliest_hint()

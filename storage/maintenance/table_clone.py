@@ -51,7 +51,7 @@ def check_clonable(source: TableContext) -> None:
     if source.options.is_on("row-tracking.enabled"):
         raise UnsupportedFeature(
             f"a clone of {source.name}",
-            "it tracks rows (row-tracking.enabled), and the ids of rows are those of their own table",
+            "it tracks rows (row-tracking.enabled), and row ids are only valid in their own table",
             "create a table, and write the rows of a scan",
         )
 

@@ -45,7 +45,7 @@ def create_tag(
     context.tags.create(name, snapshot, retained=retained, now=now())
     if not is_kept(context, snapshot, except_tag=name):
         context.io.delete(context.paths.tag(name))
-        raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was made")
+        raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was created")
     if context.options.tag_create_success_file:
         write_success_file(context.io, context.paths.tag_success_file(name), epoch_ms())
     return snapshot
@@ -104,8 +104,8 @@ def _check_automatic_name(context: TableContext, name: str, snapshot: Snapshot) 
     for other in store.names():
         if other != name and period.time_of(other) is not None and store.get(other).id == snapshot.id:
             raise BadInput(
-                f"{context.name}: snapshot {snapshot.id} has the automatic tag {other!r}, so {name!r}, which is named "
-                "like one, can't stand for it too; choose a name that is no date"
+                f"{context.name}: snapshot {snapshot.id} already has the automatic tag {other!r}, and {name!r} has "
+                "the name of an automatic tag, too; choose a name that is not a date"
             )
 
 
@@ -151,7 +151,7 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
     tagged = [s for s in tagged_snapshots(context.io, context.paths) if s.id == snapshot_id] if found is None else []
     if found is None and not tagged:
         earliest, latest_id = context.snapshots.earliest_id(), context.snapshots.latest_id()
-        available = "there is none" if latest_id is None else f"there are {earliest} to {latest_id}"
+        available = "the table has no snapshot" if latest_id is None else f"its snapshots are {earliest} to {latest_id}"
         raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {available}")
     snapshot = found or tagged[0]
     if not is_kept(context, snapshot):  # an expiry that crashed left the snapshot's file; other files may be deleted

@@ -92,7 +92,7 @@ def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None
         elif known is None:
             merged[identity] = entry
         else:
-            what = "is there already" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
+            what = "exists already" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
             raise ValueError(f"file {identity[3]} is added, which {what}")
     return merged
 

@@ -152,7 +152,7 @@ class ColumnAggregation:
         if ignore_retract and options.aggregation_removes_on_delete:
             raise BadInput(
                 f"options fields.{field.name}.ignore-retract and aggregation.remove-record-on-delete are both true: a "
-                "delete can't be ignored and remove the row; unset one of them"
+                "delete can't be both ignored and used to remove the row; unset one of them"
             )
         nested_key = given.nested_fields("nested-key")
         if function is AggregateFunction.NESTED_PARTIAL_UPDATE and not nested_key:
@@ -162,7 +162,7 @@ class ColumnAggregation:
         for dependent in ("nested-key-null-strategy", "nested-sequence-field"):
             if function is AggregateFunction.NESTED_UPDATE and not nested_key and given.key(dependent) in options:
                 raise BadInput(
-                    f"option {given.key(dependent)} needs nested rows to have a key; set {given.key('nested-key')} too"
+                    f"option {given.key(dependent)} needs a key of the nested rows; also set {given.key('nested-key')}"
                 )
         return cls(
             field,
@@ -215,7 +215,7 @@ def _function(name: str, column: str) -> AggregateFunction:
         )
     known = sorted(map(str, AggregateFunction))
     raise BadInput(
-        f"column {column!r}: there is no aggregate function {name!r}{did_you_mean(name, known)}; choose one of "
+        f"column {column!r}: aggregate function {name!r} does not exist{did_you_mean(name, known)}; choose one of "
         f"{', '.join(known)}"
     )
 

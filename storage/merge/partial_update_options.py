@@ -63,14 +63,14 @@ def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
             raise BadInput(f"option {key} = {options[key]!r}: ignore-delete drops every delete; unset one of them")
     if found.remove_on_delete and found.groups:
         raise BadInput(
-            f"option {_ON_DELETE} = true: it does not go with {found.groups[0].option}, whose columns deletes take "
-            f"back; unset one of them, or name sequence fields in {_ON_SEQUENCES} instead"
+            f"option {_ON_DELETE} = true: it can't be combined with {found.groups[0].option}, whose columns deletes "
+            f"retract; unset one of them, or name sequence fields in {_ON_SEQUENCES} instead"
         )
     ordering = {name for group in found.groups for name in group.ordered_by}
     for name in sorted(found.removing - ordering):
         available = f"those are {', '.join(sorted(ordering))}" if ordering else "the table has none"
         raise BadInput(
-            f"option {_ON_SEQUENCES} = {options[_ON_SEQUENCES]!r}: {name!r} is no sequence field of a "
+            f"option {_ON_SEQUENCES} = {options[_ON_SEQUENCES]!r}: {name!r} is not a sequence field of a "
             f"'fields.<column>.sequence-group'; {available}"
         )
 

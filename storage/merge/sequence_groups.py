@@ -54,8 +54,8 @@ def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[Se
             first = group_of.setdefault(name, group)
             if first is not group:
                 raise BadInput(
-                    f"option {group.option}: column {name!r} is in {first.option} too, and a column has one order; "
-                    "name it in one of the groups"
+                    f"option {group.option}: column {name!r} is also in {first.option}, but a column can have only "
+                    "one order; name it in only one of the groups"
                 )
     return tuple(groups)
 

@@ -48,12 +48,14 @@ def check_migratable_format(name: str) -> str:
     if name == "avro":
         raise UnsupportedFeature(
             "migration of avro files",
-            "Paimon's readers tell null from values by its place in a union, and read others' times otherwise",
-            "Write their rows into a table",
+            "Paimon's readers expect null at a fixed place in a union, and read times of other writers differently",
+            "Read the rows and write them into a table",
         )
     if name not in _READABLE:
         raise UnsupportedFeature(
-            f"migration of {name} files", "no table can keep files of it", "Write the rows of a scan into a table"
+            f"migration of {name} files",
+            "tables can't have files of this format",
+            "Read the rows and write them into a table",
         )
     return name
 
@@ -82,9 +84,9 @@ def check_alike(one: ForeignFile, other: ForeignFile) -> None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise BadInput(
-                f"column {name!r} is {expected.get(name, 'missing')} in {one.path} and {found.get(name, 'missing')} in "
-                f"{other.path}; files of one table have the same columns. Migrate them into tables of their own, or "
-                "write the rows of one of them again"
+                f"column {name!r} is {expected.get(name, 'missing')} in {one.path} and {found.get(name, 'missing')} "
+                f"in {other.path}; files of one table must have the same columns. Migrate them into separate tables, "
+                "or rewrite one of the files"
             )
 
 

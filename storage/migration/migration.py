@@ -127,7 +127,7 @@ def partition_types_of(io: FileIO, location: str, given: Mapping[str, str]) -> d
         found[name] = parse_type(given.get(name, "STRING"))
         place = f"{place}/{inner[0]}"
     if missing := [name for name in given if name not in found]:
-        raise BadInput(f"{location} has no directories {missing[0]}=…; there are {', '.join(found) or 'none'}")
+        raise BadInput(f"{location} has no directories {missing[0]}=…; it has {', '.join(found) or 'none'}")
     return found
 
 
@@ -144,14 +144,16 @@ def plan_migration(source: SourceFolder) -> MigrationPlan:
     _check_only_partitions(source, {partition.location for partition in partitions})
     listed = [(partition, *entry) for partition in partitions for entry in _files(source, partition.location)]
     if not listed:
-        raise BadInput(f"{source.location} holds no files; name the folder that holds them or their partitions")
+        raise BadInput(f"{source.location} has no files; name the folder with the files or their partitions")
     foreign_files = map_parallel(lambda e: read_foreign_file(source.io, e[1], e[2], source.format_name), listed)
     files = [(partition, file) for (partition, _, _), file in zip(listed, foreign_files, strict=True)]
     first = files[0][1]
     for _, file in files[1:]:
         check_alike(first, file)
     if both := [column.name for column in first.columns if column.name in source.partition_types]:
-        raise BadInput(f"column {both[0]!r} is in the files and in the names of directories; a table has it once")
+        raise BadInput(
+            f"column {both[0]!r} is both in the files and in the names of directories; it must be in only one of them"
+        )
     keys = [DataField(0, name, data_type) for name, data_type in source.partition_types.items()]
     return MigrationPlan(source, (*first.columns, *keys), tuple(files))
 
@@ -160,7 +162,7 @@ def _files(source: SourceFolder, location: str) -> list[tuple[str, FileStatus]]:
     """Return the files with their paths."""
     entries = sorted(source.io.list_directory(location), key=lambda entry: entry.name)
     if inner := [e.name for e in entries if e.is_directory and not is_hidden(e.name)]:
-        raise BadInput(f"{location} holds a directory {inner[0]!r} that is no partition; move it away")
+        raise BadInput(f"{location} contains a directory {inner[0]!r} that is not a partition; move it away")
     return [(f"{location}/{e.name}", e) for e in entries if not e.is_directory and not is_hidden(e.name)]
 
 
@@ -174,7 +176,9 @@ def _check_only_partitions(source: SourceFolder, partitions: set[str]) -> None:
                 if is_hidden(entry.name):
                     continue
                 if not entry.is_directory or not entry.name.startswith(f"{name}="):
-                    raise BadInput(f"{place}/{entry.name} lies where directories {name}=… are expected; move it away")
+                    raise BadInput(
+                        f"{place}/{entry.name} is in a place where directories {name}=… are expected; move it away"
+                    )
                 below.append(f"{place}/{entry.name}")
         places = below
     assert set(places) == partitions
@@ -250,7 +254,7 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
         try:
             os.link(local_path(file.path), local_target)
         except FileExistsError:
-            raise BadInput(f"{path} is there already, of another size; move it away") from None
+            raise BadInput(f"{path} exists already, with another size; move it away") from None
         except OSError as e:
             if e.errno not in _LINK_UNSUPPORTED_ERRORS:
                 raise
@@ -274,8 +278,8 @@ def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence
     for file, path in moves:
         if path not in live or not _is_same(plan.source.io, file.path, target.io, path):
             raise BadInput(
-                f"table {target.name} was migrated already, and {file.path} came later, or its rows were compacted "
-                "since; nothing was removed. Migrate it into another table, or remove it"
+                f"table {target.name} was migrated already, but {file.path} was added later, or its rows were "
+                "compacted since; nothing was removed. Migrate the file into another table, or remove it"
             )
 
 

@@ -88,7 +88,7 @@ class ScanOptions(BaseOptions):
         """None if no option names a start. Raises BadInput for options that contradict each other."""
         places = [key for key in _PLACES if self.is_given(key)]
         if len(places) > 1:
-            raise BadInput(f"options {' and '.join(places)} each say where reading begins; unset all but one")
+            raise BadInput(f"options {' and '.join(places)} each choose where reading begins; unset all but one")
         mode = self._word("scan.mode")
         if mode in ("", "default"):
             return _PLACES[places[0]] if places else None
@@ -108,7 +108,7 @@ class ScanOptions(BaseOptions):
         if fitting and not places:
             raise BadInput(f"option scan.mode = {mode} needs {' or '.join(fitting)}; set it")
         if wrong := [key for key in places if key not in fitting]:
-            raise BadInput(f"option {wrong[0]} does not go with scan.mode = {mode}; unset one of them")
+            raise BadInput(f"option {wrong[0]} can't be combined with scan.mode = {mode}; unset one of them")
 
     scan_snapshot_id = OptionValue[int | None]("scan.snapshot-id")
     scan_tag = OptionValue[str | None]("scan.tag-name")

@@ -110,7 +110,7 @@ def _whole_number(text: str, limit: int) -> int:
 
 def _within(number: int, limit: int) -> int:
     if not -limit <= number < limit:
-        raise BadInput(f"{number} is too large a number; the largest is {limit - 1}")
+        raise BadInput(f"{number} is too large; the largest number is {limit - 1}")
     return number
 
 
@@ -135,7 +135,7 @@ def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
 
     def parse_exactly(text: str) -> object:
         if text != text.strip():
-            raise BadInput(f"Java does not overlook the blanks; write {text.strip()!r}")
+            raise BadInput(f"Java does not ignore the blanks; write {text.strip()!r}")
         return parse(text)
 
     return parse_exactly
@@ -150,7 +150,7 @@ def one_of(*words: str) -> OptionType:
 
     def check(text: str) -> str:
         if text.lower() not in words:
-            raise BadInput(f"expected one of {', '.join(words)}; Java takes no other spelling")
+            raise BadInput(f"expected one of {', '.join(words)}; Java accepts no other spelling")
         return text.lower()
 
     return OptionType(", ".join(words), check, _parse_word, words)
@@ -166,7 +166,7 @@ def _columns(text: str) -> tuple[str, ...]:
 def _exact_columns(text: str) -> tuple[str, ...]:
     names = _columns(text)
     if ",".join(names) != text:
-        raise BadInput(f"Java does not overlook the blanks; write {','.join(names)!r}")
+        raise BadInput(f"Java does not ignore the blanks; write {','.join(names)!r}")
     return names
 
 

@@ -49,8 +49,8 @@ def _check_references(expression: pc.Expression) -> None:
         return
     if calls > CALLS_MAX:
         raise BadInput(
-            f"the filter makes {calls:,} calls; at most {CALLS_MAX:,} are taken. Compare a column with many values by "
-            "isin([...])"
+            f"the filter makes {calls:,} calls; at most {CALLS_MAX:,} are allowed. Compare a column with many values "
+            "by isin([...])"
         )
 
 

@@ -57,7 +57,9 @@ def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool =
     store = context.history if changes else context.snapshots
     earliest, latest = store.earliest_id(), store.latest_id()
     available = (
-        "the table has none now" if earliest is None or latest is None else f"there are {earliest} to {latest} now"
+        "the table has none now"
+        if earliest is None or latest is None
+        else (f"its snapshots are {earliest} to {latest} now")
     )
     return SnapshotExpired(context.name, snapshot_id, available)
 
@@ -83,5 +85,5 @@ def snapshot_by_id(context: TableContext, snapshot_id: int) -> Snapshot:
     earliest, latest = snapshots.earliest_id(), snapshots.latest_id()
     if latest is not None and snapshot_id < latest:
         raise snapshot_expired(context, snapshot_id)
-    available = "there is none yet" if latest is None else f"there are {earliest} to {latest}"
+    available = "it has no snapshot yet" if latest is None else f"its snapshots are {earliest} to {latest}"
     raise BadInput(f"{context.name} has no snapshot {snapshot_id}: {available}")

@@ -48,11 +48,11 @@ class ExplainedFile:
             case None if self.index_rows is not None:
                 return f"read: its index leaves {self.index_rows} of {self.row_count} rows"
             case None:
-                return "read: nothing known of it rules a matching row out"
+                return "read: its statistics and indexes don't exclude a matching row"
             case SkipReason.LEVEL_0:
-                return "left out: rows of level 0 are visible once they were compacted"
+                return "left out: rows of level 0 are visible after they were compacted"
             case SkipReason.POSTPONED:
-                return "left out: rows of bucket-postpone are visible once a job gave them buckets"
+                return "left out: rows of bucket-postpone are visible after a compaction moved them into buckets"
             case SkipReason.INDEX:
                 return "left out by its index: no row may match"
             case _:

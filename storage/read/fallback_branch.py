@@ -105,14 +105,16 @@ def refuse_fallback_branch(context: TableContext, what: str) -> None:
 def _unsupported_error(context: TableContext, option: str, what: str) -> UnsupportedFeature:
     return UnsupportedFeature(
         f"{context.name}: option {option} = {context.options[option]}",
-        f"{what} is of one branch",
+        f"{what} is possible only for a single branch",
         f"Open the table with {option} set to an empty text, and the other branch by its name",
     )
 
 
 def _opened(context: TableContext, option: str, name: str) -> TableContext:
     if name not in (DEFAULT_BRANCH, *branch_names(context.io, context.paths)):
-        raise BadInput(f"{context.name}: option {option} = {name}, and there is no such branch; make it, or unset this")
+        raise BadInput(
+            f"{context.name}: option {option} = {name}, but this branch does not exist; create it, or unset the option"
+        )
     other = context.of_branch(name)
     return replace(other, options=context.options.rebase(other.schema.options, without=_BRANCH_OPTIONS))
 
@@ -129,8 +131,8 @@ def _state(
         tags = other.tags
         if tag not in tags.names():
             raise BadInput(
-                f"{other.name}: branch {other.branch!r}, from which partitions are read, has no tag {tag!r}; make it "
-                "there, too"
+                f"{other.name}: branch {other.branch!r}, from which partitions are read, has no tag {tag!r}; create "
+                "the tag there, too"
             )
         return tags.get(tag)
     if as_of is not None:

@@ -28,8 +28,8 @@ def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType)
     """
     if pa.types.is_nested(kind):
         raise BadInput(
-            f"the filter compares column {column!r} ({kind}), whose values have parts: test it with is_null(), or a "
-            "part with pyarrow.compute.field"
+            f"the filter compares column {column!r} ({kind}), whose values are nested: test the column with "
+            "is_null(), or a field of it with pyarrow.compute.field"
         )
     if isinstance(value, pa.Scalar) and value.type == kind:
         return operator, value

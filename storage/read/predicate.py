@@ -179,7 +179,7 @@ class StartsWith(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         own = self.values_in(schema)
         if not pa.types.is_string(own.type):
-            raise BadInput(f"starts_with needs a string column, and {own.name!r} is none")
+            raise BadInput(f"starts_with needs a string column, but {own.name!r} is not one")
         return pc.starts_with(own.expression, self.prefix)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
@@ -212,7 +212,7 @@ class IsNan(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         own = self.values_in(schema)
         if not pa.types.is_floating(own.type):
-            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, and {own.name!r} is none")
+            raise BadInput(f"is_nan needs a FLOAT or DOUBLE column, but {own.name!r} is not one")
         return pc.is_nan(own.expression)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
@@ -312,7 +312,7 @@ class Column:
 
     def __getitem__(self, key: str) -> Column:
         if self._key is not None:
-            raise BadInput(f"{self}[{shown(key)}]: of a map in a map no key can be named; use pyarrow.compute")
+            raise BadInput(f"{self}[{shown(key)}]: a key of a map within a map can't be named; use pyarrow.compute")
         return Column(self._name, check_text(f"the key of {self._name}[…]", key))
 
     def __str__(self) -> str:
@@ -391,7 +391,7 @@ def _check_depth(condition: Predicate) -> None:
         if not inner:
             return
         layer = inner
-    raise BadInput(f"the filter has conditions in conditions more than {DEPTH_MAX} deep; write it with fewer brackets")
+    raise BadInput(f"the filter is nested more than {DEPTH_MAX} deep; use fewer brackets")
 
 
 def _joined(

@@ -58,7 +58,7 @@ class SnapshotDiff:
         if not context.schema.has_primary_key:
             raise UnsupportedFeature(
                 f"{context.name} has no primary key",
-                "the difference of two states can't be computed: nothing says which rows are the same",
+                "the difference of two states can't be computed: no key identifies equal rows",
                 "Read the changes of the snapshots between them: incremental-between-scan-mode = delta, or "
                 "incremental-between-tag-to-snapshot = true for tags",
             )

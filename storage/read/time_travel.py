@@ -77,7 +77,9 @@ class TimeTravel:
             return cls(snapshot_id=_at_watermark(context, int(version.removeprefix(_WATERMARK))))
         if version.isdecimal():
             return cls(snapshot_id=int(version))
-        raise BadInput(f"option scan.version = {version!r}: {context.name} has no such tag, and it is no snapshot id")
+        raise BadInput(
+            f"option scan.version = {version!r}: {context.name} has no such tag, and it is not a snapshot id"
+        )
 
 
 def _at_watermark(context: TableContext, watermark_ms: int) -> int:
@@ -115,8 +117,8 @@ def time_in_ms(as_of: datetime | int) -> int:
         return as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise BadInput(
-            f"scan(as_of={as_of!r}): the local time zone can't place this time; give a datetime with a zone, or "
-            "epoch milliseconds"
+            f"scan(as_of={as_of!r}): this time is ambiguous in the local time zone, or does not exist; pass a "
+            "datetime with a zone, or epoch milliseconds"
         ) from None
 
 
@@ -128,5 +130,5 @@ def _by_id(context: TableContext, snapshot_id: int) -> Snapshot:
 def _as_of(context: TableContext, as_of: datetime | int) -> Snapshot:
     found = context.snapshots.as_of(time_in_ms(as_of))
     if found is None:
-        raise BadInput(f"{context.name} has no snapshot from {as_of} or before")
+        raise BadInput(f"{context.name} has no snapshot that was committed at {as_of} or earlier")
     return found

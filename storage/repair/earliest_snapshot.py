@@ -20,11 +20,13 @@ def repair_earliest_snapshot(context: TableContext, snapshot_id: int) -> int:
         raise BadInput(f"{context.name} has no snapshots")
     existing = context.snapshots.ids()
     if snapshot_id not in existing:
-        raise BadInput(f"{context.name} has no snapshot {snapshot_id}; there are {existing[0]} to {existing[-1]}")
+        raise BadInput(
+            f"{context.name} has no snapshot {snapshot_id}; its snapshots are {existing[0]} to {existing[-1]}"
+        )
     lost = sorted(set(range(snapshot_id, latest + 1)) - set(existing))
     if lost:
         raise BadInput(
-            f"{context.name}: history can't begin with snapshot {snapshot_id}, as {lost[-1]} is missing behind it. "
+            f"{context.name}: history can't begin with snapshot {snapshot_id}, as {lost[-1]} is missing after it. "
             f"Begin with {lost[-1] + 1}"
         )
     context.snapshots.hint_earliest(snapshot_id)

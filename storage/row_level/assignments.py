@@ -36,7 +36,7 @@ class Assignments:
         """
         schema = context.schema
         if not self.values:
-            raise BadInput(f"{context.name}: an update names the columns to change, and what they become")
+            raise BadInput(f"{context.name}: an update needs the columns to change, and their new values")
         for name in self.values:
             if name not in schema.by_name:
                 raise BadInput(f"{context.name} has no column {name!r} to update{did_you_mean(name, schema.names)}")
@@ -65,7 +65,7 @@ def _constant(context: TableContext, field: DataField, value: object) -> pa.Scal
         given = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
     except (pa.ArrowException, OverflowError) as error:
         raise BadInput(
-            f"{context.name}: {value!r} is no value of column {field.name} ({field.type}): {error}"
+            f"{context.name}: {value!r} is not a valid value of column {field.name} ({field.type}): {error}"
         ) from None
     if given.null_count and not field.type.nullable:
         raise BadInput(f"{context.name}: column {field.name} is NOT NULL")
@@ -86,5 +86,5 @@ def _computed(
         table = acero.Declaration("project", project, [source]).to_table(use_threads=False)
     except (pa.ArrowException, KeyError) as error:
         names = ", ".join(expressions)
-        raise BadInput(f"{context.name}: what {names} become can't be computed: {error}") from None
+        raise BadInput(f"{context.name}: the new values of {names} can't be computed: {error}") from None
     return {name: table.column(name).combine_chunks() for name in expressions}

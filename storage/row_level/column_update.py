@@ -62,7 +62,7 @@ def update_columns(
     if not context.options.data_evolution_enabled:
         raise UnsupportedFeature(
             f"{context.name}: columns written again by row id",
-            "all columns of a row lie in one file",
+            "all columns of a row are in one file",
             "Create the table with row-tracking.enabled and data-evolution.enabled = true",
         )
     check_supported(context, Operation.WRITE)
@@ -91,18 +91,16 @@ class _Update:
     def of(cls, context: TableContext, rows: pa.Table) -> _Update:
         names = [name for name in rows.column_names if name != ROW_ID_COLUMN]
         if ROW_ID_COLUMN not in rows.column_names or not names:
-            raise BadInput(f"{context.name}: rows to update have {ROW_ID_COLUMN}, and the columns to write again")
+            raise BadInput(f"{context.name}: rows to update need {ROW_ID_COLUMN}, and the columns to write")
         if partition := [name for name in names if name in context.schema.partition_keys]:
-            raise BadInput(f"{context.name}: column {partition[0]!r} says which partition a row is in; it stays")
+            raise BadInput(f"{context.name}: column {partition[0]!r} is a partition column, which can't be updated")
         ids = rows.column(ROW_ID_COLUMN)
         if not pa.types.is_integer(ids.type) or ids.null_count:
-            raise BadInput(f"{context.name}: column {ROW_ID_COLUMN} is a whole number, and never null")
+            raise BadInput(f"{context.name}: column {ROW_ID_COLUMN} must be a whole number, and not null")
         numbers = ids.to_numpy().astype(np.int64)
         order = np.argsort(numbers, kind="stable")
         if len(duplicates := np.flatnonzero(np.diff(numbers[order]) == 0)):
-            raise BadInput(
-                f"{context.name}: row {numbers[order][duplicates[0]]} is there twice; say once what it becomes"
-            )
+            raise BadInput(f"{context.name}: row {numbers[order][duplicates[0]]} occurs twice; pass each row once")
         context.schema.select(names)  # raises for columns that the table lacks
         wanted = with_columns(_without_defaults(context), names)
         converter = RowConverter(wanted.schema, wanted.options, context.name, location=context.location)

@@ -48,7 +48,7 @@ def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str]
     what = f"{context.name}: {'DELETE' if assigned is None else 'UPDATE'} by a condition"
     if options.row_kind_field is not None:
         raise UnsupportedFeature(
-            what, f"column {options.row_kind_field} says what a row is (rowkind.field)", "Write the rows"
+            what, f"column {options.row_kind_field} contains the row kind (rowkind.field)", "Write the rows"
         )
     if assigned is None:
         if engine is MergeEngine.DEDUPLICATE:
@@ -62,7 +62,7 @@ def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str]
         raise UnsupportedFeature(
             what,
             f"merge-engine = {engine.value} would merge the new row into the old one",
-            "Write what shall be merged",
+            "Write the rows to be merged",
         )
     for name in assigned:
         if name in context.schema.primary_keys:
@@ -88,7 +88,7 @@ def keyed_messages(
     read_id = None if snapshot is None else snapshot.id
     if any(message.base_snapshot_id != read_id for message in messages if message.new_files):
         TableCommit(context, "").abort(messages)
-        raise CommitConflict(f"{context.name}: others committed while rows were being looked for")
+        raise CommitConflict(f"{context.name}: other writers committed while the matching rows were read")
     return messages
 
 

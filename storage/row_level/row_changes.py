@@ -117,13 +117,13 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
     elif not context.options.deletion_vectors_enabled:
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table without deletion vectors",
-            "rows are deleted by marking them, and readers of this table don't look for marks",
+            "rows are deleted with deletion vectors, which readers of this table don't use",
             "Set deletion-vectors.modifiable = true, then deletion-vectors.enabled = true",
         )
     elif change.assignments is not None and context.options.row_tracking_enabled:
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table with row tracking",
-            "rows would lie in other files, and get other ids",
+            "rows would be moved to other files, and get other ids",
             "With data evolution, write the columns again by row id: update_columns()",
         )
     check_supported(context, Operation.WRITE)
@@ -132,7 +132,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
 def _with_latest_schema(context: TableContext) -> TableContext:
     newest = context.schemas.latest()
     if newest is None:
-        raise BadInput(f"{context.name} is no table any more: it was dropped")
+        raise BadInput(f"{context.name} no longer exists: the table was dropped")
     return context if newest.id == context.schema.id else context.with_schema(newest)
 
 

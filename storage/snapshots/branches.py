@@ -31,4 +31,4 @@ def check_branches_read(io: FileIO, paths: TablePaths, old: Mapping[str, str], n
     for key in given:
         name = new[key].strip()
         if name != old.get(key) and name not in (DEFAULT_BRANCH, *branch_names(io, paths)):
-            raise BadInput(f"option {key} = {name}: there is no such branch; create it first")
+            raise BadInput(f"option {key} = {name}: this branch does not exist; create it first")

@@ -28,7 +28,9 @@ class Consumer:
 
     def __post_init__(self) -> None:
         if not self.name.strip() or "/" in self.name:
-            raise BadInput(f"consumer {self.name!r}: its name is part of a file's; it can't be blank or hold a slash")
+            raise BadInput(
+                f"consumer {self.name!r}: its name is part of a file name, so it can't be blank or contain a slash"
+            )
         check_file_name("consumer", self.name, affix=CONSUMER_PREFIX)
 
     def next_snapshot_id(self) -> int | None:

@@ -37,7 +37,7 @@ class TableIdentity:
             return "was dropped or renamed since it was opened"
         if data != self._same:
             if TableSchema.from_json(data, self._path) != self._schema:
-                return "was dropped since it was opened, and another one was made under its name"
+                return "was dropped since it was opened, and another table was created with its name"
             self._same = data
         return None
 

@@ -52,7 +52,7 @@ class TagStore:
             data = self._io.read(path)
         except FileNotFoundError:
             available = ", ".join(self.names()) or "none"
-            raise BadInput(f"{self._paths.location} has no tag {name!r}; there are: {available}") from None
+            raise BadInput(f"{self._paths.location} has no tag {name!r}; its tags are: {available}") from None
         members = parse_json_object(data, path, "a tag")
         return Tag(name, Snapshot.from_members(members, path), _created_at(members, path), _retained(members, path))
 
@@ -71,7 +71,7 @@ class TagStore:
         now: local wall clock.
         """
         if not name.strip() or "/" in name:
-            raise BadInput(f"{name!r} can't name a tag: it is blank or holds a slash")
+            raise BadInput(f"{name!r} can't be the name of a tag: it is blank or contains a slash")
         check_file_name("tag", name, affix=TAG_PREFIX)
         if not self._io.create_if_absent(self._paths.tag(name), _tag_bytes(snapshot, retained, now)):
             raise BadInput(f"{self._paths.location} has a tag {name!r} already; choose another name")

@@ -77,6 +77,6 @@ class SystemTable(ABC):
     def no_changes(self) -> UnsupportedFeature:
         return UnsupportedFeature(
             f"changes of {self.context.name}${self.name}",
-            "it shows a snapshot; nothing records what changed from one to the next",
+            "it shows one snapshot, and its changes are not recorded",
             f"Read changes of {self.context.name}, or of {self.context.name}$audit_log",
         )

@@ -28,7 +28,8 @@ def check_form(column: pa.Array, data_type: DataType) -> None:
     is_string = data_type.root in STRING_ROOTS or data_type.root in BINARY_ROOTS
     if not (column.type in _STRING_FORMS if is_string else column.type == arrow_type(data_type)):
         raise BadInput(
-            f"a column of Arrow type {column.type} is no {data_type}; cast it to {arrow_type(data_type)} first"
+            f"a column of Arrow type {column.type} can't be read as {data_type}; cast it to {arrow_type(data_type)} "
+            "first"
         )
 
 

@@ -79,7 +79,7 @@ def partition_text(value: pa.Scalar, data_type: DataType, legacy: bool, zone: tz
         f"partition column of type {data_type}",
         "a directory name can't hold its values"
         if root in CONSTRUCTED_ROOTS or root not in BINARY_ROOTS
-        else "Java names the directory after the address of the bytes in memory, so no reader finds it again",
+        else "Java names the directory after the address of the bytes in memory, so no reader can find it",
         "Partition by a column of another type",
     )
 

@@ -113,8 +113,8 @@ class TimeFormat:
 
     def _refused(self, part: str) -> BadInput:
         return BadInput(
-            f"time pattern {self._pattern!r}: {part!r} is not understood here; write numbers (yyyy MM dd HH mm ss "
-            "SSS) and literal text"
+            f"time pattern {self._pattern!r}: {part!r} is not supported; write numbers (yyyy MM dd HH mm ss SSS) and "
+            "literal text"
         )
 
 

@@ -69,7 +69,7 @@ class BranchCheck:
         held = retained_states(self._context.io, self._context.paths)
         for before, after in pairwise(held.snapshots):
             if after != before + 1 and self._store.exists(before):
-                what = f"snapshot {after} follows {before}: what is between them is gone"
+                what = f"snapshot {after} follows {before}: the snapshots in between are missing"
                 self._add("snapshot-gap", f"{self._line}snapshots", what, ROLL_BACK)
         chain = SnapshotChain(self._context, self._manifests, self._files)
         first = held.snapshots[0] if held.snapshots else None
@@ -106,7 +106,7 @@ class BranchCheck:
         self._manifests.is_complete = is_complete
         if len(self.findings) > found:
             del self.findings[found:]
-            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
+            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are partly expired: their files are deleted or will be"
             self.findings.append(
                 Finding("half-expired", f"{self._line}snapshots", what, _EXPIRY_CONTINUES, Severity.NOTE)
             )
@@ -147,7 +147,7 @@ class BranchCheck:
         if not found or not is_first or not self._context.history.may_be_without_changelog(snapshot):
             return found
         self._manifests.is_complete = is_complete
-        what = "its changelog is gone: it expired, as it seems, before this branch was created from its tag"
+        what = "its changelog is missing: it probably expired before this branch was created from its tag"
         remedy = f"Follow changes from snapshot {snapshot.id + 1} on; the table at it is whole"
         return [Finding("changelog-expired", where, what, remedy, Severity.NOTE)]
 
@@ -182,7 +182,7 @@ class BranchCheck:
             size = self._listing.size_bytes(path)
             if size is None or size != entry.file.file_size:
                 recorded_size = entry.file.file_size
-                what = "is not there" if size is None else f"has {size} bytes, its manifest says {recorded_size}"
+                what = "is missing" if size is None else f"has {size} bytes, its manifest says {recorded_size}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
             else:
                 valid.append(entry)
@@ -194,14 +194,14 @@ class BranchCheck:
             return
         self._names.add(snapshot.statistics)
         if self._listing.size_bytes(self._context.paths.statistics(snapshot.statistics)) is None:
-            yield Finding("statistics-missing", where, f"statistics {snapshot.statistics} are not there", RESTORE)
+            yield Finding("statistics-missing", where, f"statistics {snapshot.statistics} are missing", RESTORE)
 
     def _check_hint(self) -> None:
         """Checks LATEST. With an outdated hint, readers list the directory; Java believes one without a successor."""
         path = self._context.paths.latest_hint
         hint = self._hint(path)
         if hint is not None and not self._store.exists(hint + 1) and not self._store.exists(hint):
-            what = f"it names snapshot {hint}, which is not there, and some readers believe it"
+            what = f"it names snapshot {hint}, which does not exist, and some readers rely on it"
             self._add("hint", path, what, "Delete the file: it is created again by the next commit")
 
     def _hint(self, path: str) -> int | None:
@@ -239,7 +239,7 @@ class BranchCheck:
         found = [finding for changelog_id in ids for finding in self._check_long_lived_changelog(changelog_id)]
         self._manifests.is_complete = is_complete
         if found:
-            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are half expired: what they name is gone or will be"
+            what = f"{len(ids)} of them, {ids[0]} to {ids[-1]}, are partly expired: their files are deleted or will be"
             self.findings.append(
                 Finding("half-expired", f"{self._line}changelogs", what, _EXPIRY_CONTINUES, Severity.NOTE)
             )
@@ -295,7 +295,7 @@ class BranchCheck:
                 Consumer(self._context.io, self._context.paths, name).next_snapshot_id()
             except (TidelakeError, OSError) as error:
                 what = f"its file can't be read, and until then no snapshot expires: {error}"
-                remedy = "Delete the file, if its reader has gone or can do without the snapshots that it kept"
+                remedy = "Delete the file, if its reader no longer exists or does not need the snapshots that it kept"
                 where = f"{self._line}consumer {name}"  # only a note: rows are safe, and an active reader rewrites it
                 self.findings.append(Finding("consumer-unreadable", where, what, remedy, Severity.NOTE))
 
@@ -330,5 +330,5 @@ def _identifier_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[F
             what = f"{who} after {before.commit_identifier} (snapshot {before.id})"
             yield Finding("identifier-order", where, what, REPORT)
         elif snapshot.commit_kind is CommitKind.APPEND:
-            what = f"{who} a second time (first in snapshot {before.id}): its rows may be there twice"
+            what = f"{who} a second time (first in snapshot {before.id}): its rows may be duplicated"
             yield Finding("identifier-twice", where, what, ROLL_BACK)

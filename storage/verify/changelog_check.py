@@ -130,7 +130,7 @@ def check_changelog(context: TableContext, start: int | None = None, end: int | 
     if not context.schema.has_primary_key:
         raise UnsupportedFeature(
             f"{context.name} has no primary key",
-            "its changelog can't be compared with it: nothing says which rows are the same",
+            "its changelog can't be compared with it, as no key identifies equal rows",
             "Compare counts: each commit of an append table adds the rows of its files",
         )
     return _Check(context, start, end).run()
@@ -145,7 +145,8 @@ class _Check:
         first = self._first_start() if start is None else start
         if not 0 <= first <= self._end.id:
             raise BadInput(
-                f"changes after snapshot {first} up to {self._end.id}: the first must not be behind the last"
+                f"changes after snapshot {first} up to {self._end.id}: the first snapshot must not be after the last "
+                "one"
             )
         self._checked_snapshots = [self._changes.get(snapshot_id) for snapshot_id in range(first + 1, self._end.id + 1)]
         overwritten = [s.id for s in self._checked_snapshots if s.commit_kind is CommitKind.OVERWRITE]
@@ -180,7 +181,7 @@ class _Check:
     def _state(self, snapshot_id: int) -> Snapshot:
         found = self._snapshots.find(snapshot_id)
         if found is None:
-            available = f"there are {self._snapshots.earliest_id()} to {self._snapshots.latest_id()}"
+            available = f"its snapshots are {self._snapshots.earliest_id()} to {self._snapshots.latest_id()}"
             raise BadInput(f"{self._context.name} has no state of snapshot {snapshot_id}: {available}")
         return found
 

@@ -76,14 +76,14 @@ class DataFileCheck:
     def _check_presence(self, path: str, extra_paths: list[str], entry: ManifestEntry, where: str) -> Iterator[Finding]:
         size = self._listing.size_bytes(path)
         if size is None:
-            what = f"data file {path} ({entry.file.row_count} rows) is not there. {_EFFECT_ON_READERS}"
+            what = f"data file {path} ({entry.file.row_count} rows) is missing. {_EFFECT_ON_READERS}"
             yield Finding("file-missing", where, what, RESTORE)
         elif size != entry.file.file_size:
             what = f"data file {path} has {size} bytes, the manifest says {entry.file.file_size}"
             yield Finding("file-size", where, what, RESTORE)
         for extra in extra_paths:
             if self._listing.size_bytes(extra) is None:
-                what = f"{extra}, which belongs to data file {entry.file.file_name}, is not there"
+                what = f"{extra}, which belongs to data file {entry.file.file_name}, is missing"
                 yield Finding("file-missing", where, what, RESTORE)
 
 

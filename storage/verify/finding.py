@@ -42,4 +42,4 @@ RESTORE: Final = (
     "Restore the file from a backup if there is one; otherwise roll back to a snapshot or tag that does not need it"
 )
 REPORT: Final = "The writer has a bug, or wrote at the same time as another one: keep the table as it is and report it"
-ROLL_BACK: Final = "Roll back to the last snapshot before it, and write again what came after"
+ROLL_BACK: Final = "Roll back to the last snapshot before it, and write the later rows again"

@@ -109,7 +109,7 @@ def _incomplete(branch: str) -> Finding:
         "branch-incomplete",
         f"branch {branch}",
         "it has no schema, so it can't be read: it is being created, or its creation was interrupted",
-        f"If nothing creates it, delete it (`tidelake table branch delete NAME {branch}`) and create it again",
+        "If nothing creates it, delete it (`tidelake table branch delete NAME BRANCH`) and create it again",
         Severity.NOTE,
     )
 

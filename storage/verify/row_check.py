@@ -74,7 +74,7 @@ def _check_file(named: ReferencedFile) -> Iterator[Finding]:
         )
     if has_rows and _is_sorted_by_key(context, entry):
         if not content.is_sorted:
-            wrong.append("keys that do not ascend, or are there twice")
+            wrong.append("keys that are not in ascending order, or are duplicate")
         wrong += _bound_findings(context, file, content)
     if wrong:
         yield Finding("rows-differ", path, f"holds {'; '.join(wrong)}", REPORT)
@@ -83,7 +83,7 @@ def _check_file(named: ReferencedFile) -> Iterator[Finding]:
         yield Finding("statistics-differ", path, what, REPORT)
     if has_rows and file.delete_row_count is not None and content.retracts != file.delete_row_count:
         what = f"holds {content.retracts} deletes, the manifest says {file.delete_row_count} (pypaimon writes 0)"
-        yield Finding("delete-count", path, what, "Nothing: readers here look into the file", Severity.NOTE)
+        yield Finding("delete-count", path, what, "Nothing: readers of this release look into the file", Severity.NOTE)
 
 
 def _is_sorted_by_key(context: TableContext, entry: ManifestEntry) -> bool:

@@ -92,8 +92,8 @@ class _HistoryReader:
         wanted = context.schema.primary_keys
         if set(key) != set(wanted):
             raise BadInput(
-                f"a row of {context.name} is named by {', '.join(wanted) or 'nothing: it has no primary key'}; given: "
-                f"{', '.join(key) or 'nothing'}"
+                f"a row of {context.name} is identified by {', '.join(wanted) or 'nothing: it has no primary key'}; "
+                f"given: {', '.join(key) or 'nothing'}"
             )
         self._context = context
         self._key = key
@@ -106,7 +106,7 @@ class _HistoryReader:
     def _found(self, snapshot_id: int | None) -> Snapshot:
         found = self._store.latest() if snapshot_id is None else self._store.find(snapshot_id)
         if found is None:
-            available = f"there are {self._store.earliest_id()} to {self._store.latest_id()}"
+            available = f"its snapshots are {self._store.earliest_id()} to {self._store.latest_id()}"
             what = "a snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}: {available}"
             raise BadInput(f"{self._context.name} does not have {what}")
         return found

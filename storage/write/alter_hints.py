@@ -33,7 +33,7 @@ class AlterHints:
         try:
             wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
         except BadInput:
-            return "alter_table, with AddColumn and a type that Paimon has"
+            return "alter_table, with AddColumn and a type of Paimon"
         return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
 
     def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:

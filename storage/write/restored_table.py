@@ -40,7 +40,7 @@ class RestoredTable:
         if found != total_buckets:
             raise BadInput(
                 f"{table_name}: option bucket = {total_buckets}, but files of this partition are in {found} buckets; "
-                f"a key would be found in two. Set bucket = {found}, or rewrite the partition with an overwrite"
+                f"a key would be in two buckets. Set bucket = {found}, or rewrite the partition with an overwrite"
             )
 
 

@@ -89,7 +89,7 @@ class RowConverter:
         if not self._schema.has_primary_key and is_retract(kinds).any():
             kind = RowKind(int(kinds[is_retract(kinds)][0])).symbol
             raise BadInput(
-                f"{self._table_name}: row kind {kind} in an append table, which only takes rows. "
+                f"{self._table_name}: row kind {kind} is not possible in an append table, which only accepts inserts. "
                 "Create the table with a primary_key, or set the option 'ignore-delete' = 'true'"
             )
         return converted

@@ -431,8 +431,8 @@ class TableWriter:
         self._owner.check()
         if self._is_closed:
             raise BadInput(
-                f"{self._context.name}: this writer is closed, and what it had not committed is dropped. Open another "
-                "one, and write those rows again"
+                f"{self._context.name}: this writer is closed, and its uncommitted rows are dropped. Open a new "
+                "writer, and write these rows again"
             )
 
     @contextmanager
@@ -440,8 +440,8 @@ class TableWriter:
         self._check_usable()
         if self._failure is not None:
             raise TidelakeError(
-                f"{self._context.name}: this writer failed before ({self._failure}). Nothing was committed since: "
-                "open a new writer and write again what was not committed"
+                f"{self._context.name}: this writer failed before ({self._failure}). Nothing was committed since. "
+                "Open a new writer, and write the uncommitted rows again"
             ) from self._failure
         try:
             yield

@@ -111,7 +111,7 @@ def _unwrapped(column: pa.Array) -> pa.Array:
 def _row(column: pa.Array, data_type: DataType, fields: Sequence[DataField], place: ValueLocation) -> pa.Array:
     target = arrow_type(data_type)
     if not pa.types.is_struct(column.type):
-        raise place.mismatch_error(data_type, column.type, "it is no struct")
+        raise place.mismatch_error(data_type, column.type, "it is not a struct")
     _check_field_names(column, [f.name for f in fields], place)
     given = dict(zip((f.name for f in column.type), column.flatten(), strict=True))  # null if the struct is
     children = []
@@ -141,7 +141,7 @@ def _check_field_names(column: pa.StructArray, known: Sequence[str], place: Valu
 
 def _array(column: pa.Array, data_type: ArrayType, place: ValueLocation) -> pa.Array:
     if not _is_list(column.type):
-        raise place.mismatch_error(data_type, column.type, "it is no list")
+        raise place.mismatch_error(data_type, column.type, "it is not a list")
     items, item = column.flatten(), ElementLocation(place, column)
     elements = convert_exactly(items, data_type.element, item)
     _check_not_null(elements, data_type.element, item)
@@ -151,7 +151,7 @@ def _array(column: pa.Array, data_type: ArrayType, place: ValueLocation) -> pa.A
 
 def _vector(column: pa.Array, data_type: VectorType, place: ValueLocation) -> pa.Array:
     if not _is_list(column.type):
-        raise place.mismatch_error(data_type, column.type, "it is no list")
+        raise place.mismatch_error(data_type, column.type, "it is not a list")
     other_length = pc.not_equal(pc.list_value_length(column), data_type.length)
     if pc.any(other_length).as_py():
         index = pc.index(other_length, True).as_py()
@@ -172,7 +172,7 @@ def _vector(column: pa.Array, data_type: VectorType, place: ValueLocation) -> pa
 
 def _map(column: pa.Array, data_type: DataType, key: DataType, value: DataType, place: ValueLocation) -> pa.Array:
     if not pa.types.is_map(column.type):
-        raise place.mismatch_error(data_type, column.type, "it is no map")
+        raise place.mismatch_error(data_type, column.type, "it is not a map")
     lists = with_child(column, pa.list_(column.values.type), column.values)
     entries = lists.flatten()
     given_keys, given_values = entries.field(0), entries.field(1)
@@ -287,7 +287,7 @@ def _check_values(column: pa.Array, data_type: AtomicType) -> None:
         column.validate(full=True)
     except pa.ArrowInvalid as e:
         if data_type.root in STRING_ROOTS:
-            raise pa.ArrowInvalid("its bytes are no UTF-8") from None
+            raise pa.ArrowInvalid("its bytes are not UTF-8") from None
         raise pa.ArrowInvalid(str(e).splitlines()[0]) from None
 
 
@@ -300,15 +300,15 @@ def _check_cast_meaning(given: pa.DataType, data_type: AtomicType, place: ValueL
         return
     is_time, is_wanted = pa.types.is_temporal(given), pa.types.is_temporal(target)
     if is_time != is_wanted:
-        reason = "a number does not say what it counts" if is_wanted else "a time is no number"
+        reason = "a number has no unit" if is_wanted else "a time is not a number"
         remedy = "Convert it first, naming the unit (pyarrow.compute.cast)"
         raise place.mismatch_error(data_type, given, reason, remedy=remedy)
     has_zone, wants_zone = (getattr(kind, "tz", None) is not None for kind in (given, target))
     if is_time and has_zone != wants_zone:
         has = "it has a time zone" if has_zone else "it has no time zone"
-        required = "an instant is wanted" if wants_zone else "a time without zone is wanted"
+        required = "the column needs an instant" if wants_zone else "the column needs a time without zone"
         remedy = "Convert it first, saying which zone is meant (pyarrow.compute.assume_timezone, local_timestamp)"
-        raise place.mismatch_error(data_type, given, f"{has}, and {required}", remedy=remedy)
+        raise place.mismatch_error(data_type, given, f"{has}, but {required}", remedy=remedy)
 
 
 def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:

@@ -25,7 +25,7 @@ def test_an_invalid_epoch_raises_an_error_that_names_its_snapshot(text: str) -> 
 
 
 def test_an_unknown_version_is_not_read_as_an_old_epoch() -> None:
-    with pytest.raises(UnsupportedFeature, match="which process is the newer one"):
+    with pytest.raises(UnsupportedFeature, match="which process is newer"):
         epoch_of({EPOCH_PROPERTY: '{"version":2}'}, "snapshot 9")
 
 

@@ -114,7 +114,7 @@ def test_both_snapshots_of_one_identifier_carry_the_same_position() -> None:
     moved = FIRST.advanced_to({P0: 20})
     assert chain_breaks([(3, FIRST), (3, FIRST), (4, moved)]) == []
     assert [b.reason for b in chain_breaks([(3, FIRST), (3, moved)])] == [
-        "two snapshots of one identifier carry different positions"
+        "two snapshots of one identifier have different positions"
     ]
 
 

@@ -53,13 +53,13 @@ class Case:
         Case(
             "retention",
             (ProblemKind.DELETED,),
-            "t-0 was read up to 20, its oldest record now is 21",
+            "t-0 was read up to 20, but its oldest record is now 21",
             bounds={**BOUNDS, P0: OffsetRange(21, 30)},
         ),
         Case(
             "past the end",
             (ProblemKind.PAST_THE_END,),
-            "u-0 was read up to 7, it ends at 6",
+            "u-0 was read up to 7, but it ends at 6",
             bounds={**BOUNDS, U0: OffsetRange(0, 6)},
         ),
         Case(

@@ -176,7 +176,7 @@ def test_an_overwrite_replaces_postponed_rows_and_rows_in_buckets(tmp_path: Path
 
 def test_conditions_are_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.UnsupportedFeature, match="takes no conditions"):
+    with pytest.raises(tidelake.UnsupportedFeature, match="without conditions and sorting"):
         table.compact(full=True)
 
 

@@ -328,8 +328,8 @@ def test_a_topic_recreated_during_reading_publishes_nothing_under_the_old_id(
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (["--accept-gap", "shop.orders"], "the position of shop.orders is proven, there is no gap to accept"),
-        (["--from-snapshot", "shop.orders=99"], "there is no such snapshot"),
+        (["--accept-gap", "shop.orders"], "the position of shop.orders is proven, so no gap must be accepted"),
+        (["--from-snapshot", "shop.orders=99"], "the snapshot does not exist"),
         (["--rewind-to", "shop.orders=other:0:5"], "other-0 holds no records for shop.orders"),
         (["--accept-gap", "shop.order"], "the pipeline has no table shop.order; did you mean 'shop.orders'?"),
     ],

@@ -86,7 +86,7 @@ def test_a_suspended_table_is_not_refreshed(lake: tidelake.Catalog, home: str, s
 
 
 def test_tables_that_cannot_be_refreshed_are_refused(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
-    with pytest.raises(tidelake.BadInput, match="is no materialized table"):
+    with pytest.raises(tidelake.BadInput, match="is not a materialized table"):
         refresh_materialized_table(spark, "shop.orders", home)
     other = tidelake.MaterializedDefinition("SELECT day, amount FROM orders", 1)
     lake.create_table("shop.other", TOTALS, options=other.to_options())
@@ -143,7 +143,7 @@ def test_both_engines_refresh_one_table_alternately(lake: tidelake.Catalog, home
         ("materialized-table.interval-freshness.time-unit", None, "needs option"),
         ("materialized-table.logical-refresh-mode", None, "needs option"),
         ("materialized-table.refresh-mode", "sometimes", "expected one of|neither|no such|continuous"),
-        ("materialized-table.refresh-mode", "continuous", "a job that Flink starts"),
+        ("materialized-table.refresh-mode", "continuous", "needs a Flink job"),
         ("materialized-table.refresh-status", None, "needs option"),
     ],
 )

@@ -88,7 +88,7 @@ def test_an_object_table_is_only_read(options: dict[str, str], folder: Path) -> 
     [
         pytest.param({}, "needs option path", id="no folder"),
         pytest.param({"object-location": "/data"}, "look at option path instead", id="the option of older releases"),
-        pytest.param({"path": "/data", "bucket": "2"}, "option bucket means nothing", id="an option of tables"),
+        pytest.param({"path": "/data", "bucket": "2"}, "option bucket does not apply", id="an option of tables"),
     ],
 )
 def test_options_without_effect_are_refused(wanted: dict[str, str], reason: str, options: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from tests.interop.shared_table import KIND, NAME, Reader, SharedTable, changes,
 from tests.support.expected import difference
 
 LAYOUT: Final = primary_key(
-    "two buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
+    "different buckets", ["int", "string"], options={"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
 )
 
 
@@ -46,7 +46,7 @@ def test_a_tag_of_java_keeps_our_rows_when_their_snapshot_has_expired(table: Sha
     table.java.expire(table.warehouse, NAME, retain_max=1, retain_min=1)
     assert difference(table.ours.scan(tag="first").to_arrow(), values(changeless(then))) is None
     assert table.ours.tags().keys() == {"first"}
-    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 1 is gone"):
+    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 1 no longer exists"):
         table.ours.scan(snapshot=1)
     table.check()
 
@@ -163,7 +163,7 @@ def test_a_writer_gets_an_error_when_java_replaced_its_snapshot(table: SharedTab
         table.model.write(theirs)
         writer.write(LAYOUT.rows(range(10, 15), turn=3))
         with pytest.raises(
-            tidelake.CommitConflict, match="snapshot 2, which we committed, was replaced by one of java"
+            tidelake.CommitConflict, match="snapshot 2, which this writer committed, was replaced by one of java"
         ):
             writer.commit(3)
     table.check()

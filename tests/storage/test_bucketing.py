@@ -158,9 +158,11 @@ def test_no_rows_have_no_buckets(function: str) -> None:
 @pytest.mark.parametrize(
     ("types", "function", "message"),
     [
-        pytest.param([STRING], "mod", r"one INT or BIGINT column, the bucket key is \(STRING\)", id="mod of text"),
+        pytest.param([STRING], "mod", r"one INT or BIGINT column, but the bucket key is \(STRING\)", id="mod of text"),
         pytest.param([INT, INT], "mod", r"the bucket key is \(INT, INT\)", id="mod of two columns"),
-        pytest.param([timestamp(3)], "hive", r"hive can't take a value of type TIMESTAMP\(3\)", id="hive of a time"),
+        pytest.param(
+            [timestamp(3)], "hive", r"hive does not support values of type TIMESTAMP\(3\)", id="hive of a time"
+        ),
     ],
 )
 def test_types_a_function_cannot_take_are_refused(types: list[DataType], function: str, message: str) -> None:
@@ -171,7 +173,7 @@ def test_types_a_function_cannot_take_are_refused(types: list[DataType], functio
 
 @pytest.mark.parametrize("function", list(BucketFunction))
 def test_a_column_of_another_arrow_type_is_refused(function: str) -> None:
-    with pytest.raises(BadInput, match="int64 is no INT"):
+    with pytest.raises(BadInput, match="int64 can't be read as INT"):
         bucket_ids([pa.array([1])], [INT], 2, function)
 
 
@@ -265,5 +267,5 @@ def test_a_partition_may_have_another_bucket_count_than_the_option() -> None:
     assert bucketing.bucket_ids(keys).tolist() == [1, 3, 0]
     assert bucketing.bucket_ids(keys, num_buckets=7).tolist() == [5, 6, 5]
     assert bucketing.bucket_ids(keys, num_buckets=1).tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="one bucket or more, not 0"):
+    with pytest.raises(ValueError, match="number of buckets must be 1 or more, not 0"):
         bucketing.bucket_ids(keys, num_buckets=0)

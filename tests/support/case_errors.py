@@ -15,14 +15,17 @@ from tests.support.cases import NotUnderstood
 # What a case may say, and one of what ours says then. A case may say several.
 _MEANINGS: Final = (
     (r"overflow|out of range", r"overflows at"),
-    (r"retract|\bdeletes?\b|update.?before|-[ud]\b", r"take a value back|can't take deletes"),
+    (r"retract|\bdeletes?\b|update.?before|-[ud]\b", r"retract a value|does not support deletes"),
     (r"zero", r"zero|\b0\b"),
     (r"terminat|exact|rounding", r"quotient|digits|without end"),
     (r"null.*key|key.*null", r"null in its key"),
     (r"not.?null|be null|nullable", r"NOT NULL|null"),
     (r"\btypes?\b|incomparable", r"takes |is no |can't be|make it|compares times"),
-    (r"unknown|no such|not (be )?f[io]u?nd|not exist|factory|undefined", r"there is no|no column|names '"),
-    (r"exclusive|conflict|both|together|same time", r"both|unset|does not go|drops"),
+    (
+        r"unknown|no such|not (be )?f[io]u?nd|not exist|factory|undefined",
+        r"does not exist|there is no|no column|names '",
+    ),
+    (r"exclusive|conflict|both|together|same time", r"both|unset|can't be combined|drops"),
     (r"sequence.?group", r"sequence.?group"),
     (r"nested.?key", r"nested-key"),
 )

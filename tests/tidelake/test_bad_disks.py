@@ -109,5 +109,5 @@ def test_a_pipeline_on_a_full_disk_reports_the_disk_the_state_and_the_remedy(tmp
         assert "no record is lost or written twice" in report
         assert f"  tidelake ingest run {tmp_path}/shop.yaml" in report
         assert f"  tidelake table expire shop.orders -w {tmp_path}/lake" in report
-        assert "Commit it again" not in report, "that is for programs"
+        assert "Commit again" not in report, "that is for programs"
     assert (with_room["code"], rows) == (0, 20)

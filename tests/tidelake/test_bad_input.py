@@ -161,7 +161,10 @@ def test_all_or_none_of_several_batches_in_one_call_are_accepted(warehouse: Path
 def test_an_append_table_refuses_deletes(warehouse: Path) -> None:
     table = tidelake.open_catalog(str(warehouse)).create_table("shop.log", pa.schema([("line", pa.string())]))
     before = files_of(warehouse)
-    with table.writer() as writer, pytest.raises(tidelake.BadInput, match="row kind -D in an append table"):
+    with (
+        table.writer() as writer,
+        pytest.raises(tidelake.BadInput, match="row kind -D is not possible in an append table"),
+    ):
         writer.write(pa.table({"line": ["a", "b"], "_VALUE_KIND": pa.array([0, 3], pa.int8())}))
     assert files_of(warehouse) == before
 
@@ -230,11 +233,13 @@ BAD_CALLS: Final = (
     BadCall("a column of a scan", on_table(lambda t: t.scan(columns=["ident"])), "ident"),
     BadCall("a column of a filter", on_table(lambda t: t.scan(filter=tidelake.col("x") > 1)), "'x'"),
     BadCall("a filter of another type", on_table(lambda t: t.scan(filter=tidelake.col("id") == "x")), "'id'"),
-    BadCall("a snapshot that is none", on_table(lambda t: t.scan(snapshot=9)), "no snapshot 9: there are 1 to 2"),
+    BadCall(
+        "a snapshot that is none", on_table(lambda t: t.scan(snapshot=9)), "no snapshot 9: its snapshots are 1 to 2"
+    ),
     BadCall("a tag that is none", on_table(lambda t: t.scan(tag="x")), "'?x'?"),
     BadCall("a time before the first snapshot", on_table(lambda t: t.scan(as_of=0)), "no snapshot"),
     BadCall("changes that are gone", on_table(lambda t: list(t.changes(start=5, end=6))), "5"),
-    BadCall("changes backwards", on_table(lambda t: t.changes(start=2, end=1)), "end is not before start"),
+    BadCall("changes backwards", on_table(lambda t: t.changes(start=2, end=1)), "end must not be before start"),
     BadCall("an identifier below the newest", commit_of(identifier=1), "1"),
     BadCall("a negative identifier", commit_of(identifier=-5), "-5"),
     BadCall("an identifier as text", commit_of(identifier="7"), "identifier.*'7'"),
@@ -366,9 +371,9 @@ def test_a_directory_without_a_table_is_reported_as_no_table(warehouse: Path, ca
     (stray / "notes.txt").write_text("mine")
     before = files_of(warehouse)
     catalog = tidelake.open_catalog(str(warehouse))
-    with pytest.raises(tidelake.BadInput, match=r"stray is not a table: the directory holds no schema"):
+    with pytest.raises(tidelake.BadInput, match=r"stray is not a table: the directory has no schema"):
         catalog.table("shop.stray")
-    with pytest.raises(tidelake.BadInput, match=r"stray is not a table, but holds notes\.txt"):
+    with pytest.raises(tidelake.BadInput, match=r"stray is not a table, but contains notes\.txt"):
         catalog.create_table("shop.stray", SCHEMA)
     with pytest.raises(tidelake.BadInput, match=r"no table shop\.stray|is not a table"):
         catalog.drop_table("shop.stray")

@@ -156,9 +156,9 @@ def test_rows_removed_by_a_concurrent_overwrite_are_not_restored(monkeypatch: py
     [
         pytest.param(update([9], v=[1]), "no row 9", id="a row that is not there"),
         pytest.param(update([2], v=[1]), "row 2 was deleted", id="a row that was deleted"),
-        pytest.param(update([0, 0], v=[1, 2]), "row 0 is there twice", id="a row twice"),
+        pytest.param(update([0, 0], v=[1, 2]), "row 0 occurs twice", id="a row twice"),
         pytest.param(update([0], q=[1]), "no column 'q'", id="a column that is not there"),
-        pytest.param(update([0], p=["y"]), "which partition", id="a partition column"),
+        pytest.param(update([0], p=["y"]), "a partition column", id="a partition column"),
         pytest.param(update([0], k=pa.nulls(1, pa.int32())), "NOT NULL", id="null where none may be"),
         pytest.param(update([0], v=["a"]), "v", id="a value of another type"),
         pytest.param(update([0]), "the columns to write", id="no columns"),

@@ -94,7 +94,7 @@ def test_the_comparison_ignores_row_order() -> None:
     ("found", "reported"),
     [
         pytest.param([A], "missing: {'sku': 'b'", id="a row is missing"),
-        pytest.param([A, B, {**A, "shelf": 9}], "too much: {'sku': 'a', 'shelf': 9", id="a row too much"),
+        pytest.param([A, B, {**A, "shelf": 9}], "unexpected: {'sku': 'a', 'shelf': 9", id="a row too much"),
         pytest.param([A, B, B], "1 keys occur twice", id="a row twice"),
         pytest.param([A, {**B, "quantity": 0}], "'quantity': None, 'price': None} in the shop", id="a value"),
     ],
@@ -177,13 +177,13 @@ def test_a_warning_in_the_demo_is_printed_as_plain_text(
 def test_without_java_the_demo_prints_a_note_and_continues(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "there is no Java: install one")
+    monkeypatch.setattr(demo_run, "missing_for_spark", lambda: "Java was not found: install one")
     result = call("demo", "--directory", tmp_path / "demo", *SMALL)
     assert result.code == 0
-    assert "no Spark here (there is no Java: install one); the asyncio pipeline runs instead" in result.err
+    assert "Spark is not available (Java was not found: install one); the asyncio pipeline runs instead" in result.err
     forced = call("demo", "--engine", "spark", "--directory", tmp_path / "other", *SMALL)
     assert (forced.code, forced.out) == (1, "")
-    assert "there is no Java" in forced.err
+    assert "Java was not found" in forced.err
 
 
 def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: p
     result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL)
     assert result.code == 1
     assert not result.document["is_right"]
-    assert result.document["tables"][0]["differences"][0].startswith("too much: ")
+    assert result.document["tables"][0]["differences"][0].startswith("unexpected: ")
 
 
 def test_the_demo_prints_the_location_of_the_tables_and_commands_to_try(call: Call, tmp_path: Path) -> None:

@@ -120,13 +120,13 @@ def test_a_row_is_deleted_if_the_engine_supports_it() -> None:
         ({"merge-engine": "first-row"}, None, "first-row does not remove a row.*Overwrite"),
         ({"merge-engine": "partial-update"}, None, "Set partial-update.remove-record-on-delete = true"),
         ({"ignore-delete": "true"}, None, "ignores deletes"),
-        ({"rowkind.field": "t"}, None, "column t says what a row is"),
+        ({"rowkind.field": "t"}, None, "column t contains the row kind"),
         (REMOVES, {"v": 1}, "aggregation would merge the new row into the old one"),
         ({"merge-engine": "partial-update"}, {"v": 1}, "partial-update would merge the new row"),
         ({}, {"k": 1}, "can't change k, of the primary key"),
         ({"sequence.field": "v"}, {"v": 1}, "can't change v: the rows of a key are ordered by it"),
         ({}, {"x": 1}, "no column 'x' to update"),
-        ({}, {}, "names the columns to change"),
+        ({}, {}, "needs the columns to change"),
     ],
 )
 def test_changes_that_the_merge_engine_would_alter_are_refused(

@@ -55,7 +55,7 @@ class Case:
 
 NEW: Final = ("tue", 9, 90)
 CASES: Final = (
-    Case("the partitions written to", True, [NEW], [*BEFORE[:2], NEW]),
+    Case("the partitions that rows are written to", True, [NEW], [*BEFORE[:2], NEW]),
     Case("nothing is written to none", True, [], BEFORE),
     Case("all partitions", True, [NEW], [NEW], {"dynamic-partition-overwrite": "false"}),
     Case("all partitions by nothing", True, [], [], {"dynamic-partition-overwrite": "false"}),
@@ -93,13 +93,13 @@ def test_an_ambiguous_overwrite_is_refused_with_the_explicit_form(unclear: Any, 
 
 def test_an_invalid_overwrite_partition_is_refused_before_writing(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match="'id' can't choose partitions"):
+    with pytest.raises(tidelake.BadInput, match="'id' can't select partitions"):
         table.writer(overwrite={"id": 1})
 
 
 def test_truncating_with_an_empty_partition_filter_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match=r"truncate\(\) without any removes all rows"):
+    with pytest.raises(tidelake.BadInput, match=r"truncate\(\) without partitions removes all rows"):
         table.truncate(partition={})
     assert rows_of(table) == BEFORE
 
@@ -160,7 +160,7 @@ def test_truncating_removes_rows(partition: Mapping[str, Any] | None, left: Rows
 
 def test_a_column_that_is_no_partition_column_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(tidelake.BadInput, match="is partitioned by day; 'id' can't choose partitions"):
+    with pytest.raises(tidelake.BadInput, match="is partitioned by day; 'id' can't select partitions"):
         table.truncate(partition={"id": 1})
     assert rows_of(table) == BEFORE
 

@@ -34,6 +34,6 @@ def test_the_java_version_is_checked(
 def test_missing_prerequisites_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "there is no Java" in (missing_for_spark() or "")
+    assert "Java was not found" in (missing_for_spark() or "")
     monkeypatch.setattr(prerequisites, "find_spec", lambda _: None)
     assert "PySpark isn't installed" in (missing_for_spark() or "")

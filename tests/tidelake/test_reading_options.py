@@ -103,18 +103,24 @@ def test_an_argument_overrides_a_stored_scan_option(catalog: tidelake.Catalog) -
 
 
 REFUSED = [
-    pytest.param({"scan.snapshot-id": "99"}, "no snapshot 99: there are 1 to 5", id="a snapshot that is not there"),
+    pytest.param(
+        {"scan.snapshot-id": "99"}, "no snapshot 99: its snapshots are 1 to 5", id="a snapshot that is not there"
+    ),
     pytest.param({"scan.tag-name": "four"}, "no tag 'four'", id="a tag that is not there"),
     pytest.param({"scan.watermark": "999"}, "no snapshot with a watermark of 999", id="a watermark to come"),
-    pytest.param({"scan.version": "four"}, "no such tag, and it is no snapshot id", id="a version of no kind"),
-    pytest.param({"scan.timestamp-millis": "1"}, "no snapshot from 1 or before", id="before the first snapshot"),
+    pytest.param({"scan.version": "four"}, "no such tag, and it is not a snapshot id", id="a version of no kind"),
+    pytest.param(
+        {"scan.timestamp-millis": "1"}, "no snapshot that was committed at 1 or earlier", id="before the first snapshot"
+    ),
     pytest.param({"scan.timestamp": "soon"}, "scan.timestamp = 'soon': expected a time", id="no time"),
     pytest.param(
-        {"scan.snapshot-id": "1", "scan.tag-name": "two"}, "each say where reading begins", id="two places at once"
+        {"scan.snapshot-id": "1", "scan.tag-name": "two"}, "each choose where reading begins", id="two places at once"
     ),
     pytest.param({"scan.mode": "from-snapshot"}, "needs scan.snapshot-id or", id="a mode without its place"),
     pytest.param(
-        {"scan.mode": "latest", "scan.snapshot-id": "1"}, "does not go with scan.mode = latest", id="a wrong place"
+        {"scan.mode": "latest", "scan.snapshot-id": "1"},
+        "can't be combined with scan.mode = latest",
+        id="a wrong place",
     ),
     pytest.param({"scan.mode": "late"}, "expected one of", id="a mode that is none"),
     pytest.param({"incremental-to-auto-tag": "two"}, "is named like 2026-01-31", id="a tag that is not automatic"),
@@ -122,7 +128,7 @@ REFUSED = [
     pytest.param({"incremental-between-timestamp": "5,4"}, "swap them", id="times backwards"),
     pytest.param(
         {"incremental-between": "1,99", "incremental-between-scan-mode": "diff"},
-        "no snapshot 99: there are 1 to 5",
+        "no snapshot 99: its snapshots are 1 to 5",
         id="a difference to a snapshot that is not there",
     ),
 ]
@@ -179,7 +185,7 @@ def test_a_range_of_changes_is_filtered_and_projected(catalog: tidelake.Catalog)
         pytest.param({"between": (1,)}, "expected two", id="one end"),
         pytest.param({"between": (1, datetime(2026, 1, 1))}, "expected two", id="ends of two kinds"),
         pytest.param({"between": (1, 2), "between_mode": "all"}, "expected one of auto", id="no mode"),
-        pytest.param({"between_mode": "diff"}, "pass between=", id="a mode without a range"),
+        pytest.param({"between_mode": "diff"}, "needs between=", id="a mode without a range"),
         pytest.param({"between": (3, 1)}, "swap them", id="backwards"),
     ],
 )
@@ -278,7 +284,7 @@ def test_following_from_a_time_between_snapshots_starts_with_changes(catalog: ti
 )
 def test_an_invalid_stream_start_is_refused(catalog: tidelake.Catalog, options: Mapping[str, str]) -> None:
     table = catalog.table("shop.t", options)
-    with pytest.raises(tidelake.BadInput, match="no stream of changes can begin so"):
+    with pytest.raises(tidelake.BadInput, match="a stream of changes can't begin like this"):
         table.follower()
     assert table.follower(start=3).next_snapshot_id == 3
 
@@ -388,7 +394,7 @@ def test_writes_ignore_the_bucket_option_of_readers(catalog: tidelake.Catalog, b
 
 
 def test_an_invalid_bucket_is_refused(catalog: tidelake.Catalog, buckets: tidelake.Table) -> None:
-    with pytest.raises(tidelake.BadInput, match=r"option scan\.bucket = -1: buckets count from 0"):
+    with pytest.raises(tidelake.BadInput, match=r"option scan\.bucket = -1: bucket numbers start at 0"):
         catalog.table("shop.b", {"scan.bucket": "-1"}).scan().to_arrow()
 
 
@@ -405,7 +411,7 @@ def test_a_dynamic_option_opens_a_branch(catalog: tidelake.Catalog) -> None:
     assert scanned(catalog.table("shop.t", {"branch": "dev"})) == [7]
     assert scanned(catalog.table("shop.t$branch_dev")) == [7]
     assert scanned(catalog.table("shop.t")) == [1, 2, 3, 5]
-    with pytest.raises(tidelake.BadInput, match="name one of them"):
+    with pytest.raises(tidelake.BadInput, match="name only one of them"):
         catalog.table("shop.t$branch_dev", {"branch": "test"})
 
 

@@ -131,7 +131,7 @@ def test_postponed_rows_stay_postponed_while_buckets_are_rescaled(tmp_path: Path
 def test_invisible_rows_stop_a_rescale(tmp_path: Path) -> None:
     catalog = new_catalog(tmp_path, **{"deletion-vectors.enabled": "true", "write-only": "true"})
     write(catalog, 1, range(10))
-    with pytest.raises(tidelake.BadInput, match="Call compact of the table first"):
+    with pytest.raises(tidelake.BadInput, match="Compact the table first"):
         catalog.rescale_table(NAME, 2)
 
 

@@ -248,12 +248,12 @@ def test_a_table_without_vectors_is_refused_with_the_options_to_set() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "names the columns to change"),
+        ({}, "needs the columns to change"),
         ({"vv": 1}, "no column 'vv' to update; did you mean 'v'"),
         ({"v": 1.5}, "does not fit"),
         ({"k": 2**40}, "does not fit"),
-        ({"v": object()}, "is no value of column v"),
-        ({"v": pc.field("nope")}, "what v become can't be computed"),
+        ({"v": object()}, "is not a valid value of column v"),
+        ({"v": pc.field("nope")}, "the new values of v can't be computed"),
         ({"v": pc.field("p")}, "does not fit"),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_closed_writer_refuses_rows_and_commits(tmp_path: Path) -> None:
         writer.write(rows(1, 2))
     acts: list[Callable[[], object]] = [lambda: writer.write(rows(3)), lambda: writer.commit(1)]
     for act in acts:
-        with pytest.raises(tidelake.BadInput, match=r"db\.t: this writer is closed, .* Open another one"):
+        with pytest.raises(tidelake.BadInput, match=r"db\.t: this writer is closed, .* Open a new writer"):
             act()
     writer.close()
     assert commit(table, 1, 1, 2) == 1, "the honest replay of identifier 1"
@@ -113,7 +113,7 @@ def test_a_writer_is_refused_in_a_forked_process_and_continues_in_its_own(tmp_pa
     written, committed, closed, of_parent = done.stdout.splitlines()
     for reported in (written, committed):
         assert "db.t: a writer was opened in process" in reported
-        assert "forked from it. Nothing was done. Open one in each process" in reported
+        assert "forked from it. Nothing was done. Open a new one in each process" in reported
     assert (closed, of_parent) == ("None", "1")
     assert values_of(table) == [1, 3]
     assert verify(table.context, deep=True) == []
@@ -122,7 +122,7 @@ def test_a_writer_is_refused_in_a_forked_process_and_continues_in_its_own(tmp_pa
 # ---------------------------------------------------------------- dropped, or created again
 
 DROPPED: Final = r"db\.t was dropped or renamed since it was opened"
-RECREATED: Final = r"db\.t was dropped since it was opened, and another one was made under its name"
+RECREATED: Final = r"db\.t was dropped since it was opened, and another table was created with its name"
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["an empty table", "a table that the writer committed to"])
@@ -139,7 +139,7 @@ def test_a_writer_does_not_commit_to_a_recreated_table(tmp_path: Path, first: in
         for number in range(1, others + 1):
             commit(new, number, 20 + number)
         for _ in range(2):  # asking again changes nothing
-            with pytest.raises(tidelake.CommitConflict, match=f"{RECREATED}|was replaced|is gone"):
+            with pytest.raises(tidelake.CommitConflict, match=f"{RECREATED}|was replaced|no longer exists"):
                 writer.commit(9)
     assert values_of(new) == [20 + number for number in range(1, others + 1)]
     assert len(files_of(tmp_path)) == others, "what it had written is gone"

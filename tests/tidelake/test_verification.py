@@ -59,17 +59,24 @@ HISTORIES = [
     ),
     History("epochs that grow", [of_epoch(1, 1), of_epoch(2, 1), of_epoch(3, 4)], []),
     History(
-        "an epoch that falls", [of_epoch(1, 4), of_epoch(2, 3)], [(Severity.PROBLEM, "of epoch 3, db2:1, and comes")]
+        "an epoch that falls",
+        [of_epoch(1, 4), of_epoch(2, 3)],
+        [(Severity.PROBLEM, "it has epoch 3, db2:1, but an earlier")],
     ),
     History(
         "an epoch of two processes",
         [of_epoch(1, 4), of_epoch(2, 4, writer="db3:1")],
-        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it is of epoch 4, db3:1, and comes after epoch 4, db2:1")],
+        [
+            (
+                Severity.PROBLEM,
+                "snapshot 2 of pipeline shop: it has epoch 4, db3:1, but an earlier snapshot has epoch 4, db2:1",
+            )
+        ],
     ),
     History(
         "an epoch that can't be read",
         [of_epoch(1, 1), stamped(2, position=position(5, 5), epoch="zz"), of_epoch(3, 1)],
-        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: a start that goes on from it fails")],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: a start that continues from it fails")],
     ),
     History(
         "a routing that can't be read",
@@ -79,12 +86,12 @@ HISTORIES = [
     History(
         "no position amidst a pipeline's",
         [of_epoch(1, 1), stamped(2), of_epoch(3, 1)],
-        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it carries no source position")],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it has no source position")],
     ),
     History(
         "no position at the end of a pipeline's",
         [of_epoch(1, 1), stamped(2, epoch=Epoch(1, "db2:1").to_text())],
-        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it carries no source position")],
+        [(Severity.PROBLEM, "snapshot 2 of pipeline shop: it has no source position")],
     ),
     History(
         "no position, which a person accepted, and a pipeline that counts its epochs from 1 again",

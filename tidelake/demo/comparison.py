@@ -63,9 +63,9 @@ def _differences(table: ShopTable, found: list[dict[str, Any]], expected: list[d
     actual = {table.key_of(row): row for row in found}
     wanted = {table.key_of(row): row for row in expected}
     differences = [f"missing: {wanted[key]}" for key in wanted if key not in actual]
-    differences += [f"too much: {actual[key]}" for key in actual if key not in wanted]
+    differences += [f"unexpected: {actual[key]}" for key in actual if key not in wanted]
     differences += [
-        f"{wanted[k]} in the shop, {actual[k]} here" for k in wanted if k in actual and actual[k] != wanted[k]
+        f"{wanted[k]} in the shop, {actual[k]} in the table" for k in wanted if k in actual and actual[k] != wanted[k]
     ]
     if len(actual) < len(found):
         differences.append(f"{len(found) - len(actual)} keys occur twice")

@@ -71,7 +71,10 @@ class DemoPaths:
     def make(self) -> None:
         """Create the directories. Raises BadInput if they already contain something."""
         if self.directory.exists() and (not self.directory.is_dir() or any(self.directory.iterdir())):
-            raise BadInput(f"{self.directory} is not empty; the demo makes its own directory, or fills an empty one")
+            raise BadInput(
+                f"{self.directory} is not empty. Name an empty or new directory, or none: then the demo creates a "
+                "temporary one"
+            )
         for folder in (self.log, self.warehouse, self.scratch):
             folder.mkdir(parents=True)
         self.config.write_text(_CONFIG.format(warehouse=self.warehouse, log=self.log), encoding="utf-8")
@@ -203,21 +206,23 @@ class DemoRun:
     def _write_remaining_files(self, scene: DemoState, engine: DemoEngine, next_file: Callable[[], bool]) -> None:
         """Write more files while the pipeline runs, until the last record is in its table."""
         scene.running_since = moved_at = next_file_at = time.monotonic()
-        scene.doing = "reads what is there"
+        scene.doing = "reads the existing log"
         seen, has_more = 0, True
         while has_more or scene.records_in_tables < scene.log.records:
             now = time.monotonic()
             if has_more and seen and now >= next_file_at:
                 has_more = next_file()
                 next_file_at = now + self.pace_seconds
-                scene.doing = "more files appear while it runs" if has_more else "the log is whole, the tables catch up"
+                scene.doing = (
+                    "more files appear while it runs" if has_more else ("the log is complete, the tables catch up")
+                )
             if scene.records_in_tables > seen:
                 moved_at, seen = now, scene.records_in_tables
             elif now - moved_at > _TIMEOUT_SECONDS:
                 raise TidelakeError(
-                    f"nothing new came into the tables for {_TIMEOUT_SECONDS:.0f} seconds, and {engine.name} raised "
-                    "nothing: the machine may be too busy. Start the demo again; `tidelake demo --engine asyncio` "
-                    "needs the least"
+                    f"no new rows arrived in the tables for {_TIMEOUT_SECONDS:.0f} seconds, and {engine.name} "
+                    "reported no error: the machine may be too busy. Start the demo again; `tidelake demo --engine "
+                    "asyncio` needs the fewest resources"
                 )
             engine.check()
             scene.watcher.check()
@@ -251,9 +256,9 @@ class DemoRun:
     def _choose_engine(self) -> DemoEngine:
         missing = None if self.engine == "asyncio" else missing_for_spark()
         if missing is not None and self.engine == "spark":
-            raise TidelakeError(f"Spark can't run here: {missing}")
+            raise TidelakeError(f"Spark can't run on this machine: {missing}")
         if missing is not None:
-            self.screen.print_line(f"no Spark here ({missing}); the asyncio pipeline runs instead")
+            self.screen.print_line(f"Spark is not available ({missing}); the asyncio pipeline runs instead")
         if self.engine == "asyncio" or missing is not None:
             return self._asyncio_engine()
         from tidelake.demo.spark import SparkEngine

@@ -39,18 +39,24 @@ def check_maintainable(query: PlainQuery, source: TableContext, target: TableCon
     """Raise NotMaintainable if no changes could be applied."""
     if not target.schema.has_primary_key:
         if query.is_grouped:
-            raise NotMaintainable("groups change, and the table has no primary key to replace their rows by")
+            raise NotMaintainable(
+                "rows of groups change, and the table has no primary key by which they could be replaced"
+            )
         if source.schema.has_primary_key:
-            raise NotMaintainable("rows of the source change, and the table has no primary key to replace them by")
+            raise NotMaintainable(
+                "rows of the source change, and the table has no primary key by which they could be replaced"
+            )
         if query.of_role(*_AGGREGATES):
-            raise NotMaintainable("the query has one row in all")
+            raise NotMaintainable(
+                "the query has a single row, and the table has no primary key by which it could be replaced"
+            )
         return
     options = target.options
     if options.merge_engine is not MergeEngine.DEDUPLICATE or options.sequence_fields or options.ignore_delete:
         raise NotMaintainable("the table's merge engine or sequence.field may keep an older row")
     wanted = _keys_of_result(query, source)
     if not wanted:
-        raise NotMaintainable("the source has no primary key, and the table has one")
+        raise NotMaintainable("the source has no primary key, but the table has one")
     if not has_key_of(query, source, target):
         what = "the columns that the query groups by" if query.is_grouped else "that of the source"
         raise NotMaintainable(f"the primary key of the table is not {what}: {', '.join(sorted(wanted))}")
@@ -131,20 +137,24 @@ class TargetChanges:
         if counter := self._counter():
             left = columns[counter.name]
             if pc.any(pc.less(left, 0)).as_py():
-                raise NotMaintainable("the table's groups are not those of its source")
+                raise NotMaintainable("the groups in the table differ from those in its source")
             after = after.filter(pc.greater(left, 0))
         before = old.filter(pa.array(found))
         return self._converted(before), after
 
     def _check_retractable(self) -> None:
         if found := self.query.of_role(Role.MIN, Role.MAX):
-            raise NotMaintainable(f"rows went, and {found[0].name} may have been one of theirs")
+            raise NotMaintainable(f"rows were deleted, and {found[0].name} may be a value of a deleted row")
         if self._counter() is None:
-            raise NotMaintainable("rows went, and without COUNT(*) it is not known whether a group has others")
+            raise NotMaintainable(
+                "rows were deleted, and without COUNT(*) it is unknown whether a group still has rows"
+            )
         for output in self.query.of_role(Role.SUM):
             if self._counter(output.argument) is None:
                 counted = f"COUNT({output.argument})"
-                raise NotMaintainable(f"rows went, and without {counted} it is not known when {output.name} is NULL")
+                raise NotMaintainable(
+                    f"rows were deleted, and without {counted} it is unknown when {output.name} is NULL"
+                )
 
     def _counter(self, column: str | None = None) -> OutputColumn | None:
         """Return the result's column that counts a group's rows, or those in which a column is not null."""

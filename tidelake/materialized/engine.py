@@ -79,5 +79,5 @@ def check_columns(target: Table, found: Sequence[str]) -> None:
     if sorted(found) != sorted(target.schema.names):
         raise BadInput(
             f"the query of {target.name} gives the columns {', '.join(found)}; the table has "
-            f"{', '.join(target.schema.names)}. Name them alike, with AS"
+            f"{', '.join(target.schema.names)}. Give the query's columns the same names, with AS"
         )

@@ -57,7 +57,8 @@ class InProcess:
                 key = ", ".join(f"{name} = {value!r}" for name, value in row.items())
                 raise BadInput(
                     f"the query of {target.name} gives several rows with the key {key}. Group by "
-                    f"{', '.join(target.primary_key)}, or give the table a primary key that tells its rows apart"
+                    f"{', '.join(target.primary_key)}, or give the table a primary key that is unique in the query's "
+                    "rows"
                 )
 
 

@@ -157,12 +157,12 @@ def plain_query(query: str, dialect: str | None, schema_of: Callable[[str], pa.S
     Raises NotPlain; BadInput unless the text is one query of this dialect.
     """
     if dialect is None and ('"' in query or "\\" in query):
-        raise NotPlain('has " or \\, which dialects read in several ways')
+        raise NotPlain('has " or \\, which SQL dialects interpret in different ways')
     try:
         tree = _parsed(query, dialect or "spark")
     except BadInput as error:
         if dialect is None:
-            raise NotPlain(f"is no SQL that dialects share ({error})") from None
+            raise NotPlain(f"is not SQL that all dialects share ({error})") from None
         raise
     return _QueryParser(tree, schema_of).read()
 
@@ -174,7 +174,7 @@ def _parsed(query: str, dialect: str) -> Any:
     except sqlglot.errors.SqlglotError as error:
         raise BadInput(f"the query can't be read as SQL of {dialect}: {str(error).splitlines()[0]}") from None
     if len(statements) != 1 or not isinstance(statements[0], e.Query):
-        raise BadInput("the definition is not one query: write SELECT …")
+        raise BadInput("the definition must be one query: write SELECT …")
     return statements[0]
 
 
@@ -198,7 +198,7 @@ class _QueryParser:
             or not isinstance(table.this, e.Identifier)
             or any(value for part, value in table.args.items() if part not in ("this", "db", "alias"))
         ):
-            raise NotPlain("does not read just one table")
+            raise NotPlain("must read exactly one table")
         self._alias = table.alias or table.name
         self._schema = self._schema_of(_name_of(table))
         if len({name.lower() for name in self._schema.names}) < len(self._schema.names):
@@ -217,7 +217,7 @@ class _QueryParser:
     def _outputs(self, tree: Any, group: Any) -> tuple[OutputColumn, ...]:
         if len(tree.expressions) == 1 and isinstance(tree.expressions[0], e.Star):
             if group is not None or any(tree.expressions[0].args.values()):
-                raise NotPlain("has * beside other things")
+                raise NotPlain("has * together with other columns")
             tree.set("expressions", [e.column(name, quoted=True) for name in self._schema.names])
         keys = [] if group is None else self._group_keys(group)
         outputs = tuple(
@@ -235,9 +235,9 @@ class _QueryParser:
         keys: list[str] = []
         for key in group.expressions:
             if not isinstance(key, e.Column):
-                raise NotPlain("groups by something else than columns")
+                raise NotPlain("groups by expressions that are not columns")
             if self._kind(key) in ("float", "other"):
-                raise NotPlain(f"groups by {key.name}, whose values engines compare in several ways")
+                raise NotPlain(f"groups by {key.name}, whose values engines compare in different ways")
             keys.append(key.name)
         return keys
 
@@ -265,16 +265,18 @@ class _QueryParser:
         role = roles.get(type(inner))
         others = [value for part, value in inner.args.items() if value and part not in ("this", "big_int")]
         if role is None or others:
-            raise NotPlain(f"has {inner.sql()[:40]}, which is no plain sum, count, min or max")
+            raise NotPlain(f"has {inner.sql()[:40]}, which is not a plain sum, count, min or max")
         if role is Role.COUNT and isinstance(inner.this, e.Star):
             return OutputColumn(name, role, None)
         if not isinstance(inner.this, e.Column):
-            raise NotPlain(f"has {inner.sql()[:40]}: not of a column")
+            raise NotPlain(f"has {inner.sql()[:40]}, whose argument is not a column")
         kind = self._kind(inner.this)
         if role is Role.SUM and kind != "number":
-            raise NotPlain(f"sums up {inner.this.name}: only sums of whole numbers and decimals are the same each time")
+            raise NotPlain(
+                f"sums up {inner.this.name}: only sums of whole numbers and decimals don't depend on the order of rows"
+            )
         if role in (Role.MIN, Role.MAX) and kind in ("float", "other"):
-            raise NotPlain(f"compares values of {inner.this.name}, which engines do in several ways")
+            raise NotPlain(f"compares values of {inner.this.name}, which engines do in different ways")
         return OutputColumn(name, role, inner.this.name)
 
     # ------------------------------------------------------------ expressions
@@ -298,7 +300,7 @@ class _QueryParser:
                 return "boolean"
             case e.Literal():
                 if not expression.is_string and not re.fullmatch(r"\d+(\.\d+)?", expression.name):
-                    raise NotPlain(f"has {expression.name}, which is no exact number")
+                    raise NotPlain(f"has {expression.name}, which is not an exact number")
                 return "text" if expression.is_string else "number"
             case e.Paren():
                 return self._kind(expression.this)
@@ -337,7 +339,7 @@ class _QueryParser:
             case e.Cast() if expression.to.sql() == "DATE" and _is_date_text(expression.this):
                 return "date"
             case _:
-                raise NotPlain(f"has {expression.sql()[:40]}, which is not known to mean the same everywhere")
+                raise NotPlain(f"has {expression.sql()[:40]}, which may mean different things in different engines")
 
     def _kind_of_case(self, expression: Any) -> str:
         values = []
@@ -358,13 +360,13 @@ class _QueryParser:
         if kinds == {"date", "text"} and (_is_date_text(one) or _is_date_text(other)):
             return
         if len(kinds) > 1 or not kinds.isdisjoint(("float", "other")):
-            raise NotPlain(f"compares {one.sql()[:30]} with {other.sql()[:30]}, which engines do in several ways")
+            raise NotPlain(f"compares {one.sql()[:30]} with {other.sql()[:30]}, which engines do in different ways")
 
     def _kind_of_column(self, column: Any) -> str:
         if column.table and column.table != self._alias:
-            raise NotPlain(f"has {column.sql()[:40]}, which is no column")
+            raise NotPlain(f"has {column.sql()[:40]}, which is not a column")
         if column.name not in self._schema.names:
-            raise NotPlain(f"names {column.name!r}, which is no column of its table")
+            raise NotPlain(f"names {column.name!r}, which is not a column of its table")
         kind = self._schema.field(column.name).type
         if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
             return "number"

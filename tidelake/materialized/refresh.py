@@ -70,7 +70,7 @@ class Refresh:
         )
         try:
             if full:
-                raise NotMaintainable("it was asked for")
+                raise NotMaintainable("a full refresh was requested")
             if plain is None or why_unknown:
                 raise NotMaintainable(why_not_plain or why_unknown)
             changes = self._changes(plain, sources[plain.table], last, state, latest)
@@ -95,9 +95,9 @@ class Refresh:
             if self.is_of_engine:
                 return None, f"the query {reason}"
             raise BadInput(
-                f"the query of {self.target.name} {reason}: dialects of SQL may read that in different ways, and a "
-                "definition doesn't say which is meant. If it is the SQL of DuckDB, say so: dialect='duckdb' "
-                "(--dialect duckdb). Else refresh on Spark: tidelake spark call refresh_materialized_table -w WAREHOUSE"
+                f"the query of {self.target.name} {reason}: SQL dialects may interpret that in different ways, and a "
+                "definition doesn't name its dialect. If it is DuckDB's SQL, pass dialect='duckdb' (--dialect "
+                "duckdb). Otherwise refresh on Spark: tidelake spark call refresh_materialized_table -w WAREHOUSE"
             ) from None
         check_columns(self.target, plain.names)
         return plain, ""
@@ -135,10 +135,10 @@ class Refresh:
         if last.state is None:
             raise NotMaintainable(last.reason)
         if state is None or source.snapshot is None:
-            raise NotMaintainable(f"{source.table.name} has no snapshot to go on from")
+            raise NotMaintainable(f"{source.table.name} has no snapshot")
         before = last.state.sources.get(source.table.name)
         if last.state.query != state.query or before is None:
-            raise NotMaintainable("the definition is another one than that of the last refresh")
+            raise NotMaintainable("the definition has changed since the last refresh")
         if before.matches_snapshot(source.snapshot) and before.schema_id == source.context.schema.id:
             return None
         if before.schema_id != source.context.schema.id:
@@ -152,7 +152,7 @@ class Refresh:
         name = self.target.name
         if published is None:
             latest_id = self.target.context.snapshots.latest_id()
-            return Refreshed(name, RefreshKind.NONE, "another refresh came first", latest_id)
+            return Refreshed(name, RefreshKind.NONE, "another refresh was committed first", latest_id)
         _log.info("materialized table refreshed", table=name, kind=kind.value, reason=reason, snapshot=published)
         return Refreshed(name, kind, reason, published)
 
@@ -164,24 +164,25 @@ def refreshable_definition(context: TableContext) -> MaterializedDefinition:
     """
     if not is_materialized(context.schema.options):
         raise BadInput(
-            f"{context.name} is no materialized table; tidelake.MaterializedDefinition makes the options of one"
+            f"{context.name} is not a materialized table; create one with the options of "
+            "tidelake.MaterializedDefinition"
         )
     definition = MaterializedDefinition.of(context.options)
     if definition.status == "suspended":
         raise BadInput(
-            f"{context.name} is suspended; set option materialized-table.refresh-status = activated to go on"
+            f"{context.name} is suspended; set option materialized-table.refresh-status = activated to refresh it again"
         )
     if definition.refresh_mode != "full":
         raise UnsupportedFeature(
             f"a refresh of {context.name}",
-            "its refresh mode is continuous: a job of Flink's keeps it",
-            "Leave it to Flink",
+            "its refresh mode is continuous: a Flink job refreshes it",
+            "Let the Flink job refresh it",
         )
     if bucket_mode(context.schema, context.options) is BucketMode.POSTPONE:
         raise UnsupportedFeature(
             f"a refresh of {context.name}",
-            "with bucket = -2 its rows would wait for a compaction",
-            "Create the table with another bucket",
+            "with bucket = -2 its rows would not be visible before a compaction",
+            "Create the table with another value of bucket",
         )
     return definition
 

@@ -27,7 +27,7 @@ def refresh_in_process(
     if dialect not in (None, DIALECT):
         raise BadInput(
             f"dialect={dialect!r}: expected {DIALECT!r}, or nothing for a query that means the same in every dialect. "
-            "Queries of Spark's are refreshed on Spark: tidelake spark call refresh_materialized_table -w WAREHOUSE"
+            "Refresh a query in Spark's SQL on Spark: tidelake spark call refresh_materialized_table -w WAREHOUSE"
         )
     target = open_table(name)
     database = target.name.partition(".")[0]

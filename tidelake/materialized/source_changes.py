@@ -56,7 +56,7 @@ def changes_since(context: TableContext, before: QueriedState, after: Snapshot, 
     Raises NoChanges.
     """
     if context.options.data_evolution_enabled:
-        raise NoChanges(f"columns of {context.name} may have been written again (data evolution)")
+        raise NoChanges(f"columns of {context.name} may have been rewritten (data evolution)")
     if context.options.record_level_expire_time_s is not None:
         raise NoChanges(f"rows of {context.name} expire by their age")
     names = [name for name in context.schema.names if name in {*columns, *context.schema.primary_keys}]
@@ -88,7 +88,7 @@ def _find_snapshot(context: TableContext, state: QueriedState) -> Snapshot:
     if found is None:
         raise NoChanges(f"snapshot {state.snapshot_id} of {context.name}, which the last refresh read, has expired")
     if not state.matches_snapshot(found):
-        raise NoChanges(f"{context.name} was rolled back or made again since the last refresh")
+        raise NoChanges(f"{context.name} was rolled back or created again since the last refresh")
     return found
 
 

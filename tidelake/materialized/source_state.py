@@ -106,7 +106,7 @@ class LastRefresh:
 def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
     """Return the last refresh up to this snapshot. Compactions after it are allowed, as they change no rows."""
     if latest is None:
-        return LastRefresh(0, None, "it is the first one")
+        return LastRefresh(0, None, "it is the first refresh")
     other: Snapshot | None = None
     newest: Snapshot | None = None
     base = 0
@@ -121,10 +121,10 @@ def last_refresh(context: TableContext, latest: Snapshot | None) -> LastRefresh:
             newest, state = snapshot, RefreshState.of(snapshot)
             base = snapshot.id if state is None else state.base
     if newest is None:
-        return LastRefresh(0, None, "no snapshot that is left is a refresh's")
+        return LastRefresh(0, None, "no snapshot of a refresh is left")
     state, reason = RefreshState.of(newest), ""
     if state is None:
-        reason = "the last one left no position"
+        reason = "the last refresh recorded no position"
     elif other is not None:
         state, reason = None, f"{other.commit_user!r} changed rows of {context.name} in snapshot {other.id}"
     return LastRefresh(newest.commit_identifier, state, reason, newest.time_ms)

@@ -48,7 +48,8 @@ class AppendWriter(DataSourceArrowWriter):
         if bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE:
             raise UnsupportedFeature(
                 f'write.format("tidelake") into {context.name}',
-                "rows of a bucket must come together in one task, and Spark asks no Python source how to divide them",
+                "all rows of a bucket must be in one task, and Spark doesn't let a Python data source choose the "
+                "distribution",
                 "Write with tidelake.spark.sink, in foreachBatch",
             )
         self._context = context

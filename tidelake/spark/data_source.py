@@ -52,6 +52,6 @@ class TidelakeDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         raise UnsupportedFeature(
             'writeStream.format("tidelake")',
-            "a stream's writer does not know which batch it writes, so a repeated batch would come twice",
+            "the writer of a stream doesn't know which batch it writes, so a repeated batch would be written twice",
             "Write with tidelake.spark.sink, in foreachBatch",
         )

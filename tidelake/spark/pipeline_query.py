@@ -45,7 +45,7 @@ _MAX_FILES_PER_BATCH: Final = 8  # so that a long backlog is committed in small 
 _KAFKA_COLUMNS: Final = (  # the columns that the sink reads
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
-_RUN_REMEDY: Final = "Run it with `tidelake ingest run`, or write a Spark job around tidelake.spark.sink"
+_RUN_REMEDY: Final = "Run it with `tidelake ingest run`, or write a Spark job that uses tidelake.spark.sink"
 
 _MISSING_PACKAGE: Final = re.compile(
     r"ModuleNotFoundError: No module named '((?:ingest|storage|checkpoint|compaction|tidelake|pyarrow|numpy)\b[\w.]*)'"
@@ -89,7 +89,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
         raise UnsupportedFeature(
             "a pipeline on Spark Connect",
             "its driver runs in the server, which has no access to the tables and errors of this process",
-            "Run it with --master or `tidelake spark submit`, or write a job around tidelake.spark.sink",
+            "Run it with --master or `tidelake spark submit`, or write a job that uses tidelake.spark.sink",
         )
     config = lower_case_for_catalog(config)
     check_settings(config)
@@ -118,7 +118,7 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
         return UnsupportedFeature(
             "Spark's executors",
             f"their Python has no module {found[1]}",
-            "Give them the driver's environment, by --archives or in their image: docs/spark.md says how",
+            "Give the executors the driver's environment, with --archives or in their image: see docs/spark.md",
         )
     lines = str(error).splitlines()
     for number, line in enumerate(lines):
@@ -229,7 +229,7 @@ def read_source(spark: SparkSession, config: Config) -> DataFrame:
     source = config.source
     if isinstance(source, FolderSettings):
         if not source.path.is_dir():
-            raise BadInput(f"{source.path} is not a folder. `source.path` names the one that holds the change logs")
+            raise BadInput(f"{source.path} is not a folder. Set `source.path` to the folder with the change logs")
         register_source(spark, ChangeLogFolderDataSource)
         limits = {"maxFilesPerTrigger": str(_MAX_FILES_PER_BATCH)} if HAS_LIMITS else {}
         headers = ",".join(sorted(open_format(config.format, config.format_options).KEPT_HEADERS))
@@ -279,19 +279,25 @@ _EFFECTIVE_OPTIONS: Final[Mapping[str, frozenset[str]]] = {  # have an effect, o
 def check_settings(config: Config) -> None:
     """Refuse settings that would change which rows arrive, and warn about those that only change the speed."""
     refused: list[tuple[bool, str, str]] = [
-        (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks can't count together"),
+        (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks have no common counter"),
     ]
-    unordered = "columns are renamed and dropped between two records, and a batch on Spark has no order between tasks"
+    unordered = "a column is renamed or dropped between two records, and the tasks of a Spark batch have no order"
     refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
-    refused.append((bool(config.templates), "an entry of many tables", "Spark's tables are known before it starts"))
+    refused.append(
+        (bool(config.templates), "an entry of many tables", "on Spark the tables must be known before the start")
+    )
     empties = config.format_options.get("truncates") == "apply"
-    refused.append((empties, "format_options: truncates: apply", "a query on Spark stops at a truncate, or skips it"))
+    refused.append(
+        (empties, "format_options: truncates: apply", "a Spark query can only stop at a truncate or skip it")
+    )
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
-    refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't fill derived columns"))
+    refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't compute derived columns"))
     source = config.source
     if isinstance(source, KafkaSettings):
         stops_early = source.until_timestamp_ms is not None
-        refused.append((stops_early, "source.until_timestamp_ms", "a query ends where the partitions ended"))
+        refused.append(
+            (stops_early, "source.until_timestamp_ms", "a Spark query ends where the partitions ended when it started")
+        )
     for is_given, setting, reason in refused:
         if is_given:
             raise UnsupportedFeature(setting, reason, _RUN_REMEDY)

@@ -80,7 +80,7 @@ class ReadOptions:
         places: list[str] = [key for key in ("snapshot", "tag", "as-of") if key in options]
         places += [key for key in of_table if key.startswith(("scan.", "incremental-"))] if places else []
         if len(places) > 1:
-            raise BadInput(f"options {' and '.join(places)} each say what to read; give one of them")
+            raise BadInput(f"options {' and '.join(places)} each choose what to read; set one of them")
         return cls(
             _required(options, "warehouse", "the directory or URI of the lake, such as s3://bucket/lake"),
             _table_name(options),
@@ -128,9 +128,9 @@ class ReadOptions:
         given["min-partitions"] = None if self.min_partitions == _PARTITIONS_MIN else self.min_partitions
         given["read.stream.…"] = None if self.stream == StreamOptions() else self.stream
         if named := [key for key, value in given.items() if value is not None]:
-            raise BadInput(f"option {named[0]} is of a read. Leave it out of the write")
+            raise BadInput(f"option {named[0]} is only for reads. Leave it out of the write")
         if Identifier.parse(self.table).system_table is not None:
-            raise BadInput(f"{self.table} can't be written. Name the table itself")
+            raise BadInput(f"{self.table} can't be written. Use the name of the table itself")
         options = {"dynamic-partition-overwrite": str(self.replaces_partitions).lower(), **self.table_options}
         return self._catalog().table(self.table, options).context
 
@@ -140,19 +140,24 @@ class ReadOptions:
         given[PINNED_READ] = self.pinned
         if place := [key for key, value in given.items() if value is not None]:
             raise BadInput(
-                f"option {place[0]} is of a batch read. A stream begins where scan.mode, scan.snapshot-id, "
-                "scan.timestamp-millis, … say; without them it reads what is there, then what comes"
+                f"option {place[0]} is only for batch reads. To choose where a stream begins, set scan.mode, "
+                "scan.snapshot-id, scan.timestamp-millis, …; without them it reads all rows, then the changes"
             )
         if self.push_filters:
-            raise BadInput("option push-filters is of a batch read: Spark pushes no filter into a stream. Leave it out")
+            raise BadInput(
+                "option push-filters is only for batch reads: Spark pushes no filter into a stream. Leave it out"
+            )
         if Identifier.parse(self.table).system_table is not None:
-            raise BadInput(f"{self.table} can't be read as a stream. Name the table; read.changelog=true adds rowkind")
+            raise BadInput(
+                f"{self.table} can't be read as a stream. Use the name of the table itself; read.changelog=true adds "
+                "the column rowkind"
+            )
         return self._catalog().table(self.table, self.table_options).context
 
     def _catalog(self) -> Catalog:
         for key in self.catalog_options:
             if CATALOG_REGISTRY.find(key) is None and "." not in key and (hint := did_you_mean(key, _OWN)):
-                raise BadInput(f"there is no option {key!r} of format tidelake{hint}")
+                raise BadInput(f"format tidelake has no option {key!r}{hint}")
         return open_catalog(self.warehouse, **self.catalog_options)
 
 
@@ -190,5 +195,5 @@ def _table_name(options: Mapping[str, str]) -> str:
         return name
     identifier = Identifier.parse(name)
     if identifier.branch not in (DEFAULT_BRANCH, branch):
-        raise BadInput(f"option branch = {branch!r}, but table = {name!r} names another one; name it once")
+        raise BadInput(f"option branch = {branch!r}, but table = {name!r} names another branch; name the branch once")
     return str(replace(identifier, branch=branch))

@@ -121,9 +121,7 @@ def _app_name(submitted: Mapping[str, str]) -> str | None:
 def _master(asked: str | None, submitted: Mapping[str, str]) -> str:
     given = submitted.get("spark.master")
     if asked is not None and given is not None and asked != given:
-        raise BadInput(
-            f"--master {asked}, but spark-submit was given {given}. Leave --master of `tidelake spark run` out"
-        )
+        raise BadInput(f"--master {asked}, but spark-submit got {given}. Leave out --master of `tidelake spark run`")
     return given or asked or _DEFAULT_MASTER
 
 

@@ -116,7 +116,9 @@ def check_columns(asked: StructType, own: StructType, table: str) -> None:
     A column that is not nullable may be requested as nullable.
     """
     if not asked.fields:
-        raise BadInput(f"{table}: the schema of the read has no columns; name one, or leave .schema(…) out")
+        raise BadInput(
+            f"{table}: the schema of the read has no columns; name at least one column, or leave out .schema(…)"
+        )
     by_name = {field.name: field for field in own.fields}
     for field in asked.fields:
         found = by_name.get(field.name)
@@ -124,8 +126,8 @@ def check_columns(asked: StructType, own: StructType, table: str) -> None:
             raise BadInput(f"{table} has no column {field.name!r}; it has {', '.join(by_name)}. Correct .schema(…)")
         if not _holds(field.dataType, field.nullable, found.dataType, found.nullable):
             raise BadInput(
-                f"{table}: column {field.name!r} is {_described(found)}, and the schema of the read says "
-                f"{_described(field)}. Read it as it is, and cast it afterwards"
+                f"{table}: column {field.name!r} is {_described(found)}, but the schema of the read says "
+                f"{_described(field)}. Read it with the table's type, and cast it afterwards"
             )
 
 
@@ -151,8 +153,8 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise BadInput(
-            f"column {field.name!r} has a value that Spark can't hold ({error}). Leave the column out: "
-            ".schema(…) names those to read"
+            f"column {field.name!r} has a value that Spark can't hold ({error}). Leave the column out: name the "
+            "columns to read with .schema(…)"
         ) from None
 
 

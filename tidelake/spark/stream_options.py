@@ -49,8 +49,8 @@ class StreamOptions:
         min_rows, max_delay_ms = numbers[MIN_ROWS], numbers[MAX_DELAY_MS]
         if (min_rows is None) != (max_delay_ms is None):
             raise BadInput(
-                "options read.stream.minRowsPerTrigger and read.stream.maxTriggerDelayMs go together: a batch waits "
-                "for so many rows, at most so long. Give both"
+                "options read.stream.minRowsPerTrigger and read.stream.maxTriggerDelayMs need each other: a batch "
+                "waits until there are so many rows, but at most for this time. Set both"
             )
         limits = BatchLimits(numbers[MAX_ROWS], numbers[MAX_BYTES], numbers[MAX_FILES])
         return cls(limits, min_rows, max_delay_ms, value_of(options, SKIP_OVERWRITES, parse_boolean, False))

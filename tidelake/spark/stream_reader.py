@@ -64,8 +64,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not HAS_LIMITS and not (stream.limits.is_none and stream.min_rows is None):
             raise UnsupportedFeature(
                 "read.stream.…PerTrigger",
-                "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
-                "Leave it out, or take PySpark 4.2",
+                "PySpark 4.1 passes neither the start of a batch nor its limit to a data source",
+                "Leave it out, or use PySpark 4.2",
             )
         check_columns(schema, self._columns(), options.table)
         self._schema = schema
@@ -82,9 +82,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_row_kinds(self) -> None:
         if self._context.schema.has_primary_key and self._options.changelog is None:
             raise BadInput(
-                f"a stream of {self._context.name}, which has a primary key: say with option read.changelog what "
-                "comes. true: all changes, with column rowkind (+I, -U, +U, -D). false: rows as they are after a "
-                "change; deleted rows are left out"
+                f"a stream of {self._context.name}, which has a primary key, needs option read.changelog. true: it "
+                "returns all changes, with column rowkind (+I, -U, +U, -D). false: it returns rows as they are after "
+                "a change, and leaves out deleted rows"
             )
 
     def _columns(self) -> StructType:
@@ -183,9 +183,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_doubled = begin.position.is_full and not end.position.is_full
         if is_behind or (is_doubled and begin.position.next_snapshot_id == end.position.next_snapshot_id):
             raise BadInput(
-                f"{self._context.name}: the query ended in its first batch, up to {end.to_members()}, and the table "
-                f"has moved on: it would begin at {begin.to_members()} now. Begin again with a new checkpoint "
-                "directory, or take PySpark 4.2"
+                f"{self._context.name}: the query was interrupted in its first batch, which ends at "
+                f"{end.to_members()}. The table has new snapshots since, and PySpark 4.1 would begin at "
+                f"{begin.to_members()} now. Start again with a new checkpoint directory, or use PySpark 4.2"
             )
 
     def commit(self, end: dict[str, Any]) -> None:

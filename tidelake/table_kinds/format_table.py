@@ -44,7 +44,9 @@ class FormatTable(Table):
         filter: as in `Table.scan`
         """
         if named := [name for name, value in arguments.items() if value is not None]:
-            raise BadInput(f"{self.name} has no snapshots and shows what is there now; leave out {named[0]}")
+            raise BadInput(
+                f"{self.name} has no snapshots, and can only be read in its current state; leave out {named[0]}"
+            )
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         names, predicate = projection(self.schema, columns, filter)
@@ -125,7 +127,7 @@ class FormatScan(Scan):
     def splits(self) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of {self._context.name}",
-            "a table without snapshots is read as a whole",
+            "a table without snapshots can only be read as a whole",
             "Call to_batches() or to_arrow() without splits",
         )
 
@@ -169,7 +171,9 @@ class FormatTableBatchWriter(Writer):
         It takes no arguments, as a format table can't store them.
         """
         if (identifier, properties, watermark) != (None, None, None):
-            raise BadInput("commit() of a format table takes nothing: it has no snapshot to keep it in; leave it out")
+            raise BadInput(
+                "commit() of a format table takes no arguments, as it has no snapshot to store them in; leave them out"
+            )
         self._files.commit()
         return None
 

@@ -59,7 +59,7 @@ def migrate_table(
 ) -> Migration:
     """See `Catalog.migrate_table`."""
     if wrong := [key for key in ("primary-key", "bucket-key") if key in options]:
-        raise BadInput(f"option {wrong[0]}: files of others are not sorted, and lie in no buckets; leave it out")
+        raise BadInput(f"option {wrong[0]}: imported files are not sorted and have no buckets; leave it out")
     plan = plan_migration(_source(catalog, source, name, file_format, partition_types))
     folder = plan.source
     stored = {"partition.default-name": folder.default_name} if folder.partition_types else {}
@@ -113,15 +113,16 @@ def check_addable(target: TableContext) -> None:
     """Raise UnsupportedFeature for a table to which files of other systems can't be added."""
     if bucket_mode(target.schema, target.options) is not BucketMode.UNAWARE:
         raise UnsupportedFeature(
-            f"files of others in {target.name}",
-            "they are not sorted, and lie in no buckets",
-            "Write the rows of a scan into it; files are added to tables without primary key, with bucket = -1",
+            f"imported files in {target.name}",
+            "imported files are not sorted and have no buckets",
+            "Scan the files and write the rows into it. Files can be imported only into tables without primary key "
+            "and with bucket = -1",
         )
     if target.options.is_on("row-tracking.enabled"):
         raise UnsupportedFeature(
-            f"files of others in {target.name}",
-            "row-tracking.enabled gives each row an id as it is written",
-            "Write the rows of a scan into it",
+            f"imported files in {target.name}",
+            "with row-tracking.enabled each row gets an id when it is written",
+            "Scan the files and write the rows into it",
         )
 
 
@@ -138,7 +139,8 @@ def _check_columns(plan: MigrationPlan, target: TableContext) -> None:
         if expected.get(name) != found.get(name):
             raise BadInput(
                 f"column {name!r} is {found.get(name, 'missing')} in {plan.source.location} and "
-                f"{expected.get(name, 'missing')} in {target.name}; alter the table, or write a scan's rows into it"
+                f"{expected.get(name, 'missing')} in {target.name}; alter the table, or scan the files and write the "
+                "rows into it"
             )
 
 
@@ -154,7 +156,10 @@ def _source(
     found = catalog_source(catalog, source)
     if found is not None:
         if file_format is not None or partition_types:
-            raise BadInput(f"{source} is a format table, which knows its format and partitions; leave them out")
+            raise BadInput(
+                f"{source} is a format table, whose definition has the format and the partitions; leave these "
+                "arguments out"
+            )
         types = {field.name: field.type for field in found.schema.partition_fields}
         default = found.options.partition_default_name
         return SourceFolder(found.io, found.location, format_of_table(found.options), types, default)
@@ -162,7 +167,7 @@ def _source(
     io = catalog.preview_table(name, [ANY_COLUMN]).io
     if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(catalog.warehouse) == LOCAL_SCHEME):
         raise BadInput(
-            f"{location} lies in another kind of store than the warehouse {catalog.warehouse}; copy it there"
+            f"{location} is in another kind of store than the warehouse {catalog.warehouse}; copy it to that store"
         )
     types = partition_types_of(io, location, partition_types)
     return SourceFolder(io, location, (file_format or "parquet").strip().lower(), types)
@@ -179,6 +184,6 @@ def _target(
     existing = [(field.name, str(field.type)) for field in target.schema.fields]
     if not is_unfinished(target) or (existing, target.schema.partition_keys) != (columns, keys) or target.schema.id:
         raise BadInput(
-            f"table {Identifier.parse(name)} exists already, and is no unfinished migration; choose another name"
+            f"table {Identifier.parse(name)} exists already, and is not an unfinished migration; choose another name"
         )
     return target

@@ -35,7 +35,7 @@ def migrate_database(
     """See `Catalog.migrate_database`."""
     found = _sources(catalog, source, database)
     if missing := [name for name in tables if name not in found]:
-        raise BadInput(f"{source} holds no table {missing[0]!r}; there are {', '.join(sorted(found)) or 'none'}")
+        raise BadInput(f"{source} holds no table {missing[0]!r}; its tables are {', '.join(sorted(found)) or 'none'}")
     wanted = {name: place for name, place in sorted(found.items()) if not tables or name in tables}
     if not wanted:
         raise BadInput(
@@ -83,7 +83,8 @@ def _sources(catalog: Catalog, source: str, database: str) -> dict[str, str]:
     inner = [entry for entry in io.list_directory(location) if not is_hidden(entry.name)]
     if stray := [entry.name for entry in inner if not entry.is_directory or "=" in entry.name]:
         raise BadInput(
-            f"{location}/{stray[0]} is no folder of a table; to migrate one table, give migrate_table its folder"
+            f"{location}/{stray[0]} is not the folder of a table; to migrate one table, pass its folder to "
+            "migrate_table"
         )
     return {entry.name: f"{location}/{entry.name}" for entry in inner}
 

@@ -82,9 +82,7 @@ def unframed(value: bytes, headers: Headers, schema_header: str) -> tuple[Schema
     if len(value) >= FRAME_BYTES and value[0] == _ID_MAGIC:
         return int.from_bytes(value[1:FRAME_BYTES], "big"), value[FRAME_BYTES:]
     begin = value[:8].hex(" ") or "nothing"
-    raise BadValue(
-        f"no Avro in Confluent's wire format: it begins with {begin}, not with a zero byte and a schema's id"
-    )
+    raise BadValue(f"not Avro in Confluent's wire format: it begins with {begin}, not with a zero byte and a schema id")
 
 
 def _id_of_header(header: bytes, name: str) -> SchemaId:
@@ -92,4 +90,4 @@ def _id_of_header(header: bytes, name: str) -> SchemaId:
         return int.from_bytes(header[1:], "big")
     if len(header) == 1 + _GUID_BYTES and header[0] == _GUID_MAGIC:
         return UUID(bytes=header[1:])
-    raise BadValue(f"header {name}: {header[:20].hex(' ')} is no id of a schema")
+    raise BadValue(f"header {name}: {header[:20].hex(' ')} is not the id of a schema")

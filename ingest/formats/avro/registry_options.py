@@ -46,26 +46,28 @@ class RegistryOptions:
         except (TypeError, ValueError):
             timeout_s = -1.0
         if not 0 < timeout_s <= _TIMEOUT_S_MAX:
-            raise BadInput(f"schema_registry_timeout_s of {format_} is a number of seconds up to {_TIMEOUT_S_MAX:.0f}")
+            raise BadInput(
+                f"schema_registry_timeout_s of {format_} must be a number of seconds up to {_TIMEOUT_S_MAX:.0f}"
+            )
         for name, value in given.items():
             if not isinstance(value, str):
-                raise BadInput(f"{name} of {format_} is a text, not {value!r}")
+                raise BadInput(f"{name} of {format_} must be a text, not {value!r}")
         parsed = cls(**given, schema_registry_timeout_s=timeout_s)
         for url in parsed.urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise BadInput(f"schema_registry_url of {format_}: {parts.geturl()!r} is no http or https URL")
+                raise BadInput(f"schema_registry_url of {format_}: {parts.geturl()!r} is not an http or https URL")
             if parts.username or parts.password:
                 raise BadInput(
-                    f"schema_registry_url of {format_} holds a password, which would show in messages: "
-                    "set basic_auth_user_info"
+                    f"schema_registry_url of {format_} contains a password, which would appear in messages: set "
+                    "basic_auth_user_info instead"
                 )
         if parsed.basic_auth_user_info and parsed.bearer_auth_token:
             raise BadInput(f"{format_}: set basic_auth_user_info or bearer_auth_token, not both")
         if parsed.basic_auth_user_info and ":" not in parsed.basic_auth_user_info:
-            raise BadInput(f"basic_auth_user_info of {format_} is user:password")
+            raise BadInput(f"basic_auth_user_info of {format_} must be user:password")
         if parsed.ssl_key_location and not parsed.ssl_certificate_location:
-            raise BadInput(f"{format_}: ssl_key_location without ssl_certificate_location")
+            raise BadInput(f"{format_}: ssl_key_location needs ssl_certificate_location")
         return parsed
 
     @property

@@ -34,14 +34,14 @@ class SchemaCache:
         found = self._types.get(id_)
         if found is None:
             if self._registry is None:
-                raise BadValue(f"schema {id_} is not the one that is configured")
+                raise BadValue(f"schema {id_} is not the configured schema")
             registered = self._registry.schema(id_)
             try:
                 found = parse_avro_schema(registered.text, registered.references)
             except BadValue as e:
                 raise BadValue(f"schema {id_}: {e}") from None
             if found.kind != "record":
-                raise BadValue(f"schema {id_} is one of {found.kind}, not of a record")
+                raise BadValue(f"schema {id_} is a schema of {found.kind}, not of a record")
             self._types[id_] = found
         return found
 

@@ -78,8 +78,8 @@ class SchemaRegistry:
     ) -> None:
         if not options.urls:
             raise BadInput(
-                "Avro records name their schemas by id: set `schema_registry_url` in `format_options` to the registry "
-                "that the connector's converter writes to"
+                "Avro records refer to their schemas by id: set `schema_registry_url` in `format_options` to the "
+                "registry that the connector's converter writes to"
             )
         self._options = options
         self._sleep = sleep
@@ -132,7 +132,7 @@ class SchemaRegistry:
         try:
             answer = _read_answer(self._get(path, what))
         except (msgspec.MsgspecError, UnicodeDecodeError) as e:
-            raise BadValue(f"{what}: the schema registry's answer is none of Confluent's ({e})") from None
+            raise BadValue(f"{what}: the answer of the schema registry does not have Confluent's form ({e})") from None
         if answer.schema_type not in (None, "AVRO"):
             raise BadValue(f"{what} is a schema of {answer.schema_type}, not of Avro")
         return answer
@@ -151,9 +151,9 @@ class SchemaRegistry:
             attempt += 1
             if self._clock() + wait_s >= give_up:
                 raise RegistryUnavailable(
-                    f"{what} could not be had from the schema registry for "
-                    f"{self._options.schema_registry_timeout_s:g} s. Last, {reason}. Nothing was read past its "
-                    "records: see to the registry (`schema_registry_url`) and start again"
+                    f"{what} could not be read from the schema registry for "
+                    f"{self._options.schema_registry_timeout_s:g} s. The last error: {reason}. Reading stopped before "
+                    "the records of this schema: check the registry (`schema_registry_url`) and start again"
                 )
             self._sleep(wait_s)
 
@@ -177,10 +177,10 @@ class SchemaRegistry:
             raise _TransientError(answer)
         if response.status in _REFUSED:
             raise RegistryUnavailable(
-                f"{url}: {answer}. The registry wants other credentials: set basic_auth_user_info, or bearer_auth_token"
+                f"{url}: {answer}. The registry refused the credentials: set basic_auth_user_info, or bearer_auth_token"
             )
         if not _is_registry_error(body):
-            raise RegistryUnavailable(f"{url}: {answer}. That is no schema registry: correct schema_registry_url")
+            raise RegistryUnavailable(f"{url}: {answer}. This is not a schema registry: correct schema_registry_url")
         raise BadValue(f"the schema registry does not know {what} ({url}: {answer})")
 
 

@@ -37,9 +37,9 @@ def read_record(data: bytes, type_: AvroType) -> dict[str, bytes]:
     try:
         fields = {name: reader.json(inner, 1) for name, inner in type_.fields.items()}
     except (IndexError, struct.error):
-        raise BadValue("the Avro record ends too early, or its schema is another") from None
+        raise BadValue("the Avro record ends too early, or has another schema") from None
     if reader.at != len(data):
-        raise BadValue(f"{len(data) - reader.at} bytes behind the Avro record, or its schema is another")
+        raise BadValue(f"{len(data) - reader.at} bytes follow the Avro record, or it has another schema")
     return fields
 
 
@@ -111,7 +111,7 @@ class _Reader:
             case "boolean":
                 octet = self.octets(1)[0]
                 if octet > 1:
-                    raise BadValue(f"{octet} is no boolean of Avro")
+                    raise BadValue(f"{octet} is not a boolean of Avro")
                 return b"true" if octet else b"false"
             case "int" | "long":
                 return str(self.long()).encode()
@@ -137,14 +137,14 @@ class _Reader:
     def _one_of(self, choices: Sequence[_T]) -> _T:
         number = self.long()
         if not 0 <= number < len(choices):
-            raise BadValue(f"{number} is the number of none of {len(choices)} branches, or symbols, of Avro")
+            raise BadValue(f"{number} is not the number of one of {len(choices)} branches or symbols of Avro")
         return choices[number]
 
     def _text(self, data: bytes) -> bytes:
         try:
             return msgspec.json.encode(data.decode())
         except UnicodeDecodeError as e:
-            raise BadValue(f"a text of the Avro record is no UTF-8 ({e})") from None
+            raise BadValue(f"a text of the Avro record is not UTF-8 ({e})") from None
 
     def _collection(self, type_: AvroType, depth: int) -> bytes:
         """Return an array or a map. It consists of blocks of items, and an empty block is the last one."""

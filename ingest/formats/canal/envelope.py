@@ -70,7 +70,7 @@ class CanalEnvelope(Envelope):
             return _EVENTS[self.type]
         if self.type == "QUERY" and not self.data:
             if (self.sql or "").lstrip().lower().startswith(_STATEMENTS_WITH_ROWS):
-                raise BadValue("a statement in place of the rows it changed: set binlog_format=ROW at the source")
+                raise BadValue("it has a statement instead of the changed rows: set binlog_format=ROW at the source")
             return Skipped.MESSAGE
         raise BadValue(f"unknown type {self.type!r}")
 

@@ -16,6 +16,6 @@ def first_case_duplicate(names: Collection[str]) -> tuple[str, str] | None:
 
 def case_duplicate_text(one: str, other: str) -> str:
     return (
-        f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, and the catalog takes no "
-        "upper case. Rename one at the source, or leave it out at the connector"
+        f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, but the catalog accepts only "
+        "lower case. Rename one of them at the source, or exclude it at the connector"
     )

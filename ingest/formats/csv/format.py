@@ -49,18 +49,18 @@ class _CsvReader(EnvelopeReader):
         try:
             text = value.decode("utf-8-sig")  # Flink's parser skips a byte order mark, too
         except UnicodeDecodeError as e:
-            raise BadValue(f"no csv record: {e}") from None
+            raise BadValue(f"not a valid csv record: {e}") from None
         if self._options.allow_comments and text.startswith("#"):
             return CsvRow(is_comment=True)
         try:
             rows = [*self._options.reader([text.removesuffix("\n").removesuffix("\r")])]
         except csv.Error as e:
-            raise BadValue(f"no csv record: {e} in {shown(value)}") from None
+            raise BadValue(f"not a valid csv record: {e} in {shown(value)}") from None
         texts = rows[0] if rows else [""]
         names = self._options.columns
         if len(texts) != len(names):
             raise BadValue(
-                f"a csv record of {len(texts)} fields, and `columns` names {len(names)} ({', '.join(names)}): "
+                f"a csv record has {len(texts)} fields, but `columns` names {len(names)} ({', '.join(names)}): "
                 f"{shown(value)}"
             )
         null = self._options.null_literal
@@ -87,5 +87,7 @@ class Csv(EnvelopeFormat):
 
     def reader(self) -> EnvelopeReader:
         if not self.csv.columns:
-            raise BadInput("csv records don't name their fields: set `columns` in `format_options`, names in order")
+            raise BadInput(
+                "csv records don't name their fields: set `columns` in `format_options` to the names in order"
+            )
         return _CsvReader(self.csv)

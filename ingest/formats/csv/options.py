@@ -18,7 +18,9 @@ _COMMON_OPTIONS: Final = ("inexact_values", "binary_handling_mode")
 _CHARACTERS: Final = ("field_delimiter", "quote_character", "escape_character")
 _TAB_SPELLINGS: Final = {"\\t": "\t", "tab": "\t"}
 _UNSUPPORTED_OPTIONS: Final = {
-    "ignore_parse_errors": "a record that can't be read is a dead letter, or stops the pipeline: `errors.tolerance`",
+    "ignore_parse_errors": (
+        "`errors.tolerance` decides whether a record that can't be read becomes a dead letter or stops the pipeline"
+    ),
 }
 
 
@@ -54,7 +56,9 @@ class CsvOptions:
                 raise BadInput(f"`format_options`: csv has no option {spelled!r}: {_UNSUPPORTED_OPTIONS[name]}")
             if name not in known:
                 hint = did_you_mean(name, known) or "."
-                raise BadInput(f"`format_options`: csv has no option {spelled!r}{hint} It has {', '.join(known)}")
+                raise BadInput(
+                    f"`format_options`: csv has no option {spelled!r}{hint} Its options are {', '.join(known)}"
+                )
             if name in given:
                 raise BadInput(f"`format_options`: {name!r} of csv is given twice")
             given[name] = value
@@ -63,17 +67,17 @@ class CsvOptions:
             given[name] = _boolean(name, given.get(name, False))
         for name in (*_CHARACTERS, "null_literal"):
             if name in given and not isinstance(given[name], str):
-                raise BadInput(f"{name} of csv is a text, not {given[name]!r}")
+                raise BadInput(f"{name} of csv must be a text, not {given[name]!r}")
         given["columns"] = _names(given.get("columns", ()))
         found = cls(**given)
         for name in _CHARACTERS:
             character = getattr(found, name)
             if len(_TAB_SPELLINGS.get(character, character)) != 1 and (character or name != "escape_character"):
-                raise BadInput(f"{name} of csv is one character, not {character!r}")
+                raise BadInput(f"{name} of csv must be one character, not {character!r}")
         try:
             found.reader([""])
         except (TypeError, ValueError, csv.Error) as e:
-            raise BadInput(f"csv: the characters can't be distinguished: {e}") from None
+            raise BadInput(f"csv: the delimiter, quote and escape characters can't be distinguished: {e}") from None
         return found, shared
 
     def reader(self, lines: Sequence[str]) -> Any:
@@ -93,12 +97,12 @@ def _boolean(name: str, value: Any) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if not isinstance(value, bool):
-        raise BadInput(f"{name} of csv is true or false, not {value!r}")
+        raise BadInput(f"{name} of csv must be true or false, not {value!r}")
     return value
 
 
 def _names(value: Any) -> tuple[str, ...]:
     names = [part.strip() for part in value.split(",")] if isinstance(value, str) and value else list(value or ())
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
-        raise BadInput(f"columns of csv are names, each once, not {value!r}")
+        raise BadInput(f"columns of csv must be a list of different names, not {value!r}")
     return tuple(names)

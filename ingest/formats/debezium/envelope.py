@@ -73,7 +73,7 @@ def split_schema(value: bytes) -> tuple[bytes | None, bytes | msgspec.Raw]:
     if wrapped.schema is msgspec.UNSET:
         return None, value
     if wrapped.payload is msgspec.UNSET:
-        raise BadValue("a member schema without payload")
+        raise BadValue("it has a member schema, but no payload")
     schema = bytes(wrapped.schema)
     return (None if schema == b"null" else schema), wrapped.payload
 
@@ -115,6 +115,6 @@ def control_record_kind(envelope: DebeziumEnvelope, payload: bytes | msgspec.Raw
     if members and members <= _HEARTBEAT_MEMBERS:
         return Skipped.HEARTBEAT
     raise BadValue(
-        "no member op: not a Debezium change record. If the connector flattens its records (ExtractNewRecordState), "
-        "take that transformation out"
+        "not a Debezium change record, as it has no member op. If the connector flattens its records "
+        "(ExtractNewRecordState), remove this transformation"
     )

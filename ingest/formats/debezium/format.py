@@ -49,15 +49,17 @@ class DebeziumOptions:
         for name, value in options.items():
             if name not in known:
                 hint = did_you_mean(name, known) or "."
-                raise BadInput(f"`format_options`: {format_} has no option {name!r}{hint} It has {', '.join(known)}")
+                raise BadInput(
+                    f"`format_options`: {format_} has no option {name!r}{hint} Its options are {', '.join(known)}"
+                )
             if not isinstance(value, str):
-                raise BadInput(f"{name} of {format_} is a text, not {value!r}")
+                raise BadInput(f"{name} of {format_} must be a text, not {value!r}")
         truncates = options.get("truncates", "apply")
         if truncates not in ("apply", "fail", "skip"):
-            raise BadInput(f"truncates of {format_} is apply, fail or skip, not {truncates!r}")
+            raise BadInput(f"truncates of {format_} must be apply, fail or skip, not {truncates!r}")
         inexact_values = options.get("inexact_values", "fail")
         if inexact_values not in ("fail", "round"):
-            raise BadInput(f"inexact_values of {format_} is fail or round, not {inexact_values!r}")
+            raise BadInput(f"inexact_values of {format_} must be fail or round, not {inexact_values!r}")
         connector = ConnectorSettings(**{name: options[name] for name in _CONNECTOR_OPTIONS if name in options})
         return cls(connector, truncates, inexact_values)
 

@@ -39,7 +39,7 @@ def decode_change(
 def _new_row(envelope: DebeziumEnvelope, kind: RowKind, record_schema: RecordSchema, headers: Headers) -> ChangedRow:
     members = _members(envelope.after, "after")
     if members is None:
-        raise BadValue(f"op {envelope.op} without an after image")
+        raise BadValue(f"op {envelope.op} has no after image")
     row = changed_row(kind, members, record_schema)
     header = dict(headers).get(OLD_KEY_HEADER)
     if header is None or not row.flagged:
@@ -102,34 +102,33 @@ def _deleted_row(envelope: DebeziumEnvelope, record_schema: RecordSchema, key: b
             raise BadValue(_needs_old_image(record_schema, "the delete has no before image"))
         named = {} if key is None else key_members(key)
         if not record_schema.primary_key or not named.keys() >= {column.name for column in record_schema.primary_key}:
-            raise BadValue("a delete without a before image, and its key doesn't name a row of the table")
+            raise BadValue("the delete has no before image, and its key does not identify a row of the table")
         before = {column.name: named[column.name] for column in record_schema.primary_key}
     elif record_schema.needs_old_images_of_deletes and not has_values_outside_key(
         raw for name, raw in before.items() if name not in record_schema.key_columns
     ):
-        raise BadValue(_needs_old_image(record_schema, "the delete knows no column outside its key"))
+        raise BadValue(_needs_old_image(record_schema, "the before image of the delete has only columns of the key"))
     return changed_row(RowKind.DELETE, before, record_schema)
 
 
 def _needs_old_image(record_schema: RecordSchema, what: str) -> str:
     if record_schema.target.needs_retractions:
         return (
-            f"{what}, and {record_schema.target.name} aggregates: the old values can't be taken out of it again. Set "
-            "REPLICA IDENTITY FULL at the source, or, where values are only ever to be added, the table option "
+            f"{what}, but {record_schema.target.name} aggregates, so its old values must be retracted. Set REPLICA "
+            "IDENTITY FULL at the source. If values are only added and never retracted, set the table option "
             "ignore-delete"
         )
     if not record_schema.needs_old_images:
         return (
-            f"{what}, and columns say which row of {record_schema.target.name} is the newest (sequence.field, or "
-            "sequence groups): the delete would count as the oldest, and the row would stay. "
-            "Set REPLICA IDENTITY FULL at the "
-            "source, or have a table without such columns"
+            f"{what}, but columns decide which row of {record_schema.target.name} is the newest (sequence.field, or "
+            "sequence groups): the delete would count as the oldest row, and would not delete anything. Set REPLICA "
+            "IDENTITY FULL at the source, or use a table without such columns"
         )
     wanted = ", ".join(column.name for column in record_schema.primary_key)
     given = ", ".join(sorted(record_schema.key_columns))
     return (
-        f"{what}, and its key ({given}) is not the whole primary key ({wanted}) of {record_schema.target.name}: "
-        "the old row can't be found. Set REPLICA IDENTITY FULL at the source"
+        f"{what}, and its key ({given}) does not have the whole primary key ({wanted}) of "
+        f"{record_schema.target.name}: the old row can't be found. Set REPLICA IDENTITY FULL at the source"
     )
 
 
@@ -150,7 +149,7 @@ def _old_key(record_schema: RecordSchema, header: bytes | None, values: Sequence
     try:
         members = key_members(header or b"")
     except BadValue as e:
-        raise BadValue(f"header {OLD_KEY_HEADER}, needed to find values that did not change: {e}") from None
+        raise BadValue(f"header {OLD_KEY_HEADER}, which is needed to find values that did not change: {e}") from None
     return [
         record_schema.read_value(column, members[column.name]) if column.name in members else values[place]
         for column, place in zip(record_schema.primary_key, record_schema.primary_key_places, strict=True)

@@ -99,7 +99,7 @@ class BsonEnvelope(Envelope):
             return [ChangeEvent(op, before or {ID: self._id_of_key()}, None)]
         if after is None:
             raise BadValue(
-                f"op {self._content.op} without a document: have the connector send whole ones "
+                f"op {self._content.op} has no document: let the connector send whole documents "
                 "(capture.mode=change_streams_update_full)"
             )
         absent = dict.fromkeys(columns, b"null")
@@ -113,7 +113,7 @@ class BsonEnvelope(Envelope):
             members = key_members(self.key)
         raw = members.get("id", b"null")
         if kind_of(raw) is not JsonKind.TEXT:
-            raise BadValue("a delete without a before image, and its key has no member `id`")
+            raise BadValue("the delete has no before image, and its key has no member `id`")
         return plain_json(_json_text(raw, "id of the key"))
 
 
@@ -130,7 +130,7 @@ def _document(raw: msgspec.Raw, member: str) -> dict[str, bytes] | None:
     except BadValue as e:
         raise BadValue(f"{member}: {e}") from None
     if found.get(ID, b"null") == b"null":
-        raise BadValue(f"{member}: a document without {ID}")
+        raise BadValue(f"{member}: the document has no {ID}")
     return found
 
 
@@ -139,5 +139,5 @@ def _json_text(raw: bytes, what: str) -> bytes:
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
     except (msgspec.MsgspecError, RecursionError) as e:
-        raise BadValue(f"{what}: no extended JSON ({e})") from None
+        raise BadValue(f"{what}: not extended JSON ({e})") from None
     return data.strip()

@@ -62,7 +62,7 @@ def _constant(json: bytes) -> Callable[[Mapping[str, bytes], int], bytes]:
 
 def _read(raw: bytes) -> str:
     if kind_of(raw) is not JsonKind.TEXT:
-        raise BadValue(f"{shown(raw)} is no text, inside a value of extended JSON")
+        raise BadValue(f"{shown(raw)} is not a text within a value of extended JSON")
     return read_text(raw)
 
 
@@ -72,7 +72,7 @@ def _integer(raw: bytes) -> bytes:
         raw = next(iter(read_object(raw).values()), b"null")
     digits = read_text(raw).encode() if kind_of(raw) is JsonKind.TEXT else raw
     if not _INTEGER.fullmatch(digits):
-        raise BadValue(f"{shown(raw)} is no integer of extended JSON")
+        raise BadValue(f"{shown(raw)} is not an integer of extended JSON")
     return str(int(digits)).encode()
 
 
@@ -85,7 +85,7 @@ def _number(name: str) -> Callable[[Mapping[str, bytes], int], bytes]:
         if text in _NOT_FINITE:
             return _encoded(text)
         if not _JSON_NUMBER.fullmatch(text.encode()):
-            raise BadValue(f"{shown(raw)} is no number of extended JSON")
+            raise BadValue(f"{shown(raw)} is not a number of extended JSON")
         return text.encode()
 
     return convert
@@ -99,7 +99,7 @@ def _date(members: Mapping[str, bytes], _: int) -> bytes:
     try:
         at = datetime.fromisoformat(read_text(raw))
     except ValueError:
-        raise BadValue(f"{shown(raw)} is no date of extended JSON") from None
+        raise BadValue(f"{shown(raw)} is not a date of extended JSON") from None
     return str(((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)).encode()
 
 
@@ -118,7 +118,7 @@ def _binary(members: Mapping[str, bytes], _: int) -> bytes:
         if int(_read(subtype), 16) == _UUID_SUBTYPE:
             return _encoded(str(UUID(bytes=octets)))
     except ValueError as e:
-        raise BadValue(f"{shown(inner)} is no binary of extended JSON ({e})") from None
+        raise BadValue(f"{shown(inner)} is not a binary of extended JSON ({e})") from None
     return _encoded(_read(data))
 
 

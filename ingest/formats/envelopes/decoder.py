@@ -244,7 +244,7 @@ class EnvelopeDecoder:
         except NotThisFormat as error:
             value: bytes = state.batch.values[row].as_py()
             reason = BadValue(
-                f"no {self._reader.format} record: {error}{other_format_hint(value, self._reader.format)}"
+                f"not a valid {self._reader.format} record: {error}{other_format_hint(value, self._reader.format)}"
             )
             state.found.fail(row, int(state.batch.offsets[row]), reason, source)
         except BadValue as error:

@@ -165,4 +165,4 @@ class EmptyRecord(BadValue):
     """A record of a row change has no rows."""
 
     def __init__(self, operation: str, member: str) -> None:
-        super().__init__(f"{operation} without rows: `{member}` is null, empty or left out")
+        super().__init__(f"{operation} has no rows: `{member}` is null, empty or missing")

@@ -40,7 +40,9 @@ class EnvelopeOptions:
         for name, value in options.items():
             if name not in known:
                 hint = did_you_mean(name, known) or "."
-                raise BadInput(f"`format_options`: {format_} has no option {name!r}{hint} It has {', '.join(known)}")
+                raise BadInput(
+                    f"`format_options`: {format_} has no option {name!r}{hint} Its options are {', '.join(known)}"
+                )
             if value not in _WORDS[name]:
-                raise BadInput(f"{name} of {format_} is {' or '.join(_WORDS[name])}, not {value!r}")
+                raise BadInput(f"{name} of {format_} must be {' or '.join(_WORDS[name])}, not {value!r}")
         return cls(**options)

@@ -30,7 +30,7 @@ class EnvelopeReader:
         try:
             record: Envelope = self._read(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
-            raise BadValue(f"no {self.format} record: {e}{other_format_hint(value, self.format)}") from None
+            raise BadValue(f"not a valid {self.format} record: {e}{other_format_hint(value, self.format)}") from None
         return record
 
     def read_rows(self, values: pa.Array, rows: NDArray[np.int64]) -> Sequence[Envelope]:

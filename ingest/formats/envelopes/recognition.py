@@ -17,4 +17,4 @@ def other_format_hint(value: bytes, format_: str) -> str:
         found = format_like(read_object(value).keys())
     except BadValue:
         return ""
-    return "" if found in (None, format_) else f". It looks like {found}: set `format` to what the topic holds"
+    return "" if found in (None, format_) else f". It looks like {found}: set `format` to the format of the topic"

@@ -30,7 +30,7 @@ def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence
             kind = RowKind.DELETE if change.op is Op.DELETE else RowKind.UPDATE_BEFORE
             return [changed_row(kind, before, record_schema)]
         case _:
-            raise BadValue(f"a row of {change.op.name} without its image")
+            raise BadValue(f"a row of {change.op.name} has no image")
 
 
 def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> Mapping[str, bytes] | None:
@@ -102,15 +102,15 @@ def _check_old_row(change: ChangeEvent, before: Mapping[str, bytes], record_sche
     what = "has no old values" if not before else f"has no old value of {', '.join(lacking or ['every column'])}"
     if target.needs_retractions:
         raise BadValue(
-            f"the {_operation_name(change.op)} {what}, and {target.name} aggregates: they can't be taken out of it "
-            "again. Have the source send whole old rows, or, where values are only ever to be added, set the table "
-            "option ignore-delete"
+            f"the {_operation_name(change.op)} {what}, but {target.name} aggregates, so its old values must be "
+            "retracted. Let the source send whole old rows. If values are only added and never retracted, set the "
+            "table option ignore-delete"
         )
     if target.is_ordered_by_columns and lacking:
         raise BadValue(
-            f"the {_operation_name(change.op)} {what}, and columns say which row of {target.name} is the newest "
-            "(sequence.field, or sequence groups): it would count as the oldest, and the row would stay. Have the "
-            "source send whole old rows, or have a table without such columns"
+            f"the {_operation_name(change.op)} {what}, but columns decide which row of {target.name} is the newest "
+            "(sequence.field, or sequence groups): it would count as the oldest row, and would not delete anything. "
+            "Let the source send whole old rows, or use a table without such columns"
         )
 
 

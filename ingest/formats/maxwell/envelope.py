@@ -84,7 +84,7 @@ class MaxwellEnvelope(Envelope):
         if op is not Op.UPDATE:
             return [ChangeEvent(op, row, None) if op is Op.DELETE else ChangeEvent(op, None, row)]
         if bytes(self.old) == b"null":
-            raise BadValue("an update without `old`: whether it changed the key is not known")
+            raise BadValue("the update has no `old`, so it is unknown whether it changed the key")
         return [ChangeEvent(op, {**row, **read_object(self.old)}, row)]
 
 

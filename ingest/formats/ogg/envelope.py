@@ -65,7 +65,7 @@ class OggEnvelope(Envelope):
         wanted = {Op.INSERT: ("after",), Op.DELETE: ("before",)}.get(op, ("after", "before"))
         for name in wanted:
             if bytes(getattr(self, name)) == b"null":
-                why = ": whether it changed the key is not known" if name == "before" and op is Op.UPDATE else ""
+                why = ", so it is unknown whether it changed the key" if name == "before" and op is Op.UPDATE else ""
                 raise EmptyRecord(f"op_type {self.op_type}", name + why)
         before = read_object(self.before) if "before" in wanted else None
         return [ChangeEvent(op, before, read_object(self.after) if "after" in wanted else None)]

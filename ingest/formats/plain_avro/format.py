@@ -57,15 +57,20 @@ class PlainAvro:
         for name in options:
             if name not in _OPTIONS:
                 hint = did_you_mean(name, _OPTIONS) or "."
-                raise BadInput(f"`format_options`: avro has no option {name!r}{hint} It has {', '.join(_OPTIONS)}")
+                raise BadInput(
+                    f"`format_options`: avro has no option {name!r}{hint} Its options are {', '.join(_OPTIONS)}"
+                )
         registry_options = {name: value for name, value in options.items() if name in REGISTRY_OPTIONS}
         inexact_values = options.get("inexact_values", "fail")
         if inexact_values not in ("fail", "round"):
-            raise BadInput(f"inexact_values of avro is fail or round, not {inexact_values!r}")
+            raise BadInput(f"inexact_values of avro must be fail or round, not {inexact_values!r}")
         registry = RegistryOptions.parsed(cls.NAME, registry_options)
         schema = _configured_schema(options)
         if schema and registry.urls:
-            raise BadInput("avro: records name their schemas (schema_registry_url), or all have one (schema): not both")
+            raise BadInput(
+                "avro: set schema_registry_url if records refer to their schemas, or schema if all records have the "
+                "same one, but not both"
+            )
         return cls(registry, schema, inexact_values)
 
     def decoder(self, target_of: TargetOf) -> Decoder:
@@ -92,7 +97,7 @@ def _configured_schema(options: Mapping[str, Any]) -> str:
     if not given:
         return ""
     if len(given) > 1 or not all(isinstance(options[name], str) for name in given):
-        raise BadInput("avro: schema is a schema of Avro in JSON, schema_file the path of one; set one of them")
+        raise BadInput("avro: set either schema, an Avro schema in JSON, or schema_file, the path of a file with one")
     text = str(options[given[0]])
     if given == ["schema_file"]:
         try:
@@ -101,7 +106,7 @@ def _configured_schema(options: Mapping[str, Any]) -> str:
             raise BadInput(f"schema_file of avro: {text}: {e}") from None
     try:
         if parse_avro_schema(text).kind != "record":
-            raise BadInput("schema of avro: rows are records, and this is another type")
+            raise BadInput("schema of avro: the type must be a record")
     except BadValue as e:
         raise BadInput(f"{given[0]} of avro: {e}") from None
     return text

@@ -84,6 +84,6 @@ class PlainJson(EnvelopeFormat):
         if other is not None:
             raise BadInput(  # not TableNotInferred: a tolerance would make dead letters of the whole topic
                 f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: no table can be "
-                f"derived from this record: it looks like {other}: set `format` to what the topic holds"
+                f"derived from this record: it looks like {other}: set `format` to the format of the topic"
             )
         return super().infer_table(batch, row)

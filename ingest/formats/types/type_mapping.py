@@ -50,7 +50,7 @@ class TypeMapping:
         for word in spelled:
             if word not in WORDS:
                 hint = did_you_mean(word, WORDS) or "."
-                raise BadInput(f"{word!r} is no type mapping{hint} There are {', '.join(WORDS)}")
+                raise BadInput(f"{word!r} is not a type mapping{hint} The type mappings are {', '.join(WORDS)}")
         return cls(frozenset(spelled))
 
     def column_type(self, source: SourceType | None, inferred: DataType) -> DataType:

@@ -50,7 +50,7 @@ def _bytes(text: str, source: SourceType) -> bytes:
             try:
                 return text.encode("latin-1")
             except UnicodeEncodeError:
-                raise BadValue(f"text {shown(text.encode())!r} has characters that are no bytes") from None
+                raise BadValue(f"text {shown(text.encode())!r} has characters that are not bytes") from None
         case SemanticType.BIT_NUMBER:
             return _bit_number(text).to_bytes((source.length + 7) // 8, "big")
         case _:
@@ -59,7 +59,7 @@ def _bytes(text: str, source: SourceType) -> bytes:
 
 def _bit_number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > _BIT_DIGITS_MAX:
-        raise BadValue(f"{shown(text.encode())!r} is no number of bits")
+        raise BadValue(f"{shown(text.encode())!r} is not a number of bits")
     return int(text)
 
 
@@ -72,14 +72,14 @@ def base64_bytes(text: str) -> bytes:
     try:
         return binascii.a2b_base64(text.replace("-", "+").replace("_", "/"), strict_mode=True)
     except (binascii.Error, ValueError) as e:  # ValueError: not ASCII
-        raise BadValue(f"text {shown(text.encode())!r} is no base64 ({e})") from None
+        raise BadValue(f"text {shown(text.encode())!r} is not base64 ({e})") from None
 
 
 def hex_bytes(text: str) -> bytes:
     try:
         return binascii.a2b_hex(text)
     except (binascii.Error, ValueError) as e:
-        raise BadValue(f"text {shown(text.encode())!r} is no hex ({e}); is binary_handling_mode right?") from None
+        raise BadValue(f"text {shown(text.encode())!r} is not hexadecimal ({e}); check binary_handling_mode") from None
 
 
 def bits_as_int(raw: bytes) -> int:

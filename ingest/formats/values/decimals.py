@@ -40,7 +40,7 @@ def decimal_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Val
             rounded = value.quantize(Decimal((0, (1,), -target.scale)), ROUND_HALF_UP, _EXACT)
             if rounded != value and not rounds:
                 digits = f"{target.scale} digit{'s' * (target.scale != 1)}"
-                reason = f"{_short_text(value)} has more than {digits} behind the point"
+                reason = f"{_short_text(value)} has more than {digits} after the decimal point"
                 raise TooNarrow(reason, target, decimal_that_holds(value, target), can_round=True)
             if len(rounded.as_tuple().digits) <= target.precision:
                 return rounded
@@ -108,10 +108,10 @@ def _parse(text: str, raw: bytes) -> Decimal:
             return value
     elif kind_of(raw) is JsonKind.TEXT:
         raise BadValue(
-            f"text {shown(raw)} is no number; if the connector sends decimals as bytes (decimal.handling.mode=precise) "
-            "without a schema, set decimal_handling_mode: precise"
+            f"text {shown(raw)} is not a number; if the connector sends decimals as bytes "
+            "(decimal.handling.mode=precise) without a schema, set decimal_handling_mode: precise"
         )
-    raise BadValue(f"{shown(raw)} has more digits than a number can have here")
+    raise BadValue(f"{shown(raw)} has more digits than are supported")
 
 
 def _unscaled(raw: bytes, scale: int) -> Decimal:

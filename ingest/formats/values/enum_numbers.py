@@ -32,11 +32,11 @@ def by_name(source: SourceType, decode: ValueDecoder) -> ValueDecoder:
 
 def _label(number: int, labels: Sequence[str], raw: bytes) -> str:
     if number > len(labels):
-        raise BadValue(f"{shown(raw)} is the number of no label: the ENUM has {len(labels)}")
+        raise BadValue(f"{shown(raw)} is not the number of a label: the ENUM has {len(labels)} labels")
     return labels[number - 1] if number else ""
 
 
 def _flags(number: int, flags: Sequence[str], raw: bytes) -> str:
     if number >> len(flags):
-        raise BadValue(f"{shown(raw)} has more bits than the SET has labels: {len(flags)}")
+        raise BadValue(f"{shown(raw)} has more bits than the SET has labels, {len(flags)}")
     return ",".join(flag for i, flag in enumerate(flags) if number >> i & 1)

@@ -117,4 +117,4 @@ def shown(raw: bytes) -> str:
 
 
 def wrong_kind_error(raw: bytes, wanted: str) -> BadValue:
-    return BadValue(f"{kind_of(raw)} {shown(raw)} is no {wanted}")
+    return BadValue(f"{kind_of(raw)} {shown(raw)} is not a valid {wanted}")

@@ -105,7 +105,7 @@ def vector_decoder(target: VectorType, element: ValueDecoder) -> ValueDecoder:
             raise wrong_kind_error(raw, str(target))
         members = read_list(inner)
         if len(members) != target.length or b"null" in members:
-            raise BadValue(f"{len(members)} elements, or nulls among them, for {target}")
+            raise BadValue(f"the value has {len(members)} elements, or nulls, which {target} can't hold")
         return [_inside(element, member, "element") for member in members]
 
     return decode

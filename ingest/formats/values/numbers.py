@@ -90,7 +90,7 @@ def _whole_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
     number = exact_decimal(raw, source)
     if number.adjusted() > 40 or number != number.to_integral_value():
         fits = DOUBLE if source.connect in (*FLOAT_WORDS, *DOUBLE_WORDS) else decimal_that_holds(number, target)
-        raise TooNarrow(f"{shown(raw)} is no whole number in the range of {target}", target, fits)
+        raise TooNarrow(f"{shown(raw)} is not a whole number in the range of {target}", target, fits)
     return int(number)
 
 
@@ -130,10 +130,10 @@ def floating_decoder(source: SourceType, target: AtomicType, rounds: bool) -> Va
             fits: DataType = DOUBLE if narrow and np.isfinite(float(text)) else STRING
             raise TooNarrow(f"{shown(raw)} is out of the range of {target}", target, fits)
         if isinstance(number, float) and not _float32_keeps(number, value):
-            raise TooNarrow(f"{shown(raw)} has more digits than a FLOAT keeps", target, DOUBLE, can_round=True)
+            raise TooNarrow(f"{shown(raw)} has more digits than a FLOAT can hold", target, DOUBLE, can_round=True)
         if isinstance(number, Decimal) and not prints_exactly(number, value, narrow):
             fits = DOUBLE if narrow and prints_exactly(number, float(text), False) else _decimal_or_text(number)
-            raise TooNarrow(f"{shown(raw)} has more digits than a {target.root} keeps", target, fits, can_round=True)
+            raise TooNarrow(f"{shown(raw)} has more digits than a {target.root} can hold", target, fits, can_round=True)
         return value
 
     return decode

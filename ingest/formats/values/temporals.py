@@ -86,7 +86,7 @@ def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueD
         count = _count(raw, source, SemanticType.TIME, target)
         if not 0 <= count < _DAY * source.per_second:
             clock_text = interval_text(count, source.per_second)
-            raise TooNarrow(f"{clock_text} ({shown(raw)}) is no time of one day", target, STRING)
+            raise TooNarrow(f"{clock_text} ({shown(raw)}) is not a time within one day", target, STRING)
         milliseconds, finer = divmod(count * PER_SECOND["ms"], source.per_second)
         if finer and not rounds:
             raise _too_precise_error(raw, target, STRING)
@@ -107,10 +107,10 @@ def _unit_change_error(raw: bytes, target: AtomicType, fits: DataType) -> BadVal
     """
     unit = adaptive_unit(target)
     return BadValue(
-        f"{shown(raw)} is finer than the {timestamp_unit(target.precision)} of {target}, and a {fits} would have its "
-        f"numbers counted in {adaptive_unit(fits)}, no longer in {unit}, as no schema says what they count. Say it in "
-        f"source_types of the table, for example 'timestamp {unit}', or for all columns in time_precision_mode, and "
-        "the column can be widened; or have digits cut off (`inexact_values: round`)"
+        f"{shown(raw)} is finer than the {timestamp_unit(target.precision)} of {target}. The column can't be widened "
+        f"to {fits}: no schema declares the unit of numbers in this column, and they would be read in "
+        f"{adaptive_unit(fits)} instead of {unit}. Declare the unit in source_types of the table, for example "
+        f"'timestamp {unit}', or for all columns in time_precision_mode; or round the values (`inexact_values: round`)"
     )
 
 
@@ -158,8 +158,8 @@ def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicT
         raise wrong_kind_error(raw, str(target))
     if source.semantic_type is not wanted:
         raise BadValue(
-            f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; "
-            "if it counts days or time, say so in source_types, for example 'timestamp ms'"
+            f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; if it counts "
+            "days or a time, declare this in source_types, for example 'timestamp ms'"
         )
     return int(raw)
 
@@ -208,7 +208,7 @@ def date_text(days: int) -> str:
     try:
         year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     except OverflowError:
-        raise BadValue(f"no calendar has a day {days}") from None
+        raise BadValue(f"day {days} is outside of the calendar") from None
     return f"{int(year):0{5 if days < _YEAR_0 else 4}d}-{month}-{day}"
 
 

@@ -38,8 +38,8 @@ def _lower_case(table: TableSettings) -> TableSettings:
     fixed = PLACEHOLDER.sub("", table.name)
     if fixed != fixed.lower():
         raise BadInput(
-            f"`tables`: {table.name} has upper-case letters, which the catalog doesn't take (`case-sensitive`): write "
-            f"{PLACEHOLDER.sub(lambda found: found[0], table.name.lower())}"
+            f"`tables`: {table.name} has upper-case letters, but the catalog accepts only lower case "
+            f"(`case-sensitive`): write {PLACEHOLDER.sub(lambda found: found[0], table.name.lower())}"
         )
     of = table.source_tables
     if of is not None or table.is_template:
@@ -69,8 +69,8 @@ def _keyed(table: TableSettings, setting: str, given: Mapping[str, T]) -> dict[s
     for name, value in given.items():
         if name.lower() in found:
             raise BadInput(
-                f"{table.name}: `{setting}` has {name.lower()!r} twice, as the catalog takes no upper-case letters: "
-                f"leave {name!r} out, or the other one"
+                f"{table.name}: `{setting}` has {name.lower()!r} twice, as the catalog accepts only lower case: leave "
+                f"out {name!r}, or the other name"
             )
         found[name.lower()] = value
     return found

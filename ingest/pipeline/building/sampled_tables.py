@@ -174,7 +174,9 @@ class SampledTables:
             action = Action.IGNORE if change.is_unwanted else behavior.action(change.kind)
             if action is Action.STOP or (action is Action.APPLY and change.change is None):
                 why = change.reason or f"`schema_evolution` is {behavior}"
-                self._add_obstacle(name, "SCHEMA_CHANGE", f"{change}: {why}; that stops the table", records=0)
+                self._add_obstacle(
+                    name, "SCHEMA_CHANGE", f"{change}: {why}, so the table stops at this change", records=0
+                )
                 return False
             (left if action is Action.IGNORE or change.change is None else made).append(change)
         try:

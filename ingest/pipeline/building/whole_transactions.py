@@ -220,7 +220,7 @@ class WholeTransactions:
                     topic=first.topic,
                     partition=first.partition,
                     offset=int(first.offsets[0]),
-                    effect="it may be committed in parts",
+                    effect="the transaction may be committed in parts",
                 )
         self.counts.waiting = len(self._held)
         return [_joined(held.parts) for held in given_up]

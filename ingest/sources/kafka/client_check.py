@@ -18,6 +18,7 @@ def unsupported_client(found: str) -> UnsupportedFeature:
     """
     return UnsupportedFeature(
         f"aiokafka {AIOKAFKA}",
-        f"{found}. The Kafka source relies on it to notice topics that were deleted or created again: it doesn't open",
-        f'Install a release that is known to do: pip install "aiokafka=={_RELIABLE}"',
+        f"{found}. The Kafka source needs this to detect topics that were deleted or created again, so it does not "
+        "start",
+        f'Install a release that works: pip install "aiokafka=={_RELIABLE}"',
     )

@@ -154,9 +154,9 @@ def check_aiokafka() -> None:
         if found != expected:
             raise unsupported_client(f"{owner.__name__}.{name} takes ({', '.join(found)}), not ({', '.join(expected)})")
     if not _has_expected_unpacking():
-        raise unsupported_client("it hands over records in another way")
+        raise unsupported_client("it returns records in a different way")
     if not requests_topic_ids():
-        raise unsupported_client("it doesn't ask for the ids of topics where the broker knows them")
+        raise unsupported_client("it doesn't request topic ids from brokers that have them")
 
 
 def use_client(consumer: AIOKafkaConsumer, client: KafkaClient) -> None:

@@ -63,7 +63,7 @@ def install_limited_decoders() -> None:
             if theirs is not None and not hasattr(theirs, "__wrapped__"):
                 setattr(module, name, _bounded(theirs, decoder))
     if not _are_bounded():
-        raise unsupported_client("it uncompresses batches in another way, without a bound")
+        raise unsupported_client("it uncompresses batches in a different way, without a limit")
 
 
 def _bounded(theirs: _Decompress, ours: Callable[[Any, int], bytes]) -> _Decompress:

@@ -75,7 +75,7 @@ class RangeReader:
             settings.unreachable_after_ms,
             clock,
             BrokerErrorLog(_log, clock.now_ms),
-            remedy="Start again when it is back",
+            remedy="Start again when the broker is reachable",
         )
 
     async def open(self) -> None:
@@ -153,9 +153,8 @@ class RangeReader:
 
     def _too_large(self, where: Sequence[str]) -> BadInput:
         return BadInput(
-            f"{self}: {', '.join(where)}: the batch with the record there is larger than "
-            f"{self._settings.max_record_bytes} bytes when it is uncompressed. Raise the limit if the batch is as "
-            "it should be"
+            f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
+            "bytes when it is uncompressed. Raise the limit if the batch is correct"
         )
 
     async def _check_available(self, partition: TopicPartition, position: int, end: int) -> None:
@@ -181,7 +180,7 @@ class RangeReader:
         if (_now_s() - started_s) * 1000 >= self._settings.unreachable_after_ms:
             raise SourceUnavailable(
                 f"{self}: no answer for {partition} within {self._settings.unreachable_after_ms} ms. Start again when "
-                "it is back"
+                "the broker is reachable"
             )
 
     def __str__(self) -> str:

@@ -33,7 +33,7 @@ class BrokerRetries:
         limit_ms: int,
         clock: Clock,
         error_log: BrokerErrorLog,
-        remedy: str = "Check `source.bootstrap_servers`, or start again when it is back",
+        remedy: str = "Check `source.bootstrap_servers`, or start again when the broker is reachable",
     ) -> None:
         self._source = source
         self._longest_ms = self._limit_ms = limit_ms

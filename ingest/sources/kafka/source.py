@@ -60,7 +60,7 @@ _POLL_WAIT_MS: Final = 500
 _FULL_BATCH_BYTES: Final = 4 << 20  # larger batches don't make later steps faster
 _FILL_WAIT_MS: Final = 100
 _CONFIRM_LIMIT_MS: Final = 5_000
-_RESTART: Final = "start the pipeline again: it finds this at once, and says what each option does to which table"
+_RESTART: Final = "start the pipeline again: it checks this first, and lists the options for each table"
 
 _log = get_logger(__name__)
 
@@ -107,7 +107,7 @@ class KafkaSource:
         missing = set(self._settings.topic_names) - metadata.topics.keys()
         if missing:
             raise BadInput(
-                f"{self}: no such topic: {', '.join(sorted(missing))}. `source.topics` names topics that exist"
+                f"{self}: no such topic: {', '.join(sorted(missing))}. `source.topics` must name existing topics"
             )
         return self._add_topics(metadata)
 
@@ -146,8 +146,8 @@ class KafkaSource:
         identity = SourceIdentity(metadata.cluster_id, {**self._identity.topic_ids, **ids})
         if changes := identity_changes(self._identity, identity):
             raise PositionRefused(
-                f"{self}: {'; '.join(changes)} while it was read. What was read since the last checkpoint is dropped: "
-                "it may be from either",
+                f"{self}: {'; '.join(changes)} while it was read. The records since the last checkpoint are dropped: "
+                "they may be from either",
                 [_RESTART],
             )
         return identity
@@ -235,8 +235,9 @@ class KafkaSource:
         for partition, held in (await self.bounds(partitions)).items():
             if not held.start <= offsets[partition] <= held.end:
                 raise BadInput(
-                    f"{self}: {where} begins {partition} at {offsets[partition]}, and it has the offsets from "
-                    f"{held.start} on, before {held.end}, now. Begin between these, or elsewhere, as with `earliest`"
+                    f"{self}: {where} begins {partition} at {offsets[partition]}, but it has the offsets "
+                    f"{held.start} up to {held.end} now. Begin in this range, or with another start, for example "
+                    "`earliest`"
                 )
         return {partition: offsets[partition] for partition in partitions}
 
@@ -363,9 +364,9 @@ class KafkaSource:
 
     def _too_large(self, where: Collection[str]) -> BadInput:
         return BadInput(
-            f"{self}: {', '.join(where)}: the batch with the record there is larger than "
-            f"{self._settings.max_record_bytes} bytes when it is uncompressed; `source.max_record_bytes` allows no "
-            "more. Raise it if the batch is as it should be"
+            f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
+            "bytes when it is uncompressed, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
+            "correct"
         )
 
     async def _check_retention(self) -> None:
@@ -375,7 +376,7 @@ class KafkaSource:
 
     def _refusal(self, lost: Mapping[TopicPartition, int]) -> PositionRefused:
         return PositionRefused(
-            f"{self}: the topic doesn't hold the offsets any more, or not yet: "
+            f"{self}: the topic does not have these offsets: "
             + ", ".join(f"{partition} at {offset}" for partition, offset in sorted(lost.items()))
             + ". Retention deleted records before they were read, or the topic lost records that had been read",
             [_RESTART],
@@ -387,8 +388,8 @@ class KafkaSource:
             await self._check_deleted({partition.topic for partition in silent})
             raise SourceUnavailable(
                 f"{self}: no answer for {first_few(map(str, sorted(silent)))} within "
-                f"{self._settings.unreachable_after_ms} ms. What was committed stays; start again when it is "
-                "back, or raise `source.unreachable_after_ms`"
+                f"{self._settings.unreachable_after_ms} ms. Committed rows are kept. Start again when the broker is "
+                "reachable, or raise `source.unreachable_after_ms`"
             )
 
     async def deleted_topics(self) -> list[str]:
@@ -405,10 +406,9 @@ class KafkaSource:
         """Raise BadInput for topics that were deleted."""
         if deleted := [topic for topic in await self.deleted_topics() if topic in topics]:
             raise BadInput(
-                f"{self}: deleted while it was read: {first_few(deleted)}. "
-                "What was read of it before is committed. Take it out "
-                "of `source.topics`, or start again where `topic_pattern` names it; a topic recreated under its name "
-                "is refused until you say how to go on"
+                f"{self}: topics were deleted while they were read: {first_few(deleted)}. The records that were read "
+                "before are committed. Remove the topic from `source.topics`; with `topic_pattern`, start again. A "
+                "topic that is created again under this name is refused until you choose an option"
             )
 
     async def _discover(self) -> frozenset[TopicPartition]:

@@ -76,8 +76,8 @@ class AssignTask:
         if not set(shuffle_partitions) <= set(plan.own_shuffle_partitions):
             name = self.tables[number][0].name
             raise TidelakeError(
-                f"{name}: a Spark task got rows whose buckets another one is to choose, for Spark put tasks together. "
-                "Nothing was published. Set spark.sql.adaptive.enabled = false for this query"
+                f"{name}: Spark merged tasks, so a task got rows whose buckets another task must choose. Nothing was "
+                "published. Set spark.sql.adaptive.enabled = false for this query"
             )
 
     def _assigned(

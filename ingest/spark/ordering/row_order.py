@@ -114,9 +114,9 @@ def _check_keys_differ(rows: pa.RecordBatch, context: TableContext) -> None:
     if not is_last.all():
         duplicate = rows.select(keys).slice(int(order[np.flatnonzero(~is_last)[0]]), 1)
         raise BadInput(
-            f"{context.name}: key {duplicate.to_pylist()[0]} occurs twice in one batch, and it is unknown "
-            "which row is newer: a shuffle loses arrival order. Pass order_by=[…] to sink(), set the table option "
-            "sequence.field, or keep one row a key in the query"
+            f"{context.name}: key {duplicate.to_pylist()[0]} occurs twice in one batch, and it is unknown which row is "
+            "newer: a shuffle loses arrival order. Pass order_by=[…] to sink(), set the table option sequence.field, "
+            "or keep one row per key in the query"
         )
 
 

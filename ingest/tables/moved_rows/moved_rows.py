@@ -25,14 +25,14 @@ from storage.clock import epoch_ms
 from storage.logs import get_logger
 from storage.schema.table_schema import TableSchema
 
-NOT_IN_TABLE_REASON: Final = "the table did not have it when it left"
-READ_AGAIN_REASON: Final = "its records are read again, and the table holds what came after them"
+NOT_IN_TABLE_REASON: Final = "the table did not have the row when it was deleted under the old key"
+READ_AGAIN_REASON: Final = "its records are read again, and the table already has later changes"
 MERGED_ROW_REASON: Final = (
-    "the table's rows are made of several, by its merge engine, and the record that deleted it brings no old values"
+    "the merge engine combines several rows, and the record that deleted the row has no old values"
 )
-_LARGER_LIMIT_HINT: Final = "a larger number helps rows that leave after the next start"
-DROPPED_BY_AGE: Final = f"it came later than `moved_rows.keep_ms` allows; {_LARGER_LIMIT_HINT}"
-DROPPED_BY_SIZE: Final = f"more bytes than `moved_rows.bytes_max` were on their way; {_LARGER_LIMIT_HINT}"
+_LARGER_LIMIT_HINT: Final = "a larger number only helps rows that are deleted after the next start"
+DROPPED_BY_AGE: Final = f"the row arrived later than `moved_rows.keep_ms` allows; {_LARGER_LIMIT_HINT}"
+DROPPED_BY_SIZE: Final = f"more bytes of moved rows than `moved_rows.bytes_max` were waiting; {_LARGER_LIMIT_HINT}"
 
 _ARRIVED_MAX: Final = 100_000  # ids of one table
 _DROPPED_MAX: Final = 100_000  # rows of one table

@@ -56,8 +56,8 @@ class MetastoreAddress:
             if parse_boolean(site.get(key, "false")):
                 raise UnsupportedFeature(
                     f"catalog option hive-conf-dir: {key} = true",
-                    f"the metastore is asked over plain Thrift, without {what}",
-                    "Name a metastore that takes that, or use Java Paimon",
+                    f"this release connects with plain Thrift, without {what}",
+                    "Use a metastore that accepts plain Thrift, or use Java Paimon",
                 )
         uri = options.get("uri", site.get("hive.metastore.uris", "")).strip()
         if not uri:
@@ -69,7 +69,7 @@ class MetastoreAddress:
 def _server(uri: str) -> tuple[str, int]:
     match = _URI.fullmatch(uri)
     if match is None:
-        raise BadInput(f"catalog option uri = {uri!r} is no address of a Hive metastore; {_EXAMPLE}")
+        raise BadInput(f"catalog option uri = {uri!r} is not the address of a Hive metastore; {_EXAMPLE}")
     return match[1].strip("[]"), int(match[2] or _DEFAULT_PORT)
 
 

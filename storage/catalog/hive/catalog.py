@@ -81,7 +81,7 @@ class HiveCatalog(FileSystemCatalog):
         check_database_name(name)
         self._check_letters(name)
         if name == SYSTEM_DATABASE:
-            raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+            raise BadInput(f"the database name {name!r} is reserved by Paimon; choose another name")
         location = super()._database_path(name)
         if self._style.keeps_locations_apart:
             self._io.make_directory(location)
@@ -110,8 +110,8 @@ class HiveCatalog(FileSystemCatalog):
         ]
         if foreign:
             raise BadInput(
-                f"database {name!r} holds what is no table of Paimon: {', '.join(sorted(foreign)[:5])}; nothing was "
-                "dropped. Drop them with Hive first"
+                f"database {name!r} contains tables that are not Paimon tables: {', '.join(sorted(foreign)[:5])}; "
+                "nothing was dropped. Drop them with Hive first"
             )
         for table in existing:
             self.drop_table(f"{name}.{table}", if_exists=True)
@@ -209,8 +209,8 @@ class HiveCatalog(FileSystemCatalog):
         found = self._schemas(identifier).latest()
         if found is None or replace(found, id=0, time_ms=schema.time_ms) != schema:
             raise BadInput(
-                f"table {identifier} can't be created: {self._paths(identifier).location} holds a table that the "
-                "metastore doesn't know, with another schema; move that away, or choose another name"
+                f"table {identifier} can't be created: {self._paths(identifier).location} contains a table with "
+                "another schema that is not in the metastore; move it away, or choose another name"
             )
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
@@ -308,7 +308,9 @@ class HiveCatalog(FileSystemCatalog):
             new = self._style.new_table(identifier, schema, self._paths(identifier).location)
             self._client.change(lambda c: c.create_table(new))
         elif not is_paimon(before):
-            raise BadInput(f"{identifier} is a table of another kind in {self!r}: drop it there, or rename ours")
+            raise BadInput(
+                f"{identifier} is a table of another kind in {self!r}: drop it there, or rename the Paimon table"
+            )
         else:
             self._show(identifier, schema, [i for i in self._schemas(identifier).ids() if i < schema.id])
         added = 0

@@ -116,7 +116,7 @@ class _Pool:
                 continue
             socket.setTimeout(_ANSWER_MS)
             return transport, ThriftHiveMetastore.Client(TBinaryProtocol(transport))
-        raise ConnectionError(f"no Hive metastore answers: {'; '.join(failures)}")
+        raise ConnectionError(f"no Hive metastore could be reached: {'; '.join(failures)}")
 
 
 @lru_cache(maxsize=64)

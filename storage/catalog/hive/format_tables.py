@@ -99,7 +99,7 @@ class HiveFormatTables:
     def drop(self, identifier: Identifier, entry: Any) -> None:
         """Drops a format table. The files of an external table stay. Raises BadInput for a table that Hive created."""
         if not is_made_by_paimon(entry):
-            raise BadInput(f"{identifier} is a table of Hive's own; drop it with Hive")
+            raise BadInput(f"{identifier} is a Hive table; drop it with Hive")
         self.client.change(lambda c: c.drop_table(identifier.database, identifier.table, not is_external(entry)))
 
 
@@ -193,8 +193,9 @@ def check_kept(name: str, schema: TableSchema) -> None:
         if str(kept) != str(field.type):
             raise UnsupportedFeature(
                 f"table {name}: column {field.name!r} {field.type}",
-                f"of a format table a Hive metastore keeps the columns alone, and gives this one back as {kept}",
-                f"Use {kept}, or keep the table in a REST catalog",
+                "a Hive metastore stores only Hive's types of a format table's columns, and returns this one as "
+                f"{kept}",
+                f"Use {kept}, or create the table in a REST catalog",
             )
 
 

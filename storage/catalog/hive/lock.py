@@ -63,12 +63,12 @@ class MetastoreLocks:
         try:
             state = waiting.acquire_with_retries(
                 lambda: None if (state := next(states)) == ttypes.LockState.WAITING else state,
-                f"{table}: others held its lock",
+                f"{table}: other writers held its lock",
                 where,
             )
             if state != ttypes.LockState.ACQUIRED:
                 raise CommitConflict(
-                    f"{table}: the metastore gave up its lock ({where}); nothing was changed. Try again"
+                    f"{table}: the metastore aborted the request for the lock ({where}); nothing was changed. Try again"
                 )
             yield
         finally:

@@ -93,7 +93,7 @@ def type_of_hive(text: str) -> DataType:
             return RowType(tuple(DataField(n, name, type_of_hive(t)) for n, (name, _, t) in enumerate(fields)))
     spelled = _SPELLED.get(text.lower(), text.upper() if _WITH_LENGTH.fullmatch(text) else None)
     if spelled is None:
-        raise UnsupportedFeature(f"column type {text} of Hive", "Paimon has no such type", "Use another type there")
+        raise UnsupportedFeature(f"column type {text} of Hive", "Paimon has no such type", "Use another type in Hive")
     return parse_type(spelled)
 
 

@@ -56,8 +56,8 @@ class HiveViews:
         if view.dialects:
             raise UnsupportedFeature(
                 f"view {identifier}: a query for {', '.join(sorted(view.dialects))}",
-                "a Hive metastore keeps one query of a view",
-                "Give the query alone, or keep the view in another catalog",
+                "a Hive metastore stores only one query of a view",
+                "Pass only one query, without dialects, or create the view in another catalog",
             )
         now = int(time.time())
         comment = {} if view.comment is None else {_COMMENT: view.comment}

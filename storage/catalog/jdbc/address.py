@@ -79,7 +79,7 @@ class DatabaseAddress:
             raise BadInput(f"catalog option uri is missing: metastore = jdbc needs it; {_EXAMPLES}")
         match = _URI.fullmatch(uri)
         if match is None:
-            raise BadInput(f"catalog option uri is no address of a database; {_EXAMPLES}")
+            raise BadInput(f"catalog option uri is not the address of a database; {_EXAMPLES}")
         system, rest = match[1], match[2]
         given = {k.removeprefix(DRIVER_PREFIX): v for k, v in options.items() if k.startswith(DRIVER_PREFIX)}
         pool_size = max(1, CatalogValues(options).client_pool_size)
@@ -88,7 +88,7 @@ class DatabaseAddress:
         if system == "postgresql":
             return cls._postgresql(rest, given, pool_size)
         raise UnsupportedFeature(
-            f"catalog option uri = jdbc:{system}:…", "only SQLite and PostgreSQL hold catalogs so far", _EXAMPLES
+            f"catalog option uri = jdbc:{system}:…", "only SQLite and PostgreSQL are supported", _EXAMPLES
         )
 
     @classmethod
@@ -98,7 +98,7 @@ class DatabaseAddress:
         if rest.startswith((":", "file:")) or "?" in rest:
             raise UnsupportedFeature(
                 f"catalog option uri = jdbc:sqlite:{rest}",
-                "a catalog in memory is seen by one process only, and parameters are not translated",
+                "only one process can use a catalog in memory, and parameters are not supported",
                 "Name a file: jdbc:sqlite:/path/catalog.db",
             )
         _check_parameters_known(given, known, "SQLite")
@@ -111,8 +111,9 @@ class DatabaseAddress:
         parts = urlsplit(rest)
         if not rest.startswith("//") or len(parts.path) <= 1 or parts.username is not None or "," in parts.netloc:
             raise BadInput(
-                "catalog option uri is no address of a PostgreSQL database; write jdbc:postgresql://host:5432/database "
-                "with one host, and user and password as jdbc.user and jdbc.password"
+                "catalog option uri is not the address of a PostgreSQL database; write "
+                "jdbc:postgresql://host:5432/database with one host, and user and password as jdbc.user and "
+                "jdbc.password"
             )
         properties = {**dict(parse_qsl(parts.query)), **given}
         _check_parameters_known(properties, frozenset(_POSTGRESQL_PROPERTIES), "PostgreSQL")
@@ -159,7 +160,8 @@ def _check_parameters_known(given: Mapping[str, str], known: frozenset[str], sys
         if key not in known:
             raise UnsupportedFeature(
                 f"catalog option {DRIVER_PREFIX}{key}",
-                f"this property of Java's driver has no translation; for {system} there are {', '.join(sorted(known))}",
+                f"this property of Java's driver is not supported; for {system} the supported properties are "
+                f"{', '.join(sorted(known))}",
                 "Leave it out",
             )
 

@@ -103,7 +103,7 @@ class JdbcCatalog(FileSystemCatalog):
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         check_database_name(name)
         if name == SYSTEM_DATABASE:
-            raise BadInput(f"database {name!r} is Paimon's own; choose another name")
+            raise BadInput(f"the database name {name!r} is reserved by Paimon; choose another name")
         self._check_letters(name)
         is_new = not self._names.has_database(name) and self._names.add_database(name, self._database_path(name))
         if not is_new and not if_not_exists:
@@ -199,8 +199,8 @@ class JdbcCatalog(FileSystemCatalog):
         found = schemas.latest()
         if found is None or replace(found, time_ms=schema.time_ms) != schema:
             raise BadInput(
-                f"table {identifier} can't be created: {self._paths(identifier).location} holds a table that this "
-                "catalog doesn't know, with another schema; move that away, or choose another name"
+                f"table {identifier} can't be created: {self._paths(identifier).location} contains a table with "
+                "another schema that is not in this catalog; move it away, or choose another name"
             )
 
     def _delete(self, identifier: Identifier) -> None:
@@ -223,14 +223,15 @@ class JdbcCatalog(FileSystemCatalog):
 
     def _refuse_view(self, identifier: Identifier) -> None:
         if self._names.has_view(identifier.database, identifier.table):
-            raise BadInput(f"{identifier} is the name of a view; choose another")
+            raise BadInput(f"{identifier} is the name of a view; choose another name")
 
     def _no_table(self, identifier: Identifier) -> BadInput:
         has_files = self._io.exists(self._paths(identifier).schema(0))
         if has_files and not self._is_registered(identifier):
             return BadInput(
-                f"no table {identifier} in {self!r}: {self._paths(identifier).location} holds one, but no row of "
-                "paimon_tables names it. Open the warehouse without metastore = jdbc, or under its own catalog-key"
+                f"no table {identifier} in {self!r}: {self._paths(identifier).location} contains one, but it has no "
+                "row in paimon_tables. Open the warehouse without metastore = jdbc, or with the catalog-key of the "
+                "table"
             )
         return super()._no_table(identifier)
 
@@ -244,8 +245,8 @@ class JdbcCatalog(FileSystemCatalog):
         for key, value in self._properties(schema).items():
             if len(value) > PROPERTY_VALUE_LENGTH:
                 raise BadInput(
-                    f"{key} has {len(value)} characters, the catalog's database takes {PROPERTY_VALUE_LENGTH}; shorten "
-                    "it, or open the catalog with sync-all-properties = false"
+                    f"{key} has {len(value)} characters, but the catalog's database allows only "
+                    f"{PROPERTY_VALUE_LENGTH}; shorten it, or open the catalog with sync-all-properties = false"
                 )
 
     def _properties(self, schema: TableSchema) -> dict[str, str]:

@@ -71,7 +71,7 @@ class LockTable:
         waiting = LockWaiting(
             _FIRST_SLEEP_MS, self.settings.sleep_ms_max, self.settings.timeout_ms, sleep_ms, monotonic_ms
         )
-        what = f"{table}: others held the lock {lock_id!r}"
+        what = f"{table}: other writers held the lock {lock_id!r}"
         where = f"{self.address.shown}, table paimon_distributed_locks"
         acquired_at = waiting.acquire_with_retries(lambda: self._acquire(lock_id), what, where)
         try:

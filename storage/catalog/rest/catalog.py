@@ -176,7 +176,7 @@ class RestCatalog:
             self.drop_table(name)
         raise UnsupportedFeature(
             f"{name} with the schema of another table, in {self!r}",
-            "that schema was altered, and a REST server numbers columns itself",
+            "that schema was altered, and a REST server assigns its own column ids",
             "create the table, and write the rows of a scan",
         )
 

@@ -63,7 +63,9 @@ class RestClient:
         if "://" not in uri:
             uri = f"http://{uri}"
         if not uri.startswith(("http://", "https://")) or "@" in uri:
-            raise BadInput("catalog option uri is no address of a REST catalog; write http://host, the token apart")
+            raise BadInput(
+                "catalog option uri is no address of a REST catalog; write http://host, and pass the token as an option"
+            )
         headers = {key.removeprefix(_HEADER): value for key, value in options.items() if key.startswith(_HEADER)}
         provider = options.get("token.provider", "").strip().lower()
         if "token" in options:

@@ -39,7 +39,7 @@ Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 
 UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEARS: Final = {"us": "-290308 to 294247", "ns": "1677 to 2262"}  # the range of 64 bits
-_REMEDY: Final = "Alter the column to TIMESTAMP(6), which reaches every year there is, and rewrite its rows with Java"
+_REMEDY: Final = "Alter the column to TIMESTAMP(6), which can hold all years, and rewrite its rows with Java"
 _REMEDY_OF_FINEST: Final = "Correct it with Java, or read without the column"
 _PAIMON_TYPE: Final = {"s": "TIMESTAMP(0)", "ms": "TIMESTAMP(3)", "us": "TIMESTAMP(6)", "ns": "TIMESTAMP(9)"}
 INT96: Final = pa.binary(12)  # the in-memory type of a Parquet INT96
@@ -239,7 +239,7 @@ def _check_range(outside: NDArray[np.bool_], like: pa.Array, target: pa.DataType
     if outside.any():
         raise UnsupportedFeature(
             f"a time outside of the years {_YEARS.get(target.unit, '±292 million')} as {_PAIMON_TYPE[target.unit]}",
-            "64 bits don't reach further",
+            "64 bits can't hold other times",
             _REMEDY_OF_FINEST if target.unit == "us" else _REMEDY,
         )
 

@@ -224,6 +224,6 @@ def refuse_types(fields: Sequence[DataField], unsupported: Callable[[DataType], 
             if unsupported(part):
                 raise UnsupportedFeature(
                     f"{part} in {format_name} files",
-                    f"the format has no form for column {f.name!r} that Paimon's readers know",
+                    f"the format has no representation of column {f.name!r} that Paimon's readers know",
                     "Set file.format = parquet",
                 )

@@ -111,7 +111,7 @@ class _IntegerProduct(SimpleRowAggregator[int]):
         if acc is None or item is None:
             return acc
         if item == 0:
-            raise self._exact.refused(f"can't take back 0 from {acc}", "send no -U or -D with 0, or ignore them")
+            raise self._exact.refused(f"can't retract 0 from {acc}", "send no -U or -D with 0, or ignore them")
         quotient = abs(acc) // abs(item)
         return self._exact.checked(quotient if (acc < 0) == (item < 0) else -quotient, f"{acc} / {item}")
 

@@ -58,8 +58,8 @@ class _UnionRowAggregator(RowAggregator[bytes, UnionAccumulator]):
         except (ValueError, RuntimeError, IndexError, MemoryError) as e:
             field, function = self._union.aggregation.field, self._union.aggregation.function
             raise BadInput(
-                f"column {field.name!r} {field.type}: a value is not what aggregate function {function} unites ({e}); "
-                "write values serialised for it"
+                f"column {field.name!r} {field.type}: a value is not in the serialised form that aggregate function "
+                f"{function} needs ({e}); write values in this form"
             ) from None
         return united
 

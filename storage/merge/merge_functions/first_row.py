@@ -19,7 +19,7 @@ from storage.merge.merge_functions.base import shortcut_groups
 from storage.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
-    "merge-engine = first-row can't take deletes (-D, -U): the row that came first stays. Set the option "
+    "merge-engine = first-row does not support deletes (-D, -U), as it keeps the first row. Set the option "
     "'ignore-delete' = 'true' (they are dropped), or use another merge engine"
 )
 

@@ -43,9 +43,9 @@ from storage.schema.table_schema import TableSchema
 from storage.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
-    "merge-engine = partial-update can't take deletes (-D, -U) as it is set up. Set one of the options 'ignore-delete' "
-    "= 'true' (they are dropped), 'partial-update.remove-record-on-delete' = 'true' (-D removes the record), or give "
-    "columns a 'fields.<column>.sequence-group' (deletes take its columns back; with "
+    "merge-engine = partial-update does not support deletes (-D, -U) with the options of this table. Set one of the "
+    "options 'ignore-delete' = 'true' (they are dropped), 'partial-update.remove-record-on-delete' = 'true' (-D "
+    "removes the record), or give columns a 'fields.<column>.sequence-group' (deletes retract its columns; with "
     "'partial-update.remove-record-on-sequence-group' they remove the record)"
 )
 

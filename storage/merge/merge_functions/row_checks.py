@@ -50,10 +50,10 @@ def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name
             for name, (aggregation, aggregator) in columns.items():
                 if len(taken_back) and isinstance(aggregator, WithoutRetract):
                     raise BadInput(
-                        f"{table_name}: row kind {RowKind(int(taken_back[0])).symbol} takes values back, which "
-                        f"aggregate function {aggregation.function} of column {name!r} can't. Set one of the options "
-                        f"'fields.{name}.ignore-retract' = 'true', 'aggregation.remove-record-on-delete' = 'true' (-D "
-                        "removes the record), 'ignore-delete' = 'true' (-D and -U are dropped)"
+                        f"{table_name}: row kind {RowKind(int(taken_back[0])).symbol} retracts values, which "
+                        f"aggregate function {aggregation.function} of column {name!r} does not support. Set one of "
+                        f"the options 'fields.{name}.ignore-retract' = 'true', 'aggregation.remove-record-on-delete' "
+                        "= 'true' (-D removes the record), 'ignore-delete' = 'true' (-D and -U are dropped)"
                     )
         case _:
             pass
@@ -85,9 +85,9 @@ def check_no_nulls(rows: pa.RecordBatch, schema: TableSchema, table_name: str) -
         (key,) = rows.select(schema.primary_keys).slice(first, 1).to_pylist()
         shown = ", ".join(f"{name} = {value!r}" for name, value in key.items())
         raise BadInput(
-            f"{table_name}: merging the rows of key {shown} left null in column {field.name!r} {field.type}, which no "
-            "file may hold: a delete took the value back, a decimal sum outgrew its digits, or no row had a sequence "
-            "of the column's group. Make the column nullable (UpdateColumnNullability)"
+            f"{table_name}: merging the rows of key {shown} left null in column {field.name!r} {field.type}, which is "
+            "NOT NULL: a delete retracted the value, a decimal sum exceeded its digits, or no row had a sequence of "
+            "the column's group. Make the column nullable (UpdateColumnNullability)"
         )
 
 
@@ -107,10 +107,10 @@ def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
                 if _is_emptied(aggregation) and not (is_delete and removes):
                     raise BadInput(
                         f"{table_name}: row kind {kind.symbol} would leave null in column {name!r} "
-                        f"{aggregation.field.type}: aggregate function {aggregation.function} keeps no older value to "
-                        f"go back to. Make the column nullable, or set one of the options 'fields.{name}.ignore-retract"
-                        "' = 'true', 'aggregation.remove-record-on-delete' = 'true' (-D removes the record), "
-                        "'ignore-delete' = 'true' (-D and -U are dropped)"
+                        f"{aggregation.field.type}: aggregate function {aggregation.function} keeps no older value "
+                        "that could be restored. Make the column nullable, or set one of the options "
+                        f"'fields.{name}.ignore-retract' = 'true', 'aggregation.remove-record-on-delete' = 'true' (-D "
+                        "removes the record), 'ignore-delete' = 'true' (-D and -U are dropped)"
                     )
         case PartialUpdate(table_name=table_name, options=options) as engine if not options.ignore_delete:
             kept = {a.field.name for a in options.aggregations if not _is_emptied(a)}
@@ -119,8 +119,8 @@ def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
                 if emptied and not (is_delete and engine.removes(group)):
                     raise BadInput(
                         f"{table_name}: row kind {kind.symbol} would leave null in column {min(emptied)!r}, which is "
-                        f"NOT NULL: {group.option} has deletes take its columns back. Make the column nullable, or set "
-                        "one of the options 'partial-update.remove-record-on-sequence-group' = "
+                        f"NOT NULL: with {group.option}, deletes retract its columns. Make the column nullable, or "
+                        "set one of the options 'partial-update.remove-record-on-sequence-group' = "
                         f"'{','.join(sorted({*options.removing, *group.ordered_by}))}' (-D removes the record), "
                         "'ignore-update-before' = 'true' (-U are dropped), 'ignore-delete' = 'true' (-D and -U are "
                         "dropped)"

@@ -134,7 +134,7 @@ class ChangeReader:
         latest = self.history.latest_id()
         if latest is not None and snapshot_id < latest:
             raise snapshot_expired(self._context, snapshot_id, changes=True)
-        available = "it has none" if latest is None else f"the latest is {latest}"
+        available = "it has no snapshot" if latest is None else f"the latest is {latest}"
         raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({available}); follow() waits for it")
 
     def read(self, snapshot: Snapshot, *, skip_rows: int = 0) -> Iterator[ChangeBatch]:

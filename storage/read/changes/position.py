@@ -64,7 +64,7 @@ class ChangePosition:
         try:
             return cls.of_members(json.loads(text))
         except ValueError as error:
-            raise BadInput(f"{shown(text)} is no position: {error}; keep what str(position) gives") from None
+            raise BadInput(f"{shown(text)} is not a position: {error}; store the text of str(position)") from None
 
     def to_members(self) -> dict[str, Any]:
         """Returns the position as JSON members, without default values."""

@@ -37,7 +37,7 @@ class Subtask:
         if self.count < 1 or not 0 <= self.index < self.count:
             raise BadInput(f"share=({self.index}, {self.count}): expected (index, count) with 0 <= index < count")
         if self.bucket is not None and self.bucket < 0:
-            raise BadInput(f"option scan.bucket = {self.bucket}: buckets count from 0")
+            raise BadInput(f"option scan.bucket = {self.bucket}: bucket numbers start at 0")
 
     @classmethod
     def of(cls, options: TableOptions, given: Sequence[int] | None = None) -> Subtask:

@@ -40,7 +40,7 @@ def _bytes_of(context: TableContext, field: DataField, value: bytes) -> bytes:
     except ValueError as e:
         raise UnsupportedFeature(
             f"{context.name}: a value of column {field.name} BLOB in an ordinary file",
-            f"it is no descriptor: {e}",
+            f"it is not a descriptor: {e}",
             "Set blob-as-descriptor = true to see its bytes",
         ) from None
     try:

@@ -81,8 +81,8 @@ class RowIdGroupReader:
             if field.id not in places and not field.type.nullable:
                 raise UnsupportedFeature(
                     f"{self.context.name}: column {field.name} {field.type} of rows {row_ids_of(group)}",
-                    "none of their files holds it, and it is never null",
-                    "Leave the column out, or let it be null (ALTER)",
+                    "none of their files has the column, and it is NOT NULL",
+                    "Leave the column out, or make it nullable (ALTER)",
                 )
 
     def deleted(self, group: RowIdGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:

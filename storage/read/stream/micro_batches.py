@@ -135,8 +135,8 @@ class MicroBatches:
         if options.scan_bounded_watermark_ms is not None:
             raise UnsupportedFeature(
                 "option scan.bounded.watermark of a stream of micro-batches",
-                "such a stream ends with what is there when it starts, or never",
-                "Leave it out; trigger(availableNow=True) reads what is there",
+                "such a stream ends at the state of its start, or never",
+                "Leave it out; trigger(availableNow=True) reads the current state",
             )
         self._context = context
         self._share = Subtask.of(options)
@@ -211,8 +211,9 @@ class MicroBatches:
             snapshot = self._next(at.position, is_planned=True)
             if snapshot is None:
                 raise BadInput(
-                    f"{self._context.name}: the stream's batch ends at {end.to_members()}, and snapshot "
-                    f"{at.position.next_snapshot_id} is not there: was the table rolled back? Begin a new stream"
+                    f"{self._context.name}: the stream's batch ends at {end.to_members()}, but snapshot "
+                    f"{at.position.next_snapshot_id} does not exist: the table may have been rolled back. Start a new "
+                    "stream"
                 )
             is_last = (snapshot.id, at.position.is_full) == (end.position.next_snapshot_id, end.position.is_full)
             units += self._units(snapshot, at.position)[at.index : end.index if is_last else None]
@@ -268,7 +269,7 @@ class MicroBatches:
         )
         raise UnsupportedFeature(
             f"snapshot {snapshot.id} of {self._context.name} in a stream",
-            "it replaced rows without saying which (OVERWRITE)",
+            "it replaced rows without recording which (OVERWRITE)",
             f"Set {option}=true to read what it replaced as changes, or skip-overwrites=true to skip it",
         )
 

@@ -50,14 +50,15 @@ class NextSnapshot:
         latest = self._reader.history.latest_id()
         if latest is None and snapshot_id > 1:
             raise BadInput(
-                f"snapshot {snapshot_id} is wanted next, but the table has none: was it dropped and created again?"
+                f"snapshot {snapshot_id} should be read next, but the table has no snapshot: it may have been dropped "
+                "and created again"
             )
         if latest is not None and latest >= snapshot_id:
             self._reader.get(snapshot_id)  # raises, unless the snapshot was published just now
         if latest is not None and snapshot_id > latest + 1:
             raise BadInput(
-                f"snapshot {snapshot_id} is wanted next, but the latest is {latest}: was the table rolled back? "
-                f"Read it again and follow from {latest + 1}"
+                f"snapshot {snapshot_id} should be read next, but the latest is {latest}: the table may have been "
+                f"rolled back. Read it again and follow from {latest + 1}"
             )
 
     def _check_same_history(self, position: ChangePosition) -> None:
@@ -67,6 +68,6 @@ class NextSnapshot:
         before = self._reader.history.find(position.next_snapshot_id - 1)
         if before is not None and before.delta_manifest_list != position.after:
             raise BadInput(
-                f"snapshot {before.id} of {self._context.name} is another one than was read: the table was "
+                f"snapshot {before.id} of {self._context.name} is not the snapshot that was read: the table was "
                 "rolled back. Read it again with scan(), and follow from the snapshot after that"
             )

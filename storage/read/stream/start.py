@@ -93,8 +93,8 @@ class Start:
                 return cls(mode, options.scan_snapshot_id)
         what = "scan.mode" if options.is_given("scan.mode") else "its scan options"
         raise BadInput(
-            f"{what} = {mode}: no stream of changes can begin so. Pass start= to follow(), or read with scan() or "
-            "changes()"
+            f"{what} = {mode}: a stream of changes can't begin like this. Pass start= to follow(), or read with "
+            "scan() or changes()"
         )
 
 
@@ -199,11 +199,13 @@ def _time_ms(text: str) -> int:
     try:
         return _epoch_ms(datetime.fromisoformat(text))
     except ValueError:
-        raise BadInput(f"{shown(text)} is no time: write 2026-05-01T12:00:00Z, or epoch milliseconds") from None
+        raise BadInput(f"{shown(text)} is not a time: write 2026-05-01T12:00:00Z, or epoch milliseconds") from None
 
 
 def _epoch_ms(time: datetime) -> int:
     try:
         return int(time.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise BadInput(f"{time} can't be placed by the local time zone; give a datetime with a zone") from None
+        raise BadInput(
+            f"{time} is ambiguous in the local time zone, or does not exist; pass a datetime with a zone"
+        ) from None

@@ -190,9 +190,10 @@ class DynamicBucketAssigner:
             found = state.index.buckets_of(new)
             if np.any((found >= 0) & (found != buckets)):
                 raise CommitConflict(
-                    f"{self._name(partition)}: another writer put keys into other buckets than this one did. Nothing "
-                    "was published: open the table again, and write again what was not committed. Have one job write "
-                    "to a partition with dynamic buckets, or make the table with a fixed number of buckets"
+                    f"{self._name(partition)}: another writer assigned keys to other buckets than this writer. "
+                    "Nothing was published. Open the table again, and write the uncommitted rows again. Let only one "
+                    "job write to a partition with dynamic buckets, or create the table with a fixed number of "
+                    "buckets"
                 )
             state.index.add(new[found < 0], buckets[found < 0])
         return state
@@ -211,7 +212,7 @@ class DynamicBucketAssigner:
         if lacking := sorted({entry.bucket for entry in live} - files.keys()):
             raise UnsupportedFeature(
                 f"{self._name(partition)}: bucket {lacking[0]} has rows and no hash index",
-                "its keys would be put into a second bucket. An engine that keeps no index wrote it",
+                "its keys would be written to a second bucket. An engine without an index wrote the bucket",
                 "Rewrite the partition with an overwrite",
             )
 

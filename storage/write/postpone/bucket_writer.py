@@ -42,8 +42,8 @@ class PostponeBucketWriter(AppendBucketWriter):
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise UnsupportedFeature(
             f"{self._table_name}: option bucket = -2 (postpone)",
-            "rows that wait for their bucket can't be looked up by key, and so nothing can be filled in from them",
-            "Give the table a number of buckets, or have the source send whole rows",
+            "staged rows can't be looked up by key, so missing values can't be filled in from them",
+            "Set a fixed number of buckets, or let the source send whole rows",
         )
 
     def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:

@@ -147,5 +147,7 @@ def test_the_strategy_follows_the_number_of_columns(
 def test_a_curve_needs_at_least_two_columns() -> None:
     with pytest.raises(BadInput, match=r"hilbert takes 2 to 16 columns, not 1; sort by order instead"):
         ClusteringStrategy.choose(["a"], ClusteringStrategy.HILBERT)
-    with pytest.raises(BadInput, match=r"no clustering strategy is called 'spiral'; there are order, zorder, hilbert"):
+    with pytest.raises(
+        BadInput, match=r"there is no clustering strategy 'spiral'; the strategies are order, zorder, hilbert"
+    ):
         ClusteringStrategy.parse("spiral")

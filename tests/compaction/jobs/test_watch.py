@@ -356,7 +356,7 @@ def test_the_watch_runs_only_due_compactions() -> None:
         raise AssertionError(name)
 
     for request in (CompactionRequest(full=True), CompactionRequest(order_by=("k",))):
-        with pytest.raises(BadInput, match="watching does what is due"):
+        with pytest.raises(BadInput, match="watching compacts only what is due"):
             watch(list, fail, request, CancellationToken())
 
 
@@ -401,8 +401,8 @@ def test_the_program_ignores_no_option(option: str, code: int, message: str, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["--watch", "--full"], "--watch compacts what is due", id="watching in full"),
-        pytest.param(["--watch", "--order-by", "k"], "--watch compacts what is due", id="watching and sorting"),
+        pytest.param(["--watch", "--full"], "--watch compacts only what is due", id="watching in full"),
+        pytest.param(["--watch", "--order-by", "k"], "--watch compacts only what is due", id="watching and sorting"),
         pytest.param(["--strategy", "zorder"], "name the columns with --order-by", id="no columns"),
     ],
 )

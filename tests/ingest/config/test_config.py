@@ -261,7 +261,7 @@ MESSAGES = [
         """\
         shop.yaml:10: `tables[0].primary_key`: expected `array`, got `str`
             primary_key: id
-        Give such a value.""",
+        Correct the value.""",
     ),
     MessageCase(
         "what YAML takes for something else",
@@ -277,7 +277,7 @@ MESSAGES = [
         """\
         shop.yaml:9: `tables[0].match`: expected `array` of length >= 1
             match: []
-        Give such a value.""",
+        Correct the value.""",
     ),
     MessageCase(
         "a number out of range, from a flag",
@@ -285,7 +285,7 @@ MESSAGES = [
         """\
         flag checkpoint.interval_ms: `checkpoint.interval_ms`: expected `int` >= 1
             0
-        Give such a value.""",
+        Correct the value.""",
         flags=("checkpoint.interval_ms=0",),
     ),
     MessageCase(
@@ -301,7 +301,7 @@ MESSAGES = [
         "a flag that says nothing",
         GOOD,
         """\
-        flag checkpoint: a setting is given as name=value
+        flag checkpoint: a setting must be given as name=value
         Example: checkpoint.interval_ms=5000""",
         flags=("checkpoint",),
     ),
@@ -334,16 +334,16 @@ MESSAGES = [
         "no settings",
         "- a\n- b\n",
         """\
-        shop.yaml:1: this is no group of settings
-        Begin with `pipeline: …` and the like.""",
+        shop.yaml:1: this is not a group of settings
+        Begin with settings such as `pipeline: …`.""",
     ),
     MessageCase(
         "a table without database",
         GOOD.replace("shop.orders", "orders"),
         """\
-        shop.yaml:8: `tables[0].name` is no name of a table
+        shop.yaml:8: `tables[0].name` is not the name of a table
             - name: orders
-        Give it as `database.table`.""",
+        Write `database.table`.""",
     ),
     MessageCase(
         "a source type that is none",
@@ -353,13 +353,13 @@ MESSAGES = [
 bits, bits varying, base64, hex, date, time s, time ms, time us, time ns, timestamp s, timestamp ms, timestamp us, \
 timestamp ns, bits(n)
             source_types: {mask: bitz}
-        Correct the word.""",
+        Correct the value.""",
     ),
     MessageCase(
         "dead letters among what is read",
         FOLDER + "errors: {tolerance: all, dead_letters: 'file:///changes/../changes'}\n",
         """\
-        shop.yaml:4: records would be read from the folder that dead letters are written to, and taken for dead letters
+        shop.yaml:4: the source would read the folder that dead letters are written to
             errors: {tolerance: all, dead_letters: 'file:///changes/../changes'}
         Name another folder, or another pipeline.""",
     ),
@@ -367,7 +367,7 @@ timestamp ns, bits(n)
         "a source that is the folder of dead letters",
         FOLDER.replace("/changes", "/lake/shop.dead-letters"),
         """\
-        shop.yaml:2: records would be read from the folder that dead letters are written to, and taken for dead letters
+        shop.yaml:2: the source would read the folder that dead letters are written to
             source: {type: change-log-folder, path: /lake/shop.dead-letters}
         Name another folder, or another pipeline.""",
     ),
@@ -393,7 +393,7 @@ timestamp ns, bits(n)
         """\
         shop.yaml:6: `start` names timestamp_ms and group
             start: {timestamp_ms: 1, group: g}
-        Give one of: timestamp_ms, offsets, group.""",
+        Set exactly one of timestamp_ms, offsets, group.""",
     ),
     MessageCase(
         "SASL without a user",
@@ -407,7 +407,7 @@ timestamp ns, bits(n)
         "a port that is none",
         GOOD.replace("broker:9092", "'broker:99999'"),
         """\
-        shop.yaml:4: 'broker:99999' is no address of a broker
+        shop.yaml:4: 'broker:99999' is not the address of a broker
             bootstrap_servers: 'broker:99999'
         Example: `kafka:9092`.""",
     ),
@@ -415,9 +415,9 @@ timestamp ns, bits(n)
         "an address with a protocol",
         GOOD.replace("broker:9092", "SSL://broker:9092"),
         """\
-        shop.yaml:4: 'SSL://broker:9092' has a protocol in front
+        shop.yaml:4: 'SSL://broker:9092' begins with a protocol
             bootstrap_servers: SSL://broker:9092
-        Write `host:port`; the protocol is `security_protocol`.""",
+        Write `host:port`, and set the protocol with `security_protocol`.""",
     ),
     MessageCase(
         "certificates that would not be used",
@@ -436,10 +436,10 @@ timestamp ns, bits(n)
         Set `security_protocol` to SASL_SSL or SASL_PLAINTEXT, or leave it out.""",
     ),
     MessageCase(
-        "a key without its certificate",
+        "a key has no effect without its certificate",
         GOOD.replace("topics: [a, b]", "topics: a\n  security_protocol: SSL\n  ssl_keyfile: /etc/key.pem"),
         """\
-        shop.yaml:7: a key without its certificate proves nothing
+        shop.yaml:7: a key has no effect without its certificate
             ssl_keyfile: /etc/key.pem
         Add `ssl_certfile`.""",
     ),
@@ -449,7 +449,7 @@ timestamp ns, bits(n)
         """\
         shop.yaml:6: `source.max_partition_fetch_bytes`: expected `int` <= 2147483647
             max_partition_fetch_bytes: 2147483648
-        Give such a value.""",
+        Correct the value.""",
     ),
     MessageCase(
         "a time that Kafka's clock never shows",
@@ -457,13 +457,13 @@ timestamp ns, bits(n)
         """\
         shop.yaml:6: `source.start.timestamp_ms`: expected `int` <= 9223372036854775807
             start: {timestamp_ms: 9223372036854775808}
-        Give such a value.""",
+        Correct the value.""",
     ),
     MessageCase(
         "a name that no file can have",
         GOOD + "pipeline: a/b",
         """\
-        shop.yaml:12: pipeline 'a/b' is blank, or holds a slash or a zero byte: no file can have it; choose another
+        shop.yaml:12: pipeline 'a/b' is blank, or contains a slash or a zero byte; choose a name that a file can have
             pipeline: a/b
         It is part of the names of its files, and of its consumer in each table.""",
     ),
@@ -473,7 +473,7 @@ timestamp ns, bits(n)
         """\
         shop.yaml:12: table shop.orders is configured twice
             - name: shop.orders
-        One entry a table; `match` may be a list.""",
+        Write one entry per table; `match` may be a list.""",
     ),
     MessageCase(
         "a partition column outside of the key",

@@ -39,7 +39,7 @@ CASES = (
     Case("errors.log.include.messages", "true", ErrorSettings(log_include_messages=True)),
     Case("errors.log.include.messages", "false", NOTHING),
     Case("errors.log.enable", "true", NOTHING),
-    Case("errors.log.enable", "false", ("the log always tells of dead letters", "Leave it out")),
+    Case("errors.log.enable", "false", ("the log always reports dead letters", "Leave it out")),
     Case("errors.deadletterqueue.topic.name", "dlq", ("go into a table, not into a topic", TO_TABLE)),
     Case("errors.deadletterqueue.topic.replication.factor", "3", ("which has no replication factor", TO_TABLE)),
     Case("errors.deadletterqueue.context.headers.enable", "true", NOTHING),
@@ -109,7 +109,7 @@ def test_later_layers_win_under_either_name() -> None:
     ],
 )
 def test_both_names_in_one_place_are_refused(text: str, flags: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"which is given, too(.|\n)*Keep one of them"):
+    with pytest.raises(ConfigError, match=r"which is also given(.|\n)*Keep one of them"):
         errors(text, flags)
 
 

@@ -65,19 +65,19 @@ def test_the_record_key_is_used_unless_disabled(is_taken: bool) -> None:
 
 def test_a_name_template_replaces_prefix_and_suffix() -> None:
     assert parsed(name="{schema}_{table}").tables[0].name == "shop.{schema}_{table}"
-    with pytest.raises(BadInput, match="leave --table-prefix and --table-suffix out"):
+    with pytest.raises(BadInput, match="leave out --table-prefix and --table-suffix"):
         parsed(name="{schema}_{table}", table_prefix="x")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "all"}, "it is for an entry of many tables"),
-        ({"name": "{day}"}, "another placeholder than it can have"),
-        ({"name": "{schema}"}, "many tables would have one name"),
-        ({"including_tables": "("}, "`including_tables` is no regular expression"),
-        ({"table_mapping": [("a", "b/c")]}, "the name 'b/c', which is none of a table"),
-        ({"name": "{topic}", "table_prefix_db": [("a", "b")]}, "prefixes and suffixes stand around {table}"),
+        ({"name": "all"}, "it is only for an entry of several tables"),
+        ({"name": "{day}"}, "a placeholder that is not allowed"),
+        ({"name": "{schema}"}, "several tables would have the same name"),
+        ({"including_tables": "("}, "`including_tables` is not a regular expression"),
+        ({"table_mapping": [("a", "b/c")]}, "the name 'b/c', which is not the name of a table"),
+        ({"name": "{topic}", "table_prefix_db": [("a", "b")]}, "prefixes and suffixes need {table} in `name`"),
     ],
 )
 def test_contradictory_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -88,14 +88,14 @@ def test_start_and_end_of_reading_are_mapped() -> None:
     ("kafka", "message"),
     [
         ({"value.format": ""}, "format"),
-        ({"scan.startup.mode": "soon"}, "scan.startup.mode=soon: it is earliest-offset"),
+        ({"scan.startup.mode": "soon"}, "scan.startup.mode=soon: expected earliest-offset"),
         ({"scan.startup.mode": "timestamp"}, "scan.startup.timestamp-millis is missing"),
-        ({"scan.startup.mode": "group-offsets"}, "of which group"),
+        ({"scan.startup.mode": "group-offsets"}, "the consumer group is missing"),
         (
             {"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "0:1"},
             "write partition:0,offset:42",
         ),
-        ({"properties.acks": "all"}, "properties.acks: no such setting here"),
+        ({"properties.acks": "all"}, "properties.acks: this setting is not supported"),
     ],
 )
 def test_arguments_without_a_counterpart_are_refused_by_name(kafka: dict[str, str], message: str) -> None:

@@ -53,7 +53,7 @@ class Case:
             "commit.callbacks: org.example.Callback",
             r"shop\.yaml:8: .*commit\.callbacks = org\.example\.Callback",
         ),
-        Case("a setting of ours", "primary-key: id", r"says what `primary_key` says"),
+        Case("a setting of ours", "primary-key: id", r"has the same meaning as `primary_key`"),
     ],
     ids=lambda case: case.id,
 )

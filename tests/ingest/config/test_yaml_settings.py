@@ -41,7 +41,7 @@ CASES = [
         """\
         c.yaml:1:6: not YAML: expected ',' or ']', but got the end of the file (the flow sequence began at 1:4)
             a: [b
-        Close what began there.""",
+        Close it.""",
     ),
     Case(
         "a list that nobody closes, before an empty line",
@@ -49,7 +49,7 @@ CASES = [
         """\
         c.yaml:3:1: not YAML: expected ',' or '}', but got the end of the file (the flow mapping began at 2:9)
             source: {type: kafka
-        Close what began there.""",
+        Close it.""",
     ),
     Case(
         "a tab where YAML wants spaces",
@@ -66,8 +66,8 @@ CASES = [
         c.yaml:1:3: not YAML: the character U+0003 can't be part of a text
         Give a text file in UTF-8.""",
     ),
-    Case("a list", "- a\n", "c.yaml:1: this is no group of settings\nBegin with `pipeline: …` and the like."),
-    Case("a text", "hello", "c.yaml:1: this is no group of settings\nBegin with `pipeline: …` and the like."),
+    Case("a list", "- a\n", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),
+    Case("a text", "hello", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),
     Case("nothing", "", "c.yaml: `pipeline` is missing\nAdd `pipeline: …`."),
     Case("a comment", "# later\n", "c.yaml: `pipeline` is missing\nAdd `pipeline: …`."),
     Case(
@@ -78,12 +78,14 @@ CASES = [
     Case(
         "a list of which it is itself a part",
         "pipeline: &a [*a]",
-        "c.yaml:1: an alias names what it is a part of\n    pipeline: &a [*a]\nWrite the settings out.",
+        "c.yaml:1: an alias refers to a node that contains it\n    pipeline: &a [*a]\nWrite the settings without "
+        "aliases.",
     ),
     Case(
         "a mapping into which it is merged itself",
         "pipeline: &a {<<: *a}",
-        "c.yaml:1: an alias names what it is a part of\n    pipeline: &a {<<: *a}\nWrite the settings out.",
+        "c.yaml:1: an alias refers to a node that contains it\n    pipeline: &a {<<: *a}\nWrite the settings without "
+        "aliases.",
     ),
     Case(
         "an alias of nothing",
@@ -93,18 +95,19 @@ CASES = [
     Case(
         "a day that no month has",
         "pipeline: 2026-13-45",
-        "c.yaml:1: `2026-13-45` is no `!!timestamp`\n    pipeline: 2026-13-45\nPut it in quotes if text is meant.",
+        "c.yaml:1: `2026-13-45` is not a valid `!!timestamp`\n    pipeline: 2026-13-45\n"
+        "Put it in quotes if it is text.",
     ),
     Case(
         "a number that is none",
         "pipeline: !!int abc",
-        "c.yaml:1: `abc` is no `!!int`\n    pipeline: !!int abc\nPut it in quotes if text is meant.",
+        "c.yaml:1: `abc` is not a valid `!!int`\n    pipeline: !!int abc\nPut it in quotes if it is text.",
     ),
     Case(
         "an object of Python's",
         "pipeline: !!python/object:os.system {}",
-        "c.yaml:1: the tag `!!python/object:os.system` means nothing here\n"
-        "    pipeline: !!python/object:os.system {}\nLeave it out.",
+        "c.yaml:1: the tag `!!python/object:os.system` is not allowed here\n    pipeline: !!python/object:os.system "
+        "{}\nLeave it out.",
     ),
     Case(
         "half of a character",
@@ -119,7 +122,7 @@ CASES = [
     Case(
         "levels without end",
         "pipeline: " + "[" * DEEP,
-        "c.yaml: lists and mappings are nested too deep\nWrite it with fewer levels.",
+        "c.yaml: lists and mappings are nested too deep\nUse fewer levels.",
     ),
 ]
 

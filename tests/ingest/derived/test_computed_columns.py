@@ -77,20 +77,23 @@ def test_computed_columns_may_refer_to_each_other_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("expressions", "message"),
     [
-        ({"x": "yaer(c)"}, r"computed column x: 'yaer\(c\)' is no call of year, month"),
-        ({"x": "c"}, "is no call of"),
-        ({"x": "year(z)"}, "computed column x: there is no column 'z'"),
-        ({"x": "upper(y)", "y": "upper(x)"}, "computed columns x, y are made of each other"),
-        ({"x": "year(f)"}, "a FLOAT holds no epoch times"),
+        ({"x": "yaer(c)"}, r"computed column x: 'yaer\(c\)' is not a call of one of the functions year, month"),
+        ({"x": "c"}, "is not a call of"),
+        ({"x": "year(z)"}, "computed column x: the column 'z' does not exist"),
+        (
+            {"x": "upper(y)", "y": "upper(x)"},
+            "computed columns x, y depend on each other. Remove the circular dependency",
+        ),
+        ({"x": "year(f)"}, "a FLOAT can't hold epoch times"),
         ({"x": "year(c, 4)"}, "0 .s., 3 .ms., 6"),
-        ({"x": "upper(i)"}, "upper takes a text, and i is INT"),
-        ({"x": "substring(c, 3, 2)"}, "ends behind its beginning"),
-        ({"x": "substring(f, 1)"}, "no one spelling as a text"),
+        ({"x": "upper(i)"}, "upper takes a text, but i is INT"),
+        ({"x": "substring(c, 3, 2)"}, "end after its beginning"),
+        ({"x": "substring(f, 1)"}, "no unique text form"),
         ({"x": "truncate(c, 0)"}, "a positive number"),
-        ({"x": "truncate(c)"}, "truncate takes 2 arguments, and has 1"),
+        ({"x": "truncate(c)"}, "truncate takes 2 arguments, but has 1"),
         ({"x": "truncate(f, 2)"}, "an integer, a DECIMAL or a text"),
         ({"x": "date_format(c, yyyy-QQ)"}, "'QQ' in the pattern 'yyyy-QQ'"),
-        ({"x": "cast(a, INT)"}, "'a' is no INT"),
+        ({"x": "cast(a, INT)"}, "'a' is not a valid INT"),
     ],
 )
 def test_an_invalid_expression_is_refused_with_the_reason(expressions: dict[str, str], message: str) -> None:

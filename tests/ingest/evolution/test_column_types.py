@@ -45,13 +45,13 @@ def test_type_mapping_names_map_mysql_types(words: str, mysql: str, plain: str, 
 
 
 def test_an_unknown_mapping_is_refused_with_the_closest_name() -> None:
-    with pytest.raises(BadInput, match="'to-sting' is no type mapping; did you mean 'to-string'"):
+    with pytest.raises(BadInput, match="'to-sting' is not a type mapping; did you mean 'to-string'"):
         TypeMapping.parse(["to-sting"])
 
 
 @pytest.mark.parametrize(
     ("setting", "reason"),
-    [("type_mapping: [to-sting]", "no type mapping"), ("columns: {a: DECIMAL(99, 2)}", "DECIMAL")],
+    [("type_mapping: [to-sting]", "not a type mapping"), ("columns: {a: DECIMAL(99, 2)}", "DECIMAL")],
 )
 def test_an_invalid_type_setting_is_refused(setting: str, reason: str) -> None:
     text = f"{{warehouse: /w, source: {{type: change-log-folder, path: /x}}, tables: [{{name: a.b, {setting}}}]}}"
@@ -96,7 +96,7 @@ def test_the_types_of_an_existing_table_are_kept(caplog: pytest.LogCaptureFixtur
     world.add({"id": 1, "v": 7})
     world.run()
     assert world.columns["v"] == "INT"
-    assert "`columns: v` is BIGINT in the configuration, INT in the table" in caplog.text
+    assert "`columns: v` is BIGINT in the configuration, but INT in the table" in caplog.text
     assert "--set-type 'v BIGINT'" in caplog.text
 
 

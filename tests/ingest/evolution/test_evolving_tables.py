@@ -274,7 +274,9 @@ def test_a_record_whose_change_is_repeatedly_undone_stops_the_pipeline() -> None
     world.add({"id": 1, "v": 1})
     world.add({"id": 2, "v": 2, "n": 2})
     undoer = Undoer(world)
-    with pytest.raises(RecordRefused, match="The schema can't follow: its table was changed 100 times for this record"):
+    with pytest.raises(
+        RecordRefused, match="The table's schema can't be changed: its table was changed 100 times for this record"
+    ):
         world.run(undoer)
     assert undoer.undone == 100
     assert world.rows() == [{"id": 1, "v": 1}]

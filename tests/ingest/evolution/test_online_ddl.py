@@ -30,11 +30,13 @@ TOOLS: Final = [pytest.param(GH_OST, "_orders_gho", id="gh-ost"), pytest.param(P
 @pytest.mark.parametrize(
     ("table", "sql", "found"),
     [
-        pytest.param("_orders_gho", GH_OST[0], ["shop._orders_gho, a copy of orders, is made, or dropped"], id="made"),
+        pytest.param(
+            "_orders_gho", GH_OST[0], ["shop._orders_gho, a copy of orders, is created or dropped"], id="made"
+        ),
         pytest.param(
             "_orders_gho",
             "drop table if exists _orders_gho",
-            ["shop._orders_gho, a copy of orders, is made, or dropped"],
+            ["shop._orders_gho, a copy of orders, is created or dropped"],
         ),
         pytest.param("_orders_gho", GH_OST[1], ["shop._orders_gho, a copy of orders, is altered"], id="altered"),
         pytest.param(
@@ -44,12 +46,12 @@ TOOLS: Final = [pytest.param(GH_OST, "_orders_gho", id="gh-ost"), pytest.param(P
             id="one underscore more, by the tool or by the table",
         ),
         pytest.param("_orders_gho", "alter table _orders_gho add index i (a)", [], id="no column changes"),
-        pytest.param("orders", GH_OST[2], ["shop._orders_gho, a copy of orders, takes its place"], id="moved"),
-        pytest.param("_orders_new,orders", PT_OSC[2], ["shop._orders_new, a copy of orders, takes its place"]),
+        pytest.param("orders", GH_OST[2], ["shop._orders_gho, a copy of orders, replaces it"], id="moved"),
+        pytest.param("_orders_new,orders", PT_OSC[2], ["shop._orders_new, a copy of orders, replaces it"]),
         pytest.param(
             "t",
             "RENAME TABLE `_a``b, to c_new` TO `a``b, to c`;",
-            ["shop._a`b, to c_new, a copy of a`b, to c, takes its place"],
+            ["shop._a`b, to c_new, a copy of a`b, to c, replaces it"],
             id="names in quotes",
         ),
         pytest.param("orders", "rename table orders to _orders_del", [], id="only out of the way"),
@@ -162,11 +164,11 @@ def test_excluded_changes_are_logged_when_the_shadow_table_replaces_the_table(
     online.row(id=1, a=1, b=1)
     online.statement("_orders_gho", GH_OST[1])
     online.world.run()
-    assert "leaves it out" not in caplog.text
+    assert "ignores it" not in caplog.text
     online.statement("orders", GH_OST[2])
     online.row(id=2, c=2)
     online.world.run()
-    assert "rename a to c: `schema_evolution` leaves it out" in caplog.text
+    assert "rename a to c: `schema_evolution` ignores it" in caplog.text
     assert online.rows() == [{"id": 1, "a": 1, "b": 1, "c": None}, {"id": 2, "a": None, "b": None, "c": 2}]
 
 
@@ -179,6 +181,6 @@ def test_exception_stops_only_when_the_shadow_table_replaces_the_table() -> None
     online.world.run()
     online.statement("orders", GH_OST[2])
     for _ in range(2):
-        with pytest.raises(RecordRefused, match=r"_orders_gho, a copy of shop\.orders, takes its place.*rename a to c"):
+        with pytest.raises(RecordRefused, match=r"_orders_gho, a copy of shop\.orders, replaces it.*rename a to c"):
             online.world.run()
     assert online.rows() == [{"id": n, "a": n, "b": n} for n in (1, 2)]

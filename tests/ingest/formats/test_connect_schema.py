@@ -127,7 +127,7 @@ def test_an_unknown_spelling_is_refused_with_the_known_ones(word: str) -> None:
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_known_ones(setting: str, word: str, known: str) -> None:
-    with pytest.raises(BadInput, match=f"{setting}: '{word}' is none of {known}"):
+    with pytest.raises(BadInput, match=f"{setting}: '{word}' is not one of {known}"):
         ConnectorSettings(**{setting: word})
 
 

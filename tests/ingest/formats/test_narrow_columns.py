@@ -56,7 +56,7 @@ class Pair:
 
 
 PAIRS: Final = (
-    Pair("a decimal of more digits", plain(12.3456), "DECIMAL(6, 2)", "12.3456 has more than 2 digits behind the point",
+    Pair("a decimal of more digits", plain(12.3456), "DECIMAL(6, 2)", "12.3456 has more than 2 digits",
          "DECIMAL(8, 4)", Decimal("12.35")),
     Pair("a decimal in a text", plain("12.345"), "DECIMAL(6, 2)", "12.345 has more", "DECIMAL(7, 3)", Decimal("12.35")),
     Pair("a decimal of a wider type, though it would fit", with_schema(_DECIMAL_4, "AeJA"), "DECIMAL(6, 2)",
@@ -71,19 +71,19 @@ PAIRS: Final = (
     Pair("microseconds of a day", plain(45_296_700_999), "TIME(6)", "45296700999 is finer than the ms", "STRING",
          "12:34:56.700000"),
     Pair("an integer that no float is", with_schema({"type": "float"}, 86_399_999_999), "FLOAT",
-         "86399999999 has more digits than a FLOAT keeps", "DOUBLE", 86400000000.0),
+         "86399999999 has more digits than a FLOAT can hold", "DOUBLE", 86400000000.0),
     Pair("a double by its schema, though it would fit", with_schema({"type": "double"}, 0.5), "FLOAT",
          "the record's schema says DOUBLE", "DOUBLE", 0.5),
-    Pair("a double", plain(12.3456789), "FLOAT", "12.3456789 has more digits than a FLOAT keeps", "DOUBLE",
+    Pair("a double", plain(12.3456789), "FLOAT", "12.3456789 has more digits than a FLOAT can hold", "DOUBLE",
          12.34567928314209),
-    Pair("a long in a DOUBLE", plain(2**53 + 1), "DOUBLE", "9007199254740993 has more digits than a DOUBLE keeps",
+    Pair("a long in a DOUBLE", plain(2**53 + 1), "DOUBLE", "9007199254740993 has more digits than a DOUBLE can hold",
          "DECIMAL(16, 0)", 2.0**53),
     Pair("a long in an INT", plain(2**40), "INT", "1099511627776 is out of the range of INT", "BIGINT"),
-    Pair("a fraction in an INT", plain(12.5), "INT", "12.5 is no whole number", "DECIMAL(11, 1)"),
+    Pair("a fraction in an INT", plain(12.5), "INT", "12.5 is not a whole number", "DECIMAL(11, 1)"),
     Pair("a long text", plain("abcd"), "VARCHAR(3)", '4 characters "abcd" are too long for VARCHAR(3)', "STRING"),
     Pair("long bytes", plain("AAEC"), "BINARY(2)", "are too long for BINARY(2)", "BYTES"),
     Pair("more than a day", with_schema(_MICRO_TIME, 90_000_000_000), "TIME(0)",
-         "25:00:00 (90000000000) is no time of one day", "STRING"),
+         "25:00:00 (90000000000) is not a time within one day", "STRING"),
 )  # fmt: skip
 
 
@@ -96,7 +96,10 @@ def test_a_value_too_wide_for_its_column_fails_with_the_needed_type_and_command(
     assert (failure.kind, failure.columns) == (FailureKind.NARROW_COLUMN, ("x",))
     assert failure.reason.startswith(f"column x of shop.orders is {pair.type}: ")
     assert pair.says in failure.reason
-    assert f"{pair.fits} fits: `tidelake table alter shop.orders --set-type 'x {pair.fits}'`" in failure.reason
+    assert (
+        f"Change the column to {pair.fits}: `tidelake table alter shop.orders --set-type 'x {pair.fits}'`"
+        in failure.reason
+    )
     assert ("inexact_values: round" in failure.reason) == (pair.rounded is not None)
 
 
@@ -161,7 +164,7 @@ def test_a_member_of_a_column_is_named_by_its_path(type_: str, value: Any, path:
 def test_a_key_cannot_change_its_type_and_the_message_says_what_can_be_done() -> None:
     failure = decoded(change("c", after={"id": 2**40}), orders({"id": "INT"})).failures[0]
     assert "column id of shop.orders is INT" in failure.reason
-    assert "a new table with id BIGINT holds the values" in failure.reason
+    assert "create a new table with id BIGINT" in failure.reason
     assert "tidelake table alter" not in failure.reason
 
 
@@ -183,7 +186,7 @@ def test_no_tolerance_makes_a_dead_letter_of_a_value_that_a_wider_column_holds()
     assert message.startswith(
         "topic shop.public.orders, partition 0, offset 100: column x of shop.orders is DECIMAL(6, 2)"
     )
-    assert message.endswith("Then start again: reading goes on with this record")
+    assert message.endswith("Then start again: reading continues with this record")
 
 
 def test_a_rounded_column_that_the_table_lacks_is_refused() -> None:
@@ -195,9 +198,9 @@ def test_a_key_is_never_rounded(either_way: str) -> None:
     by_decimal = orders({"id": "DECIMAL(6, 2)"})
     failure = decoded(change("c", after={"id": 1.001}), by_decimal, inexact_values="round").failures[0]
     assert failure.kind is FailureKind.NARROW_COLUMN
-    assert "a new table with id DECIMAL(7, 3) holds the values" in failure.reason
+    assert "create a new table with id DECIMAL(7, 3)" in failure.reason
     assert "round" not in failure.reason
-    with pytest.raises(BadInput, match="'id' is a column of the primary key, and rows whose keys round"):
+    with pytest.raises(BadInput, match="'id' is a column of the primary key, and rows with different keys"):
         replace(by_decimal, rounded_columns=frozenset({"id"}))
 
 
@@ -229,7 +232,7 @@ def test_a_map_key_is_never_rounded(type_: str, record: Record, path: str, eithe
     ):
         failure = found.failures[0]
         assert (failure.kind, failure.columns) == (FailureKind.NARROW_COLUMN, (path,))
-        assert "its type can't be changed any more; a new table with" in failure.reason
+        assert "Its type can't be changed any more: create a new table with" in failure.reason
         assert "round" not in failure.reason
 
 

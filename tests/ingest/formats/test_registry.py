@@ -82,7 +82,7 @@ def plain_text(monkeypatch: pytest.MonkeyPatch) -> type[Format]:
 def test_a_name_that_no_format_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(
         UnsupportedFeature,
-        match=r"format = debezium-jsn: this release decodes debezium-json, .*, csv; did you",
+        match=r"format = debezium-jsn: this release can decode debezium-json, .*, csv; did you",
     ):
         open_format("debezium-jsn", {})
 

@@ -83,7 +83,10 @@ async def test_records_in_the_log_that_are_never_delivered_count_as_a_stall() ->
     assert codes(rig) == ["commits_stalled"]
     assert reason(rig).endswith("the source: no answer within 5 s")
     observed.set_end_offsets({partition: 1})
-    assert (codes(rig), reason(rig)) == (["source_unreachable"], "the source: no answer within 5 s, for 2.0 s")
+    assert (codes(rig), reason(rig)) == (
+        ["source_unreachable"],
+        "the source has not answered for 2.0 s: no answer within 5 s",
+    )
     observed.source_answered()
     assert codes(rig) == []
     rig.pipeline.stop()

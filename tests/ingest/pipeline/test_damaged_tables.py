@@ -279,7 +279,7 @@ def test_a_commit_to_a_missing_table_leaves_no_files_and_the_next_start_succeeds
     assert set(files(shop.location)) == left
 
     if damage is roll_back:
-        with pytest.raises(PositionRefused, match="snapshot 3 of this pipeline is gone"):
+        with pytest.raises(PositionRefused, match="snapshot 3 and all others of this pipeline no longer exist"):
             shop.run()
         shop.run(rewind_to=["shop.orders=log:0:5"])
     shop.run()
@@ -318,7 +318,7 @@ def test_a_rewind_only_goes_back(shop: Shop, to: str, is_back: bool) -> None:
     shop.run()
     shop.send()
     if not is_back:
-        with pytest.raises(BadInput, match=r"log-0 was read up to 5, and \d+ lies above"):
+        with pytest.raises(BadInput, match=r"log-0 was read up to 5, but \d+ is above"):
             shop.run(rewind_to=[f"shop.orders={to}"])
         shop.run()
         assert shop.counts == Counter(range(10))

@@ -46,7 +46,7 @@ def test_more_bad_records_than_tolerated_stop_the_pipeline() -> None:
     for number in range(2):
         add(world.log, number, b"17")
     with pytest.raises(
-        BadInput, match=r"offset 1: the primary key of shop\.orders cannot be derived .* 1 record aside"
+        BadInput, match=r"offset 1: the primary key of shop\.orders cannot be derived .* 1 record as dead letters"
     ):
         world.run()
 

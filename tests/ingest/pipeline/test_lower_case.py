@@ -111,7 +111,7 @@ async def test_two_source_tables_with_one_target_name_raise_an_error_that_names_
     world = SpellingWorld("{name: 'ods.{table}'}")
     world.add("Orders", {"ID": 1})
     world.add("ORDERS", {"ID": 2})
-    with pytest.raises(BadInput, match=r"Shop\.O\w+ and of Shop\.O\w+ would both go into ods\.orders"):
+    with pytest.raises(BadInput, match=r"Shop\.O\w+ and of Shop\.O\w+ would both be written to ods\.orders"):
         await world.run()
 
 

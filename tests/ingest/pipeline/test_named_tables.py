@@ -315,10 +315,14 @@ async def test_tables_are_named_by_the_rules_of_the_entry(case: NameCase) -> Non
 @pytest.mark.parametrize(
     ("tables", "source_table", "message"),
     [
-        ("{name: 'shop.{table}'}", "a/b", r"records of s.a/b would go into 'shop.a/b'.*mapping.*excluding_tables"),
+        (
+            "{name: 'shop.{table}'}",
+            "a/b",
+            r"records of s.a/b would be written to 'shop.a/b'.*mapping.*excluding_tables",
+        ),
         ("{name: 'shop.{table}'}", "a$b", r"'shop.a\$b', which can't be the name of a table"),
-        ("{name: 'shop.{schema}_{table}'}", "t", r"its records name no schema. Leave \{schema\} out"),
-        ("{name: shop.t, match: other}, {name: 'shop.{table}'}", "t", r"the entry shop.t has a table of"),
+        ("{name: 'shop.{schema}_{table}'}", "t", r"its records have no schema. Leave \{schema\} out"),
+        ("{name: shop.t, match: other}, {name: 'shop.{table}'}", "t", r"the entry shop.t already has a table of"),
     ],
     ids=["a slash", "a dollar", "no schema", "another entry's"],
 )

@@ -31,9 +31,9 @@ def test_a_pipeline_is_refused_after_a_spark_query_and_names_its_position(world:
         world.run("shop")
     assert exit_code(refused.value) is ExitCode.REFUSED
     assert (
-        "shop.events: a Spark query, commit user 'spark-q1-shop.events' also writes to the table: by its snapshot "
-        "1, it has read x.public.events-0 up to 3, this pipeline up to 0, x.public.events-1 up to 2, this pipeline up "
-        "to 0. Those records would be duplicated"
+        "shop.events: a Spark query, commit user 'spark-q1-shop.events' also writes to the table: according to its "
+        "snapshot 1, it has read x.public.events-0 up to 3, this pipeline up to 0, x.public.events-1 up to 2, this "
+        "pipeline up to 0. Those records would be duplicated"
     ) in refused.value.found
     assert set(world.offered(refused.value)) == {"--accept-gap", "--rewind-to", "--from-snapshot"}
     world.check()
@@ -71,7 +71,7 @@ def test_a_pipeline_is_refused_after_a_query_continued_its_table(world: DriverWo
 
 def test_a_spark_query_is_refused_after_a_pipeline(world: DriverWorld) -> None:
     world.run("shop")
-    with pytest.raises(PositionRefused, match="holds its records up to 4 already") as refused:
+    with pytest.raises(PositionRefused, match="already has the records up to 4") as refused:
         world.spark(Query("q1"))
     assert exit_code(refused.value) is ExitCode.REFUSED
     assert "`tidelake ingest run`" in str(refused.value)
@@ -117,7 +117,7 @@ def test_a_query_with_the_pipelines_name_is_checked_like_any_other(world: Driver
     else:
         world.spark(query)
         world.run("shop")  # the position is the one of its own name
-        with pytest.raises(PositionRefused, match="not a batch of Spark"):
+        with pytest.raises(PositionRefused, match="not a Spark batch"):
             world.spark(query)
     world.check_all_is_there()
 

@@ -634,7 +634,9 @@ async def test_each_restart_progresses_although_a_checkpoint_exceeds_the_toleran
     dead_letters_at = Rig(source, [table]).dead_letters_at
     for stopped_at in (2, 4):
         rig = Rig(source, [table], tolerance=2, dead_letters_at=dead_letters_at)
-        with pytest.raises(RecordRefused, match=rf"offset {stopped_at}: .* This run has set 2 records aside before it"):
+        with pytest.raises(
+            RecordRefused, match=rf"offset {stopped_at}: .* This run has kept 2 records as dead letters before"
+        ):
             await rig.pipeline.run()
         assert [letter["offset"] for letter in await kept_dead_letters(rig)] == list(range(stopped_at))
     last = Rig(source, [table], tolerance=2, dead_letters_at=dead_letters_at)
@@ -902,7 +904,7 @@ async def test_the_bytes_of_pending_batches_are_bounded() -> None:
 
 async def test_a_failed_moved_row_is_reported_with_both_keys() -> None:
     table = FakeTable("t")
-    message = r"under its old key is not known: no record with header `left` has come \(old key 50, new"
+    message = r"under its old key are unknown: no record with header `left` has arrived \(old key 50, new"
     with pytest.raises(RecordRefused, match=message):
         await Rig(FakeSource([MOVED]), [table]).pipeline.run()
 

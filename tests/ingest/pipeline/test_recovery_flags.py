@@ -40,7 +40,7 @@ def test_each_table_may_have_its_own_target() -> None:
     ("accept_gap", "rewind_to", "from_snapshot", "message"),
     [
         (["shop.user"], [], [], "the pipeline has no table shop.user; did you mean 'shop.users'"),
-        (["shop.users"], ["shop.users=earliest"], [], "shop.users is given two options"),
+        (["shop.users"], ["shop.users=earliest"], [], "shop.users has two options"),
         ([], ["earliest"], [], "write --rewind-to TABLE=earliest"),
         ([], ["shop.users="], [], "write --rewind-to shop.users=earliest"),
         ([], ["shop.users=latest"], [], "'latest' is not TOPIC:PARTITION:OFFSET"),

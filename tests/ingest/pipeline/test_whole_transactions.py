@@ -179,5 +179,5 @@ async def test_a_format_without_transactions_is_refused() -> None:
         checkpoint: {whole_transactions: true}
     """
     config = parse_config(text, "shop.yaml", (), {}, "shop")
-    with pytest.raises(UnsupportedFeature, match=r"records of canal-json don't say which transaction"):
+    with pytest.raises(UnsupportedFeature, match=r"can't tell the transactions of records of canal-json"):
         await asyncio.to_thread(partial(build_pipeline, config, io=MemoryFileIO()))

@@ -292,7 +292,7 @@ def test_a_letter_stays_if_the_log_no_longer_holds_later_records(shop: Shop) -> 
     for file in (shop.path / "in").iterdir():
         file.unlink()
     (report,) = shop.replay()
-    assert "the log doesn't hold what came after it any more" in report.remaining[0]["reason"]
+    assert "the log no longer has the later records" in report.remaining[0]["reason"]
     assert shop.rows() == {2: "2"}
 
 
@@ -360,7 +360,7 @@ def test_a_replay_that_always_loses_the_race_raises(shop: Shop, monkeypatch: pyt
         raise replay._TableChanged
 
     monkeypatch.setattr(DeadLetterReplay, "_execute", lose)
-    with pytest.raises(CommitConflict, match="Stop it, replay, and start it again"):
+    with pytest.raises(CommitConflict, match="Stop the pipeline, replay, and start the pipeline again"):
         shop.replay()
 
 
@@ -382,7 +382,7 @@ def test_a_merge_engine_that_cannot_add_older_rows_is_refused_by_name(tmp_path: 
     (report,) = shop.replay()
     assert report.outcomes == {"replayed": 1}
     (left,) = report.remaining
-    assert left["reason"].startswith("shop.orders has newer changes of the key (1), and in merge-engine = first-row")
+    assert left["reason"].startswith("shop.orders has newer changes of the key (1), and merge-engine = first-row")
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,9 @@ def test_rows_of_another_task_are_refused(key: list[str]) -> None:
     _, (first, *others) = plan_assigners({0: job.table.context}, statistics, SHUFFLE_PARTITIONS, job.cores)
     assert others
     of_all = [row for row in shares if row["kind"] == ROWS]
-    with pytest.raises(TidelakeError, match=r"x\.t: a Spark task got rows whose buckets another one is to choose"):
+    with pytest.raises(
+        TidelakeError, match=r"x\.t: Spark merged tasks, so a task got rows whose buckets another task must choose"
+    ):
         list(AssignTask(job.tables, 1)(job.shuffled(of_all, first.to_payload())))
 
 

@@ -114,8 +114,10 @@ def test_a_moved_row_that_is_no_longer_kept_is_refused_with_both_keys(bound: str
     with pytest.raises(RecordRefused) as refused:
         world.run(tolerance="none")
     message = f"`moved_rows.{bound.partition(':')[0]}`"
-    assert re.search(f"{message} .*; a larger number helps rows that leave after the next start", str(refused.value))
-    assert "have the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
+    assert re.search(
+        f"{message} .*; a larger number only helps rows that are deleted after the next start", str(refused.value)
+    )
+    assert "make the source send the value: write the column again (`UPDATE … SET doc = doc || ''`)" in str(
         refused.value
     )
     assert "Fix the source" not in str(refused.value)

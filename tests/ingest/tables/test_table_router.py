@@ -51,7 +51,7 @@ def test_a_table_may_be_fed_by_some_topics_only() -> None:
 
 
 def test_records_that_two_tables_take_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"a and b both take the records of shop\.public\.orders.*narrower"):
+    with pytest.raises(BadInput, match=r"a and b both match the records of shop\.public\.orders.*narrower"):
         router(a=(["orders"], ["*"]), b=(["*"], ["*"])).target_of(ORDERS)
 
 

@@ -338,12 +338,12 @@ def test_many_blocks_hash_as_one() -> None:
         pytest.param(
             [pa.array([1]), pa.array([1, 2])], [BIGINT, BIGINT], "of 1, 2 rows", id="columns of unlike length"
         ),
-        pytest.param([pa.array([1])], [INT], "int64 is no INT; cast it to int32", id="wider integer"),
-        pytest.param([pa.array([1])], [STRING], "int64 is no STRING", id="number for a string"),
+        pytest.param([pa.array([1])], [INT], "int64 can't be read as INT; cast it to int32", id="wider integer"),
+        pytest.param([pa.array([1])], [STRING], "int64 can't be read as STRING", id="number for a string"),
         pytest.param(
             [pa.array([Decimal("1.5")], pa.decimal128(10, 3))],
             [decimal(10, 2)],
-            r"decimal128\(10, 3\) is no DECIMAL\(10, 2\)",
+            r"decimal128\(10, 3\) can't be read as DECIMAL\(10, 2\)",
             id="decimal of another scale",
         ),
         pytest.param(

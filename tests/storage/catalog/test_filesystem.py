@@ -168,7 +168,7 @@ def test_a_missing_database_is_named_with_the_existing_ones(shop: FileSystemCata
         lambda: shop.drop_table("shp.orders"),
         lambda: shop.alter_table("shp.orders", [UpdateComment("c")]),
     ):
-        with pytest.raises(BadInput, match=r"no database 'shp' in .*; there are shop; did you mean 'shop'\?"):
+        with pytest.raises(BadInput, match=r"no database 'shp' in .*; its databases are shop; did you mean 'shop'\?"):
             call()
 
 
@@ -220,7 +220,7 @@ def test_a_refused_table_leaves_no_files(shop: FileSystemCatalog) -> None:
 
 def test_a_table_is_not_created_over_existing_files(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/t/snapshot/snapshot-1")
-    with pytest.raises(BadInput, match=r"shop\.t can't be created: .*/t is not a table, but holds snapshot; move"):
+    with pytest.raises(BadInput, match=r"shop\.t can't be created: .*/t is not a table, but contains snapshot; move"):
         shop.create_table("shop.t", COLUMNS)
     assert shop.list_tables("shop") == ["orders"]
 
@@ -265,7 +265,7 @@ def test_a_table_disappears_as_soon_as_its_drop_begins(shop: FileSystemCatalog) 
     with pytest.raises(FaultyIOError):
         FileSystemCatalog(faulty, shop.warehouse).drop_table("shop.orders")
     assert shop.list_tables("shop") == []
-    with pytest.raises(BadInput, match="holds snapshot; move that away"):
+    with pytest.raises(BadInput, match="contains snapshot; move these files away"):
         shop.create_table("shop.orders", COLUMNS)
 
 
@@ -292,7 +292,7 @@ def test_renaming_onto_an_existing_name_is_refused(shop: FileSystemCatalog) -> N
     shop.create_table("shop.t", COLUMNS)
     put(shop, "shop.db/notes/readme")
     for name in ("t", "notes", "orders"):
-        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* is there already"):
+        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* exists already"):
             shop.rename_table("shop.orders", f"shop.{name}")
     assert shop.list_tables("shop") == ["orders", "t"]
 
@@ -311,7 +311,7 @@ def test_a_missing_table_is_named_with_a_similar_name(shop: FileSystemCatalog) -
 
 def test_a_directory_without_schema_is_reported_as_no_table(shop: FileSystemCatalog) -> None:
     put(shop, "shop.db/notes/readme")
-    with pytest.raises(BadInput, match=r"/shop\.db/notes is not a table: the directory holds no schema"):
+    with pytest.raises(BadInput, match=r"/shop\.db/notes is not a table: the directory has no schema"):
         shop.load("shop.notes")
 
 
@@ -336,7 +336,7 @@ def test_a_missing_branch_is_named_with_the_existing_ones(shop: FileSystemCatalo
     with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; it has no branches"):
         shop.load("shop.orders$branch_dev")
     make_branch(shop, "test")
-    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; there are test"):
+    with pytest.raises(BadInput, match=r"shop\.orders has no branch 'dev'; its branches are test"):
         shop.load("shop.orders$branch_dev")
     assert not shop.table_exists("shop.orders$branch_dev")
     table = shop.load("shop.orders")
@@ -436,7 +436,9 @@ def test_a_change_that_always_loses_the_race_gives_up(tmp_path: Path) -> None:
 
     io = FaultyFileIO(open_file_io(str(tmp_path)), other_commits_first)
     late = FileSystemCatalog(io, here.warehouse)
-    with pytest.raises(CommitConflict, match=r"shop\.orders: others changed the schema \d+ times; try again later"):
+    with pytest.raises(
+        CommitConflict, match=r"shop\.orders: other writers changed the schema \d+ times meanwhile; try again later"
+    ):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 
 

@@ -31,7 +31,7 @@ LAKE = "memory://catalog-options/lake"
         pytest.param({"lock.type": "hive", "metastore": "jdbc"}, "each of its own type", id="another's locks"),
         pytest.param({"uri": "jdbc:sqlite:/c.db"}, "Set metastore = jdbc", id="an address for nobody"),
         pytest.param({"uri": "thrift://h?password=secret"}, "uri = thrift://h: ", id="a secret is not shown"),
-        pytest.param({"warehouse": "/elsewhere"}, "name it once", id="another warehouse"),
+        pytest.param({"warehouse": "/elsewhere"}, "name the warehouse once", id="another warehouse"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(options: Mapping[str, str], message: str) -> None:
@@ -79,6 +79,8 @@ def test_a_case_insensitive_catalog_refuses_capital_letters(option: Mapping[str,
         lambda: catalog.rename_table("shop.t", "shop.U"),
         lambda: catalog.alter_table("shop.t", [AddColumn("Note", STRING)]),
     ):
-        with pytest.raises(tidelake.BadInput, match=r"upper-case letters, which the catalog doesn't take.*; write '"):
+        with pytest.raises(
+            tidelake.BadInput, match=r"upper-case letters, but the catalog accepts only lower case.*; write '"
+        ):
             act()
     assert catalog.list_tables("shop") == ["t"]

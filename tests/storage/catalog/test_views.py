@@ -119,14 +119,14 @@ def test_commands_and_asyncio_do_the_same(tmp_path: Path, call: Call) -> None:
 def test_a_file_system_catalog_has_no_views(tmp_path: Path) -> None:
     lake = tidelake.open_catalog(str(tmp_path))
     lake.create_database("shop")
-    with pytest.raises(UnsupportedFeature, match="it has no place for what is no table"):
+    with pytest.raises(UnsupportedFeature, match="it can store only tables"):
         lake.create_view("shop.v", SCHEMA, QUERY)
 
 
 def test_a_metastore_refuses_queries_that_it_cannot_store(hive_lake: HiveLake) -> None:
     lake = hive_lake.open()
     lake.create_database(hive_lake.database)
-    with pytest.raises(UnsupportedFeature, match="keeps one query of a view"):
+    with pytest.raises(UnsupportedFeature, match="stores only one query of a view"):
         lake.create_view(hive_lake.name("v"), SCHEMA, QUERY, dialects={"spark": "SELECT 1"})
 
 

@@ -49,13 +49,15 @@ class Case:
 CASES = [
     Case("a compaction of files that are there", COMPACT, "+a +b", "-a -b +c@5"),
     Case("a file that moves to another level", COMPACT, "+a", "-a +a@5"),
-    Case("the file was compacted by another", COMPACT, "+b", "-a -b +c@5", "file a .* removed it already"),
-    Case("it moved to another level meanwhile", COMPACT, "+a@4", "-a +c@5", "file a .* level 0.* removed it already"),
-    Case("it is there in another bucket", COMPACT, "+a#1", "-a +c@5", "removed it already"),
-    Case("it is there in another partition", COMPACT, "+a!x", "-a!y +c@5!y", "removed it already"),
-    Case("nothing is there", COMPACT, "", "-a +c@5", "removed it already"),
-    Case("the same file again", COMPACT, "+a +c@5:1-3", "-a +c@5:1-3", "is added, which is there already"),
-    Case("a file is added twice", COMPACT, "", "+c@5 +c@5", "contradicts itself.*is there already"),
+    Case("the file was compacted by another", COMPACT, "+b", "-a -b +c@5", "file a .*has already removed it"),
+    Case(
+        "it moved to another level meanwhile", COMPACT, "+a@4", "-a +c@5", "file a .* level 0.*has already removed it"
+    ),
+    Case("it is there in another bucket", COMPACT, "+a#1", "-a +c@5", "has already removed it"),
+    Case("it is there in another partition", COMPACT, "+a!x", "-a!y +c@5!y", "has already removed it"),
+    Case("nothing is there", COMPACT, "", "-a +c@5", "has already removed it"),
+    Case("the same file again", COMPACT, "+a +c@5:1-3", "-a +c@5:1-3", "is added, which exists already"),
+    Case("a file is added twice", COMPACT, "", "+c@5 +c@5", "contradicts itself.*exists already"),
     Case("a file is deleted, then added", OVERWRITE, "+a", "-a +a", "contradicts itself.*was deleted"),
     Case("levels next to each other", COMPACT, "+a +x@5:1-4 +y@5:9-12", "-a +c@5:5-8"),
     Case("level 0 may overlap", OVERWRITE, "+a:1-9 +x:1-9", "-a:1-9 +c:2-3"),
@@ -64,12 +66,14 @@ CASES = [
     Case("overlap of two other levels", COMPACT, "+a +x@4:1-9", "-a +c@5:3-4"),
     Case("overlap in another bucket", COMPACT, "+a +x@5:1-9#1", "-a +c@5:3-4"),
     Case("keys are ordered as numbers", COMPACT, "+a +x@5:9-10", "-a +c@5:100-100"),
-    Case("the number of buckets changed", COMPACT, "+a/2 +b/2", "-a/2 +c@5/4", "2 buckets, and now 4"),
-    Case("the number changed in another bucket's file", COMPACT, "+b/4#1", "+c@5/2", "4 buckets, and now 2"),
+    Case("the number of buckets changed", COMPACT, "+a/2 +b/2", "-a/2 +c@5/4", "2 buckets, but this commit has 4"),
+    Case(
+        "the number changed in another bucket's file", COMPACT, "+b/4#1", "+c@5/2", "4 buckets, but this commit has 2"
+    ),
     Case("another partition may have other buckets", COMPACT, "+a/2!x +b/4!y", "-a/2!x +c@5/2!x"),
     Case("an overwrite may change the number", OVERWRITE, "+a/2", "-a/2 +c/4"),
     Case("dynamic buckets have no number", COMPACT, "+a/-1", "-a/-1 +c@5/2"),
-    Case("an overwrite of what is gone", OVERWRITE, "+b", "-a +c", "removed it already"),
+    Case("an overwrite of what is gone", OVERWRITE, "+b", "-a +c", "has already removed it"),
 ]
 
 
@@ -91,7 +95,7 @@ def test_append_tables_have_no_levels_to_compare() -> None:
 
 def test_the_files_of_a_first_commit_agree_on_buckets() -> None:
     check_bucket_counts(entries("+a/2!x +b/2!x +c/4!y"), bytes.hex)
-    with pytest.raises(CommitConflict, match="2 buckets, and now 4"):
+    with pytest.raises(CommitConflict, match="2 buckets, but this commit has 4"):
         check_bucket_counts(entries("+a/2!x +b/4!x"), bytes.hex)
 
 

@@ -112,7 +112,7 @@ def test_vectors_of_another_commit_are_never_lost(table: TableContext) -> None:
     first = vectors_of("index-1", "a")
     commit(table, deletes([first]))
     commit(table, deletes([vectors_of("index-2", "a", "b")], [first]), user="quicker")
-    with pytest.raises(CommitConflict, match=r"index file index-1 is to be replaced, but another commit did so"):
+    with pytest.raises(CommitConflict, match=r"index file index-1 must be replaced, but another commit has"):
         commit(table, deletes([vectors_of("index-3", "a")], [first]))
     with pytest.raises(CommitConflict, match=r"two deletion vectors|another commit wrote deletion vectors \(index-2\)"):
         commit(table, deletes([vectors_of("index-3", "b")]))
@@ -123,7 +123,7 @@ def test_rows_of_a_concurrently_replaced_file_cannot_be_deleted(table: TableCont
     commit(table, added("a"))
     new = data_file("c", keys=(0, 0), level=5)
     commit(table, compaction([data_file("a", keys=(0, 0))], [new]), user="compaction")
-    with pytest.raises(CommitConflict, match=r"rows of a are to be deleted, but another commit replaced the file"):
+    with pytest.raises(CommitConflict, match=r"rows of a must be deleted, but another commit replaced the file"):
         commit(table, deletes([vectors_of("index-1", "a")]))
     assert live_names(table) == ["c"]
 
@@ -133,7 +133,7 @@ def test_deleted_rows_do_not_reappear_through_a_concurrent_compaction(table: Tab
     old, new = data_file("a", keys=(0, 0)), data_file("c", keys=(0, 0), level=5)
     vectors = vectors_of("index-1", "a")
     commit(table, deletes([vectors]), user="delete")
-    with pytest.raises(CommitConflict, match=r"rows of a were deleted by another commit, and would come back"):
+    with pytest.raises(CommitConflict, match=r"another commit deleted rows of a, and they would reappear"):
         commit(table, compaction([old], [new]))
     commit(table, compaction([old], [new], [vectors_of("index-2")], [vectors]))
     assert live_names(table) == ["c"]

@@ -107,7 +107,7 @@ def test_waits_double_up_to_a_maximum_until_the_commit_gives_up(table: TableCont
     io.fault = on_create(
         lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
     )
-    with pytest.raises(CommitConflict, match="first 11 times in a row; nothing of ours was published"):
+    with pytest.raises(CommitConflict, match="first 11 times in a row, and nothing of this commit was published"):
         committer(table, time=time).commit(Committable(1, [added("ours")]))
     assert time.slept_ms == [11.0 * min(2**retry, 1000) for retry in range(10)]
     assert "ours" not in live_names(table)
@@ -121,7 +121,7 @@ def test_commit_timeout_ends_the_attempts(io: FaultyFileIO) -> None:
     io.fault = on_create(
         lambda _: _ignore(other.commit(Committable(BATCH_COMMIT_IDENTIFIER, [added(str(uuid.uuid4()))])))
     )
-    with pytest.raises(CommitConflict, match="nothing of ours was published"):
+    with pytest.raises(CommitConflict, match="nothing of this commit was published"):
         committer(table, time=time).commit(Committable(1, [added("ours")]))
     assert time.slept_ms == [11.0, 22.0, 44.0]
 
@@ -147,7 +147,7 @@ def test_a_compaction_that_lost_the_race_is_checked_against_the_winner(io: Fault
         compact_after=(data_file("b", level=5, keys=(0, 0)),),
     )
     io.fault = once(lambda: _ignore(other.truncate()))
-    with pytest.raises(CommitConflict, match=r"file a .* removed it already"):
+    with pytest.raises(CommitConflict, match=r"file a .*has already removed it"):
         committer(table).commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction]))
     assert live_names(table) == []
 
@@ -506,7 +506,7 @@ def test_a_commit_that_expired_before_it_was_verified_is_unknown(table: TableCon
             expire_below(table, 5)
 
     io.fault = fault
-    with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, and expired before"):
+    with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, but expired before"):
         committer(table).commit(Committable(1, [added("ours")]))
 
 
@@ -565,7 +565,7 @@ def test_a_replaced_own_snapshot_is_detected(table: TableContext) -> None:
     commit.commit(Committable(1, [added("a")]))
     replaced = replace(latest(table), commit_user="java", uuid="another")
     table.io.write(table.paths.snapshot(1), replaced.to_json().encode())
-    with pytest.raises(CommitConflict, match="snapshot 1, which we committed, was replaced by one of java"):
+    with pytest.raises(CommitConflict, match="snapshot 1, which this writer committed, was replaced by one of java"):
         commit.commit(Committable(2, [added("b")]))
 
 
@@ -587,7 +587,7 @@ def test_a_rollback_is_detected(table: TableContext) -> None:
     for gone in (3, 2):
         store_of(table).delete_snapshot_file(gone)
     with pytest.raises(
-        CommitConflict, match=r"snapshot 3 of etl is gone \(the latest is 1 now\): the table was rolled back"
+        CommitConflict, match=r"snapshot 3 of etl no longer exists \(the latest is 1 now\): the table was rolled back"
     ):
         commit.commit(Committable(4, [added("b")]))
     assert committer(table).commit(Committable(4, [added("b")])) == 2

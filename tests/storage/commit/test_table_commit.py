@@ -176,7 +176,7 @@ def test_files_of_a_replay_are_deleted_only_if_certainly_unreferenced(table: Tab
 
 def test_a_smaller_identifier_is_refused(table: TableContext) -> None:
     committer(table).commit(Committable(4, [added("a")]))
-    with pytest.raises(BadInput, match="identifier 3 is below 4, the newest that 'etl' committed"):
+    with pytest.raises(BadInput, match="identifier 3 is below 4, the newest one that 'etl' committed"):
         committer(table).commit(Committable(3, [added("b")]))
     assert live_names(table) == ["a"]
 
@@ -286,7 +286,7 @@ def compaction(before: str, after: str, level: int = 5) -> CommitMessage:
 
 def test_the_first_commit_must_agree_on_the_number_of_buckets(keyed: TableContext) -> None:
     messages = [CommitMessage(EMPTY_ROW, 0, total_buckets=n, new_files=(data_file(f"a{n}"),)) for n in (2, 4)]
-    with pytest.raises(CommitConflict, match="2 buckets, and now 4"):
+    with pytest.raises(CommitConflict, match="2 buckets, but this commit has 4"):
         committer(keyed).commit(Committable(1, messages))
     assert snapshots(keyed) == []
 
@@ -294,7 +294,7 @@ def test_the_first_commit_must_agree_on_the_number_of_buckets(keyed: TableContex
 def test_two_compactions_of_one_file_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "one").commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction("a", "x")]))
-    with pytest.raises(CommitConflict, match=r"file a .* removed it already"):
+    with pytest.raises(CommitConflict, match=r"file a .*has already removed it"):
         committer(keyed, "two").commit(Committable(BATCH_COMMIT_IDENTIFIER, [compaction("a", "y")]))
     assert live_names(keyed) == ["x"]
 
@@ -341,7 +341,9 @@ def test_a_full_disk_during_the_compaction_commit_does_not_hide_the_published_ro
     commit.commit(Committable(1, [added("old")]))
     message = replace(compaction("old", "y"), new_files=(data_file("new", keys=(9, 9)),))
     io.fault = lambda call: Fault.BEFORE if call.name == "open_output" and keyed.snapshots.exists(2) else None
-    with pytest.raises(CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2; what .* is not"):
+    with pytest.raises(
+        CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2, but the compaction .* is not"
+    ):
         commit.commit(Committable(2, [message]))
     io.fault = lambda _: None
     assert live_names(keyed) == ["new", "old"]
@@ -362,7 +364,7 @@ def test_a_fence_between_the_two_snapshots_of_a_commit_raises(keyed: TableContex
 def test_another_writers_rows_in_our_bucket_are_a_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "other").commit(Committable(1, [added("b", base=1)]))
-    with pytest.raises(CommitConflict, match="bucket 0: snapshot 2 of another writer came after snapshot 1"):
+    with pytest.raises(CommitConflict, match="bucket 0: another writer published snapshot 2 after snapshot 1"):
         committer(keyed).commit(Committable(2, [added("c", base=1)]))
     assert committer(keyed).commit(Committable(2, [added("c", base=2)])) == 3
 
@@ -381,7 +383,7 @@ def test_compactions_of_others_are_no_conflict(keyed: TableContext) -> None:
 def test_overwrites_of_others_are_a_conflict(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
     committer(keyed, "other").truncate()
-    with pytest.raises(CommitConflict, match="snapshot 2 of another writer"):
+    with pytest.raises(CommitConflict, match="another writer published snapshot 2"):
         committer(keyed).commit(Committable(2, [added("c", base=1)]))
 
 
@@ -401,7 +403,7 @@ def test_a_bucket_is_checked_from_its_own_base(keyed: TableContext) -> None:
     ours.commit(Committable(1, [added("a", bucket=0)]))
     committer(keyed, "other").commit(Committable(1, [added("b", bucket=1)]))
     assert ours.commit(Committable(2, [added("c", bucket=0, base=1)])) == 3
-    with pytest.raises(CommitConflict, match="bucket 1: snapshot 2"):
+    with pytest.raises(CommitConflict, match="bucket 1: another writer published snapshot 2"):
         ours.commit(Committable(3, [added("d", bucket=1, base=1)]))
 
 
@@ -410,7 +412,7 @@ def test_a_bucket_opened_first_is_checked_back_to_its_base(keyed: TableContext) 
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     ours = committer(keyed)
     ours.commit(Committable(1, [added("a", bucket=0, base=2)]))
-    with pytest.raises(CommitConflict, match="bucket 1: snapshot 2 of another writer came after snapshot 1"):
+    with pytest.raises(CommitConflict, match="bucket 1: another writer published snapshot 2 after snapshot 1"):
         ours.commit(Committable(2, [added("c", bucket=1, base=1)]))
     assert ours.commit(Committable(2, [added("c", bucket=1, base=2)])) == 4
 
@@ -419,7 +421,7 @@ def test_expired_unseen_snapshots_are_a_conflict(keyed: TableContext) -> None:
     for number in range(3):
         committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
     keyed.snapshots.delete_snapshot_file(1)
-    with pytest.raises(CommitConflict, match="continue snapshot 0, and snapshot 1 has expired"):
+    with pytest.raises(CommitConflict, match="continue those of snapshot 0, but snapshot 1 has expired"):
         committer(keyed).commit(Committable(1, [added("c", bucket=0)]))
     assert committer(keyed).commit(Committable(1, [added("c", bucket=0, base=1)])) == 4
 
@@ -489,7 +491,7 @@ def test_files_outside_of_the_partition_are_refused(xyz: TableContext) -> None:
 
 @pytest.mark.parametrize(
     ("partition_spec", "message"),
-    [({"q": 1}, "is partitioned by p; 'q' can't choose"), ({"p": 5}, "5 is no value of partition column p")],
+    [({"q": 1}, "is partitioned by p; 'q' can't select"), ({"p": 5}, "5 is not a valid value of partition column p")],
 )
 def test_an_invalid_partition_is_refused(xyz: TableContext, partition_spec: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):

@@ -54,12 +54,12 @@ REFUSED = [
     Refused(
         "a column in two groups",
         {"fields.g.sequence-group": "a,b", "fields.h.sequence-group": "b"},
-        "column 'b' is in fields.*too.*name it in one",
+        "column 'b' is also in fields.*name it in only one",
     ),
     Refused(
         "a sequence field in two groups",
         {"fields.g.sequence-group": "a", "fields.g,h.sequence-group": "b"},
-        "column 'g' is in fields.g.sequence-group too",
+        "column 'g' is also in fields.g.sequence-group",
     ),
     Refused("a group without an order", {"fields.tags.sequence-group": "a"}, "'tags' is ARRAY.*no order.*another"),
     Refused(
@@ -80,9 +80,9 @@ REFUSED = [
     Refused(
         "deletes that remove by a column of no group",
         {"fields.g.sequence-group": "a", REMOVE_ON_GROUP: "a"},
-        "'a' is no sequence field.*those are g",
+        "'a' is not a sequence field.*those are g",
     ),
-    Refused("deletes that remove by a group, without one", {REMOVE_ON_GROUP: "g"}, "'g' is no sequence field.*none"),
+    Refused("deletes that remove by a group, without one", {REMOVE_ON_GROUP: "g"}, "'g' is not a sequence field.*none"),
     Refused(
         "a function outside of a group",
         {"fields.a.aggregate-function": "sum"},
@@ -106,18 +106,18 @@ REFUSED = [
     Refused(
         "an unknown function of a sequence field",
         {"fields.g.sequence-group": "a", "fields.g.aggregate-function": "summ"},
-        "column 'g': there is no aggregate function 'summ'",
+        "column 'g': aggregate function 'summ' does not exist",
     ),
     Refused(
         "an unknown function of the key",
         {"fields.k.aggregate-function": "nope"},
-        "column 'k': there is no aggregate function 'nope'",
+        "column 'k': aggregate function 'nope' does not exist",
         "aggregation",
     ),
     Refused(
         "an unknown function",
         {"fields.g.sequence-group": "a", "fields.a.aggregate-function": "summ"},
-        "column 'a': there is no aggregate function 'summ'.*sum",
+        "column 'a': aggregate function 'summ' does not exist.*sum",
     ),
     Refused(
         "a function of another type",
@@ -144,7 +144,7 @@ def test_contradictory_options_are_refused(case: Refused) -> None:
 
 def test_an_altered_option_is_checked_as_a_new_one() -> None:
     schema = schema_with({"fields.g.sequence-group": "a"})
-    with pytest.raises(BadInput, match="'a' is no sequence field"):
+    with pytest.raises(BadInput, match="'a' is not a sequence field"):
         apply_changes(schema, [SetOption(REMOVE_ON_GROUP, "a")], has_snapshots=False, time_ms=1)
     with pytest.raises(BadInput, match=r"changelog-producer = 'full_compaction'.*Java"):
         apply_changes(schema, [SetOption("changelog-producer", "full_compaction")], has_snapshots=False, time_ms=1)

@@ -192,10 +192,12 @@ COLUMN_REFUSALS = [
         r"option changelog-producer.row-deduplicate-ignore-fields.*' n'",
         options={"changelog-producer.row-deduplicate-ignore-fields": "v, n"},
     ),
-    Refused("no columns", "has no column; give it one", pa.schema([]), primary_key=()),
+    Refused("no columns", "has no column; add one", pa.schema([]), primary_key=()),
     Refused("two of a name", "two columns named 'k'; rename", pa.schema([("k", pa.int8()), ("k", pa.int8())])),
-    Refused("a blank name", "without a name; give it one", pa.schema([("k", pa.int8()), (" ", pa.int8())])),
-    Refused("a system column", "'_VALUE_KIND'.*Paimon's own; rename", pa.schema([("_VALUE_KIND", pa.int8())]), ()),
+    Refused("a blank name", "without a name; add a name", pa.schema([("k", pa.int8()), (" ", pa.int8())])),
+    Refused(
+        "a system column", "'_VALUE_KIND'.*reserved by Paimon; rename", pa.schema([("_VALUE_KIND", pa.int8())]), ()
+    ),
     Refused("the audit log's column", "'rowkind'.*rename", pa.schema([("rowkind", pa.string())]), ()),
     Refused("a key column's prefix", "'_KEY_k'.*rename", pa.schema([("_KEY_k", pa.int8())]), ()),
     Refused(
@@ -211,7 +213,9 @@ COLUMN_REFUSALS = [
     Refused("large objects", "'c' BLOB.*data-evolution", one("BLOB"), error=UnsupportedFeature),
     Refused("what Arrow has and Paimon lacks", "column d: no Paimon type", pa.schema([("d", pa.duration("s"))]), ()),
     Refused("times too fine", r"column t: .*time32\('ms'\)", pa.schema([("t", pa.time64("us"))]), ()),
-    Refused("a default of another type", "'d': its default 'x' is not a INT", [DataField(0, "d", INT, None, "x")], ()),
+    Refused(
+        "a default of another type", "'d': its default 'x' is not a valid INT", [DataField(0, "d", INT, None, "x")], ()
+    ),
     Refused(
         "a default of a nested type",
         r"'d': default '\[1\]'.*Remove",
@@ -283,7 +287,7 @@ BUCKET_REFUSALS = [
 ]
 
 OPTION_REFUSALS = [
-    Refused("a number as option", "option bucket = 4: options are text; write '4'", options={"bucket": 4}),  # type: ignore[dict-item]
+    Refused("a number as option", "option bucket = 4: options must be texts; write '4'", options={"bucket": 4}),  # type: ignore[dict-item]
     Refused("a truth as option", "write-only = True.*write 'true'", options={"write-only": True}),  # type: ignore[dict-item]
     Refused("a size that is none", "option write-buffer-size = 'big'", options={"write-buffer-size": "big"}),
     Refused("a duration that is none", "commit.timeout = '5 moons'", options={"commit.timeout": "5 moons"}),
@@ -360,7 +364,7 @@ OPTION_REFUSALS = [
     ),
     Refused(
         "a changelog of input and the first row",
-        "takes none or lookup",
+        "only allows none or lookup",
         options={"changelog-producer": "input", "merge-engine": "first-row"},
     ),
     Refused(
@@ -429,5 +433,5 @@ def test_contradictory_schemas_are_refused_with_name_reason_and_remedy(case: Ref
 
 
 def test_a_single_name_is_not_split_into_characters() -> None:
-    with pytest.raises(BadInput, match=r"primary_key = 'k': give a list of column names, \['k'\]"):
+    with pytest.raises(BadInput, match=r"primary_key = 'k': pass a list of column names, \['k'\]"):
         create(primary_key="k")

@@ -24,8 +24,8 @@ def nested(field_id: int) -> DataField:
     [
         pytest.param([DataField(1, "a", INT)], "field id 1 .* outside of 0 to 0", id="beyond the highest"),
         pytest.param([DataField(-1, "a", INT)], "field id -1", id="below zero"),
-        pytest.param([DataField(0, "a", INT), DataField(0, "b", INT)], "field id 0 is given twice", id="twice"),
-        pytest.param([nested(0)], "field id 0 is given twice", id="twice, once inside"),
+        pytest.param([DataField(0, "a", INT), DataField(0, "b", INT)], "field id 0 is used twice", id="twice"),
+        pytest.param([nested(0)], "field id 0 is used twice", id="twice, once inside"),
         pytest.param([nested(5)], "field id 5", id="beyond the highest, inside"),
     ],
 )

@@ -22,7 +22,7 @@ def test_another_process_is_refused() -> None:
     script = "import pickle, sys; pickle.load(sys.stdin.buffer)"
     pickled = pickle.dumps(open_file_io("memory://here"))
     run = subprocess.run([sys.executable, "-c", script], input=pickled, capture_output=True, check=False)
-    assert b"UnsupportedFeature: memory://: its files live in one process and this is another" in run.stderr
+    assert b"UnsupportedFeature: memory://: its files exist only in the process that created them" in run.stderr
 
 
 def test_a_forked_child_is_refused_instead_of_hanging() -> None:

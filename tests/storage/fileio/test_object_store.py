@@ -216,7 +216,7 @@ def test_a_whole_bucket_is_no_file(s3: FileIO, bucket: str) -> None:
 
 
 def test_a_directory_does_not_move_to_another_bucket(s3: FileIO, bucket: str) -> None:
-    with pytest.raises(BadInput, match="two buckets"):
+    with pytest.raises(BadInput, match="different buckets"):
         s3.rename_directory(f"s3://{bucket}/t", "s3://another/t")
 
 

@@ -63,7 +63,7 @@ def test_each_scheme_of_a_store_has_a_client(scheme: str) -> None:
 
 @pytest.mark.parametrize("location", ["hdfs://namenode:8020/warehouse", "oss://bucket/warehouse", "https://host/f"])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(location: str) -> None:
-    with pytest.raises(BadInput, match=r"known are paths and file://, s3://, .*, memory://"):
+    with pytest.raises(BadInput, match=r"use a path or file://, s3://, .*, memory://"):
         open_file_io(location)
 
 
@@ -73,7 +73,7 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones(location: str) -> None
 )
 def test_an_endpoint_that_is_no_address_is_refused_by_name(endpoint: str) -> None:
     """obstore would take it, and panic at the first request."""
-    with pytest.raises(BadInput, match=r"option s3\.endpoint is .*, which is no address\. Write http://HOST:PORT"):
+    with pytest.raises(BadInput, match=r"option s3\.endpoint is .*, which is not an address\. Write http://HOST:PORT"):
         config("s3", "b", {**KEYS, "s3.endpoint": endpoint})
 
 

@@ -220,10 +220,16 @@ def test_indexes_of_a_renamed_column_are_found_and_those_of_a_new_type_are_not()
     [
         ({"file-index.bloom-filter.columns": "w"}, r"file-index.bloom-filter.columns: no column 'w'"),
         ({"file-index.bloom-filter.columns": "v,"}, "a name is empty"),
-        ({"file-index.bloom.columns": "v"}, r"no index of kind 'bloom'; choose one of bloom-filter, bitmap"),
-        ({"file-index.bitmap.columns": "x"}, r"x is DECIMAL\(10, 2\), which bitmap does not take; it can have bsi"),
-        ({"file-index.bitmap.columns": "m"}, "column m is MAP.*no index takes it"),
-        ({"file-index.bitmap.columns": "v[a]"}, "column v is STRING, no MAP of texts"),
+        (
+            {"file-index.bloom.columns": "v"},
+            r"the index kind 'bloom' does not exist; choose one of bloom-filter, bitmap",
+        ),
+        (
+            {"file-index.bitmap.columns": "x"},
+            r"x is DECIMAL\(10, 2\), which bitmap does not support; the column can have bsi",
+        ),
+        ({"file-index.bitmap.columns": "m"}, "column m is MAP.*no index supports it"),
+        ({"file-index.bitmap.columns": "v[a]"}, "column v is STRING, not a MAP with text keys"),
         ({"file-index.bitmap.v.version": "1"}, "v has no such index; add it to file-index.bitmap.columns"),
         ({**BLOOM, "file-index.bloom-filter.v.items": "0"}, "items = 0"),
         ({**BLOOM, "file-index.bloom-filter.v.fpp": "1.5"}, r"bloom-filter.v.fpp = 1.5: expected a share"),

@@ -94,7 +94,7 @@ def test_only_partitions_that_may_match_are_read(
 @pytest.mark.parametrize(
     ("overwrite", "given", "left"),
     [
-        pytest.param(True, [(9, "z", "2026-05-01", 7)], [2, 3, 4, 9], id="the partitions written to"),
+        pytest.param(True, [(9, "z", "2026-05-01", 7)], [2, 3, 4, 9], id="the partitions that rows are written to"),
         pytest.param({"day": "2026-05-01"}, [(9, "z", "2026-05-01", 9)], [3, 4, 9], id="the first level"),
         pytest.param({"day": "2026-05-01", "hour": 7}, [(9, "z", "2026-05-01", 7)], [2, 3, 4, 9], id="one partition"),
         pytest.param({"hour": 7}, [(9, "z", "2026-05-09", 7)], [2, 4, 9], id="the second level alone"),
@@ -169,7 +169,7 @@ def test_on_an_object_store_rows_become_visible_with_the_commit(
 def test_rows_refused_by_the_format_end_the_writer_without_files(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     with table.writer() as writer:
-        with pytest.raises(tidelake.BadInput, match="a line's end"):
+        with pytest.raises(tidelake.BadInput, match="a line end"):
             writer.write(rows((1, "a", "2026-05-01", 7), (2, "two\nlines", "2026-05-02", 8)))
         with pytest.raises(tidelake.BadInput, match="is closed"):
             writer.commit()
@@ -205,7 +205,7 @@ def test_a_directory_with_an_invalid_partition_value_raises(lake: tidelake.Catal
 def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidelake.Catalog) -> None:
     table = lake.create_table("shop.words", pa.schema([("id", pa.int64()), ("w", pa.string())]), partition_by=["w"],
                               options=CSV)  # fmt: skip
-    with table.writer() as writer, pytest.raises(tidelake.BadInput, match="stands for NULL"):
+    with table.writer() as writer, pytest.raises(tidelake.BadInput, match="means NULL"):
         writer.write(pa.table({"id": [1], "w": [word]}))
 
 
@@ -218,11 +218,11 @@ def test_a_partition_value_that_reads_as_null_is_refused(word: str, lake: tidela
         pytest.param({"csv.field-delimiter": "||"}, "expected one character", id="a delimiter of two characters"),
         pytest.param({"csv.quote-character": "\\"}, "must differ", id="quote and escape alike"),
         pytest.param({"csv.line-delimiter": ""}, "is empty", id="no line's end"),
-        pytest.param({"file.compression": "snappy"}, "Hadoop's own framing", id="a codec of Hadoop"),
+        pytest.param({"file.compression": "snappy"}, "Hadoop's framing", id="a codec of Hadoop"),
         pytest.param({"file.compression": "brotli"}, "expected one of none, gzip", id="no codec"),
-        pytest.param({"metastore.partitioned-table": "true"}, "partitions are found in", id="a list of partitions"),
-        pytest.param({"format-table.commit-hive-sync-url": "thrift://x"}, "no metastore", id="a metastore beside"),
-        pytest.param({"primary-key": "id"}, "no primary key", id="a primary key"),
+        pytest.param({"metastore.partitioned-table": "true"}, "partitions are read from", id="a list of partitions"),
+        pytest.param({"format-table.commit-hive-sync-url": "thrift://x"}, "to a metastore", id="a metastore beside"),
+        pytest.param({"primary-key": "id"}, "a primary key", id="a primary key"),
     ],
 )
 def test_options_without_effect_are_refused(options: dict[str, str], reason: str, lake: tidelake.Catalog) -> None:
@@ -234,7 +234,7 @@ def test_options_without_effect_are_refused(options: dict[str, str], reason: str
 @pytest.mark.parametrize(
     ("format_name", "column", "reason"),
     [
-        pytest.param("csv", pa.list_(pa.int32()), "the format has no form for it", id="a list in csv"),
+        pytest.param("csv", pa.list_(pa.int32()), "the format has no representation of it", id="a list in csv"),
         pytest.param("json", pa.timestamp("us", "UTC"), "in the zone of its process", id="a zone in json"),
         pytest.param("text", pa.int32(), "one column, a STRING", id="a number in text"),
     ],
@@ -257,7 +257,7 @@ def test_operations_that_need_snapshots_are_refused(lake: tidelake.Catalog) -> N
         lake.alter_table("shop.visits", [tidelake.DropColumn("v")])
     with pytest.raises(tidelake.BadInput, match="is a format table"):
         lake.clone_table(table, "shop.copy")
-    with pytest.raises(tidelake.BadInput, match="shows what is there now; leave out snapshot"):
+    with pytest.raises(tidelake.BadInput, match="can only be read in its current state; leave out snapshot"):
         table.scan(snapshot=1)
     assert (table.snapshots(), table.tags(), table.branches()) == ([], {}, [])
 

@@ -184,7 +184,7 @@ def test_after_a_crash_no_row_is_lost_and_the_same_call_continues(
 def test_files_added_after_the_migration_are_not_deleted(lake: tidelake.Catalog, folder: Path) -> None:
     lake.migrate_table(str(folder), "shop.visits")
     late = write(folder / "day=2026-05-01" / "000000_0", rows(700))
-    with pytest.raises(tidelake.BadInput, match=r"was migrated already, and .*000000_0 came later"):
+    with pytest.raises(tidelake.BadInput, match=r"was migrated already, but .*000000_0 was added later"):
         lake.migrate_table(str(folder), "shop.visits")
     assert late.exists()
 
@@ -194,7 +194,7 @@ def test_a_target_table_with_rows_is_refused(lake: tidelake.Catalog, folder: Pat
     with table.writer() as writer:
         writer.write(rows(1))
         writer.commit()
-    with pytest.raises(tidelake.BadInput, match="exists already, and is no unfinished migration"):
+    with pytest.raises(tidelake.BadInput, match="exists already, and is not an unfinished migration"):
         lake.migrate_table(str(folder), "shop.visits")
     assert len(files(folder)) == 3
 
@@ -216,7 +216,9 @@ DAY = "day=2026-05-01"
         pytest.param(lambda f: (f / DAY / "b").write_text("no"), "a file in parquet", id="no parquet file"),
         pytest.param(lambda f: write(f / "a.parquet", rows(1)), "where directories day=", id="beside partitions"),
         pytest.param(lambda f: write(f / "hour=1" / "a", rows(1)), "where directories day=", id="other directories"),
-        pytest.param(lambda f: write(f / DAY / "deep" / "a", rows(1)), "no partition", id="in a partition's directory"),
+        pytest.param(
+            lambda f: write(f / DAY / "deep" / "a", rows(1)), "not a partition", id="in a partition's directory"
+        ),
         pytest.param(lambda f: write(f / DAY / "000000_0.parquet", rows(1)), "two files", id="two names become one"),
     ],
 )
@@ -240,7 +242,7 @@ def test_files_with_incompatible_schemas_are_refused_without_changes(
         pytest.param(
             {"partition_types": {"day": "INT"}}, "a value of partition column 'day'", id="no value of the type"
         ),
-        pytest.param({"options": {"bucket-key": "id"}}, "lie in no buckets", id="buckets"),
+        pytest.param({"options": {"bucket-key": "id"}}, "have no buckets", id="buckets"),
     ],
 )
 def test_a_folder_that_cannot_be_a_table_is_refused(
@@ -323,8 +325,8 @@ def test_an_interrupted_database_migration_continues_with_the_next_table(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"tables": ["user"]}, "holds no table 'user'; there are orders, users, visits"),
-        ({"source": "visits"}, "is no folder of a table; to migrate one table"),
+        ({"tables": ["user"]}, "holds no table 'user'; its tables are orders, users, visits"),
+        ({"source": "visits"}, "is not the folder of a table; to migrate one table"),
         ({"source": "_staging"}, "holds no tables"),
     ],
     ids=["a table that is none", "the folder of a table", "an empty folder"],
@@ -405,9 +407,9 @@ def full_disk(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "primary_key", "says"),
     [
-        ({}, ["id"], "lie in no buckets"),
-        ({"bucket": "2", "bucket-key": "id"}, [], "lie in no buckets"),
-        ({"row-tracking.enabled": "true"}, [], "gives each row an id"),
+        ({}, ["id"], "have no buckets"),
+        ({"bucket": "2", "bucket-key": "id"}, [], "have no buckets"),
+        ({"row-tracking.enabled": "true"}, [], "each row gets an id"),
     ],
     ids=["a primary key", "buckets", "row ids"],
 )

@@ -75,7 +75,9 @@ def test_a_scan_whose_snapshot_expires_raises_snapshot_expired(
 ) -> None:
     resume = begin(table)
     expire(table)
-    with pytest.raises(SnapshotExpired, match=r"db\.t: snapshot 2 is gone.*there are 6 to 6 now.*Start again") as error:
+    with pytest.raises(
+        SnapshotExpired, match=r"db\.t: snapshot 2 no longer exists.*its snapshots are 6 to 6 now.*Start again"
+    ) as error:
         resume()
     assert (error.value.table, error.value.snapshot_id) == (NAME, 2)
     assert table.scan().to_arrow().num_rows == 40
@@ -92,14 +94,14 @@ def test_a_scan_whose_snapshot_expires_raises_snapshot_expired(
 )
 def test_an_expired_snapshot_is_not_bad_input(read: Callable[[Table], object], table: Table) -> None:
     expire(table)
-    with pytest.raises(SnapshotExpired, match="snapshot 2 is gone"):
+    with pytest.raises(SnapshotExpired, match="snapshot 2 no longer exists"):
         read(table)
 
 
 def test_changes_that_expire_during_the_read_raise_snapshot_expired(table: Table) -> None:
     changes = read_a_bit(table.changes(start=2))
     expire(table)
-    with pytest.raises(SnapshotExpired, match=r"snapshot [23] is gone"):
+    with pytest.raises(SnapshotExpired, match=r"snapshot [23] no longer exists"):
         list(changes)
 
 
@@ -109,7 +111,7 @@ def test_a_follower_that_falls_behind_raises_and_can_restart(table: Table) -> No
     assert first is not None
     list(first)
     expire(table)
-    with pytest.raises(SnapshotExpired, match="snapshot 3 is gone"):
+    with pytest.raises(SnapshotExpired, match="snapshot 3 no longer exists"):
         follower.step()
     again = table.follower(start="earliest").step()
     assert again is not None
@@ -147,5 +149,5 @@ async def test_an_async_reader_raises_the_same_error(table: Table) -> None:
 
 
 def test_the_error_pickles() -> None:
-    error = pickle.loads(pickle.dumps(SnapshotExpired("db.t", 7, "there are 8 to 9 now")))
-    assert (error.table, error.snapshot_id, error.there) == ("db.t", 7, "there are 8 to 9 now")
+    error = pickle.loads(pickle.dumps(SnapshotExpired("db.t", 7, "its snapshots are 8 to 9 now")))
+    assert (error.table, error.snapshot_id, error.there) == ("db.t", 7, "its snapshots are 8 to 9 now")

@@ -97,7 +97,7 @@ def test_invisible_level_0_rows_are_not_read() -> None:
     (file,) = table.scan().explain()
     assert (file.left_out, file.reason) == (
         SkipReason.LEVEL_0,
-        "left out: rows of level 0 are visible once they were compacted",
+        "left out: rows of level 0 are visible after they were compacted",
     )
 
 

@@ -103,15 +103,15 @@ SUM = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fie
     ("options", "kind", "message"),
     [
         pytest.param(
-            {"merge-engine": "first-row"}, "-D", "first-row can't take deletes.*'ignore-delete'", id="first row"
+            {"merge-engine": "first-row"}, "-D", "first-row does not support deletes.*'ignore-delete'", id="first row"
         ),
         pytest.param({"merge-engine": "partial-update"}, "-D", "'ignore-delete'.*sequence-group", id="partial update"),
         pytest.param({"merge-engine": "partial-update"}, "-U", "remove-record-on-delete", id="an old value"),
-        pytest.param(SUM, "-D", "-D takes values back.*max of column 'g' can't.*ignore-retract", id="a maximum"),
+        pytest.param(SUM, "-D", "-D retracts values.*max of column 'g' does not.*ignore-retract", id="a maximum"),
         pytest.param(
             SUM | {"aggregation.remove-record-on-delete": "true"},
             "-U",
-            "-U takes values back.*max",
+            "-U retracts values.*max",
             id="an old maximum",
         ),
     ],

@@ -126,7 +126,7 @@ def test_nan_is_found_by_a_condition() -> None:
     rows = pa.table({"x": pa.array([math.nan, 1.0, None])})
     assert rows.filter(col("x").is_nan().expression(rows.schema)).column("x").is_nan().to_pylist() == [True]
     assert rows.filter((~col("x").is_nan()).expression(rows.schema)).column("x").to_pylist() == [1.0]
-    with pytest.raises(BadInput, match="is_nan needs a FLOAT or DOUBLE column, and 'x' is none"):
+    with pytest.raises(BadInput, match="is_nan needs a FLOAT or DOUBLE column, but 'x' is not one"):
         col("x").is_nan().expression(pa.schema([("x", pa.int32())]))
 
 

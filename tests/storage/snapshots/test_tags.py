@@ -65,16 +65,16 @@ def test_a_tag_name_is_unique(table: TableContext, tags: TagStore) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a/b"])
 def test_a_name_that_cannot_be_a_file_name_is_refused(table: TableContext, tags: TagStore, name: str) -> None:
-    with pytest.raises(BadInput, match="can't name a tag"):
+    with pytest.raises(BadInput, match="can't be the name of a tag"):
         tags.create(name, latest(table), now=NOW)
 
 
 def test_a_missing_tag_raises_with_the_existing_ones(table: TableContext, tags: TagStore) -> None:
-    with pytest.raises(BadInput, match="no tag 'x'; there are: none"):
+    with pytest.raises(BadInput, match="no tag 'x'; its tags are: none"):
         tags.get("x")
     tags.create("b", latest(table), now=NOW)
     tags.create("a", latest(table), now=NOW)
-    with pytest.raises(BadInput, match="no tag 'x'; there are: a, b"):
+    with pytest.raises(BadInput, match="no tag 'x'; its tags are: a, b"):
         tags.get("x")
 
 

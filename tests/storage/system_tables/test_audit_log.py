@@ -111,7 +111,7 @@ def test_the_read_optimized_table_contains_the_highest_level(catalog: tidelake.C
     assert sorted(rows_of(table.scan().to_arrow())) == [(1, "a"), (2, "b")]
     assert rows_of(table.scan(snapshot=1).to_arrow()) == []
     assert rows_of(table.scan(filter=tidelake.col("v") == "b").to_arrow()) == [(2, "b")]
-    with pytest.raises(tidelake.UnsupportedFeature, match="it shows a snapshot"):
+    with pytest.raises(tidelake.UnsupportedFeature, match="it shows one snapshot"):
         table.changes(start=1)
 
 

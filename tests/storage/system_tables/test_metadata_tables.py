@@ -119,9 +119,9 @@ def test_every_table_has_the_columns_it_declares(catalog: tidelake.Catalog, name
 
 
 def test_a_table_of_metadata_has_no_changes(catalog: tidelake.Catalog) -> None:
-    with pytest.raises(tidelake.UnsupportedFeature, match="nothing records what changed"):
+    with pytest.raises(tidelake.UnsupportedFeature, match="its changes are not recorded"):
         catalog.table("db.t$files").changes(start=1)
-    with pytest.raises(tidelake.UnsupportedFeature, match="nothing records what changed"):
+    with pytest.raises(tidelake.UnsupportedFeature, match="its changes are not recorded"):
         catalog.table("db.t$files").scan(between=(1, 2)).to_arrow()
     with pytest.raises(tidelake.BadInput, match="is a system table"):
         catalog.table("db.t$files").writer()

@@ -191,7 +191,7 @@ def test_tables_that_cannot_be_checked_are_refused(table: tidelake.Table, tmp_pa
     append = catalog.create_table("db.append", SCHEMA)
     with pytest.raises(tidelake.UnsupportedFeature, match="no primary key"):
         check_changelog(append.context)
-    ranges: list[tuple[Any, Any, str]] = [(2, 1, "behind the last"), (0, 9, "no state of snapshot 9")]
+    ranges: list[tuple[Any, Any, str]] = [(2, 1, "after the last one"), (0, 9, "no state of snapshot 9")]
     for start, end, message in ranges:
         with pytest.raises(tidelake.BadInput, match=message):
             check_changelog(table.context, start, end)

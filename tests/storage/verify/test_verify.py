@@ -210,7 +210,7 @@ class Damage:
 
 
 DAMAGES = [
-    Damage("a data file is gone", remove(data_file), "file-missing", "is not there"),
+    Damage("a data file is gone", remove(data_file), "file-missing", "is missing"),
     Damage("a data file is cut short", shorten, "file-size", "the manifest says"),
     Damage("a changelog file is gone", remove(lambda t: data_file(t, "changelog-*")), "file-missing"),
     Damage("a manifest is gone", remove(manifest_of(3)), "manifest-unreadable", "no file"),

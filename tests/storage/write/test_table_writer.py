@@ -62,7 +62,7 @@ def test_a_failed_writer_raises_until_it_is_replaced(table: Callable[[], tidelak
     (tmp_path / "shop.db" / "t" / "bucket-1").write_text("the same")
     with pytest.raises(OSError, match="bucket-"):
         writer.commit(1)
-    with pytest.raises(tidelake.TidelakeError, match=r"failed before.*open a new writer"):
+    with pytest.raises(tidelake.TidelakeError, match=r"failed before.*Open a new writer"):
         writer.write(rows(ONE, "b"))
     writer.close()
     assert table().snapshots() == []
@@ -91,7 +91,7 @@ def test_when_one_bucket_fails_the_files_of_all_are_deleted(
     with pytest.raises(OSError, match="bucket-"):
         writer.prepare_commit(1)
     assert files_below(tmp_path), "the other bucket was written"
-    with pytest.raises(tidelake.TidelakeError, match=r"failed before.*open a new writer"):
+    with pytest.raises(tidelake.TidelakeError, match=r"failed before.*Open a new writer"):
         writer.prepare_commit(1)
     writer.abort()
     assert files_below(tmp_path) == []

@@ -117,8 +117,8 @@ FAULTS: Final = (
     Fault("a moment for a day", "DATE", pa.array([0, 1], pa.timestamp("us")), "would become"),
     Fault("a finer moment", "TIMESTAMP(3)", pa.array([1_000, 1], pa.timestamp("us")), "lose data"),
     Fault("a moment beyond nanoseconds", "TIMESTAMP(9)", pa.array([1, 2**60], pa.timestamp("s")), "out of bounds"),
-    Fault("bytes that are no text", "STRING", texts(b"a", b"\xff"), "no UTF-8"),
-    Fault("half a letter", "STRING", texts(b"a", "\ud800".encode("utf-8", "surrogatepass")), "no UTF-8"),
+    Fault("bytes that are no text", "STRING", texts(b"a", b"\xff"), "not UTF-8"),
+    Fault("half a letter", "STRING", texts(b"a", "\ud800".encode("utf-8", "surrogatepass")), "not UTF-8"),
     Fault("bytes for a text", "STRING", pa.array([b"a", b"\xff"]), "UTF8"),
     Fault("a word for a number", "INT", pa.array(["7", "seven"]), "seven"),
 )
@@ -127,14 +127,14 @@ WHOLE: Final = (
     Fault("a zone for a time without", "TIMESTAMP(6)", pa.array([0, 0], BERLIN), "has a time zone"),
     Fault("a day for an instant", "TIMESTAMP(6) WITH LOCAL TIME ZONE", pa.array([0, 0], pa.date32()), "no time zone"),
     Fault("an instant for a day", "DATE", pa.array([0, 0], BERLIN), "has a time zone"),
-    Fault("a count for a time", "TIMESTAMP(3)", pa.array([0, 0]), "what it counts"),
-    Fault("a count for a day", "DATE", pa.array([0, 0], pa.int32()), "what it counts"),
-    Fault("a time for a number", "BIGINT", pa.array([0, 0], NAIVE), "no number"),
+    Fault("a count for a time", "TIMESTAMP(3)", pa.array([0, 0]), "has no unit"),
+    Fault("a count for a day", "DATE", pa.array([0, 0], pa.int32()), "has no unit"),
+    Fault("a time for a number", "BIGINT", pa.array([0, 0], NAIVE), "is not a number"),
     Fault("a duration", "TIME(3)", pa.array([0, 0], pa.duration("s")), "cast"),
     Fault("a list for a text", "STRING", pa.array([["a"], []]), "list"),
-    Fault("a struct for a list", "ARRAY<INT>", pa.array([{"a": 1}, {"a": 2}]), "no list"),
-    Fault("a list for a ROW", "ROW<a INT>", pa.array([[1], [2]]), "no struct"),
-    Fault("a list for a MAP", "MAP<STRING, INT>", pa.array([[1], [2]]), "no map"),
+    Fault("a struct for a list", "ARRAY<INT>", pa.array([{"a": 1}, {"a": 2}]), "not a list"),
+    Fault("a list for a ROW", "ROW<a INT>", pa.array([[1], [2]]), "not a struct"),
+    Fault("a list for a MAP", "MAP<STRING, INT>", pa.array([[1], [2]]), "not a map"),
 )
 
 

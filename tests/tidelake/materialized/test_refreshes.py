@@ -41,7 +41,7 @@ def test_groups_are_refreshed_from_changes(tmp_path: Path) -> None:
     lake = new_lake(tmp_path, **KEYED)
     materialized(lake, "totals", TOTALS_QUERY, TOTALS, "day")
     order(lake, (1, "mon", "1.25", 3), (2, "mon", None, 9), (3, "tue", "2.00", 7))
-    assert refresh(lake, "totals") == ("full", "it is the first one")
+    assert refresh(lake, "totals") == ("full", "it is the first refresh")
     assert reread(lake, "totals") == [("mon", Decimal("1.25"), 2, 1), ("tue", Decimal("2.00"), 1, 1)]
     order(lake, (1, "tue", "5.00", 8), (4, "wed", "7.00", 1), deleted=((3, "tue", "2.00", 7),))
     assert refresh(lake, "totals") == ("incremental", "rows that changed: 5")
@@ -88,7 +88,7 @@ def test_without_changes_there_is_no_snapshot(tmp_path: Path) -> None:
     assert refresh(lake, "large") == ("none", "its source has not changed")
     assert refresh(lake, "large", when_due=True) == ("none", "its rows are younger than 1 day")
     assert len(table.snapshots()) == 1
-    assert refresh(lake, "large", full=True) == ("full", "it was asked for")
+    assert refresh(lake, "large", full=True) == ("full", "a full refresh was requested")
 
 
 def test_a_refresh_is_due_after_the_freshness_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_recreated_source_is_read_again(tmp_path: Path) -> None:
     lake.drop_table("shop.orders")
     lake.create_table("shop.orders", ORDERS)
     order(lake, (2, "mon", None, 6))
-    assert refresh(lake, "large") == ("full", "shop.orders was rolled back or made again since the last refresh")
+    assert refresh(lake, "large") == ("full", "shop.orders was rolled back or created again since the last refresh")
     assert reread(lake, "large") == [(2, 12)]
 
 
@@ -182,21 +182,31 @@ def test_decoupled_changelogs_are_sufficient(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "schema", "key", "reason"),
     [
-        (TOTALS_QUERY, TOTALS, (), "groups change, and the table has no primary key to replace their rows by"),
-        (LARGE_QUERY, LARGE, (), "rows of the source change, and the table has no primary key to replace them by"),
+        (
+            TOTALS_QUERY,
+            TOTALS,
+            (),
+            "rows of groups change, and the table has no primary key by which they could be replaced",
+        ),
+        (
+            LARGE_QUERY,
+            LARGE,
+            (),
+            "rows of the source change, and the table has no primary key by which they could be replaced",
+        ),
         ("SELECT day, id AS n FROM orders", [("day", "s"), ("n", "i")], ("day",), "not that of the source: id"),
         ("SELECT day, SUM(pieces) AS n FROM orders GROUP BY day", [("day", "s"), ("n", "i")], ("day",), "COUNT(*)"),
         (
             "SELECT day, MAX(pieces) AS n, COUNT(*) AS c FROM orders GROUP BY day",
             [("day", "s"), ("n", "i"), ("c", "i")],
             ("day",),
-            "rows went, and n may have been one of theirs",
+            "rows were deleted, and n may be a value of a deleted row",
         ),
         (
             "SELECT day, SUM(pieces) AS n, COUNT(*) AS c FROM orders GROUP BY day",
             [("day", "s"), ("n", "i"), ("c", "i")],
             ("day",),
-            "without COUNT(pieces) it is not known when n is NULL",
+            "without COUNT(pieces) it is unknown when n is NULL",
         ),
     ],
     ids=["groups without key", "rows without key", "another key", "no count", "a maximum", "no count of values"],
@@ -259,7 +269,7 @@ def test_two_concurrent_refreshes_do_not_count_twice(tmp_path: Path, monkeypatch
         return changes_since(*arguments)
 
     monkeypatch.setattr("tidelake.materialized.refresh.changes_since", and_meanwhile)
-    assert refresh(lake, "totals") == ("none", "another refresh came first")
+    assert refresh(lake, "totals") == ("none", "another refresh was committed first")
     assert reread(lake, "totals") == [("mon", Decimal("2.00"), 2, 2)]
 
 
@@ -304,7 +314,7 @@ def test_any_duckdb_query_is_accepted_with_its_dialect(tmp_path: Path) -> None:
     query = "SELECT name, a.id % 4 AS half FROM orders a JOIN orders b USING (id) JOIN other.days d ON a.day = d.day"
     materialized(lake, "t", query, pa.schema([("name", pa.string()), ("half", pa.int64())]))
     order(lake, (6, "mon", None, None), (7, "tue", None, None))
-    with pytest.raises(tidelake.BadInput, match="has a join: dialects of SQL may read that in different ways"):
+    with pytest.raises(tidelake.BadInput, match="has a join: SQL dialects may interpret that in different ways"):
         lake.refresh_table("shop.t")
     assert refresh(lake, "t", dialect="duckdb") == ("full", "the query has a join")
     assert reread(lake, "t") == [("Monday", 2)]
@@ -326,7 +336,7 @@ def test_names_in_the_query_may_be_mapped_to_tables(tmp_path: Path) -> None:
         ("SELECT content AS t FROM read_text('/etc/hostname')", "file system operations are disabled"),
         ("SELECT 1 / 'x' AS t FROM orders", "can't be run by DuckDB: Conversion Error"),
         ("SELECT pieces AS other FROM orders", "gives the columns other; the table has t"),
-        ("DELETE FROM orders", "not one query"),
+        ("DELETE FROM orders", "must be one query"),
     ],
 )
 def test_an_error_of_duckdb_is_reported_with_its_message(query: str, reason: str, tmp_path: Path) -> None:
@@ -407,7 +417,7 @@ def test_without_duckdb_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.
     ("options", "reason"),
     [
         ({"materialized-table.refresh-status": "suspended"}, "is suspended"),
-        ({"bucket": "-2"}, "its rows would wait for a compaction"),
+        ({"bucket": "-2"}, "its rows would not be visible before a compaction"),
     ],
 )
 def test_tables_that_cannot_be_refreshed_raise_with_the_reason(
@@ -417,7 +427,7 @@ def test_tables_that_cannot_be_refreshed_raise_with_the_reason(
     materialized(lake, "large", LARGE_QUERY, LARGE, "number", **options)
     with pytest.raises(tidelake.TidelakeError, match=reason):
         refresh(lake, "large")
-    with pytest.raises(tidelake.BadInput, match="is no materialized table"):
+    with pytest.raises(tidelake.BadInput, match="is not a materialized table"):
         refresh(lake, "orders")
     with pytest.raises(tidelake.BadInput, match="expected 'duckdb'"):
         refresh(lake, "large", dialect="spark")

@@ -115,10 +115,10 @@ def test_a_schema_names_the_columns_to_read_in_its_order(orders: tidelake.Table,
     ("field", "message"),
     [
         (StructField("nam", StringType()), "shop.orders has no column 'nam'; it has id, name, amount"),
-        (StructField("id", IntegerType()), "column 'id' is bigint NOT NULL, and the schema .* says int"),
+        (StructField("id", IntegerType()), "column 'id' is bigint NOT NULL, but the schema .* says int"),
         (
             StructField("name", StringType(), False),
-            "'name' is string, and the schema of the read says string NO",
+            "'name' is string, but the schema of the read says string NO",
         ),
         (None, "the schema of the read has no columns"),
     ],
@@ -159,7 +159,7 @@ def test_a_branch_is_named_by_an_option_or_in_the_table_s_name(tmp_path: Path, l
     for options in ({"table": table, "branch": name}, {"table": f"{table}$branch_{name}", "branch": name}):
         rows = read(TidelakeDataSource({"warehouse": str(warehouse), **options}))
         assert difference(rows, branch["rows"]) is None
-    with pytest.raises(BadInput, match="names another one"):
+    with pytest.raises(BadInput, match="names another branch"):
         TidelakeDataSource({"warehouse": "w", "table": f"{table}$branch_x", "branch": name}).schema()
 
 
@@ -280,7 +280,10 @@ def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tm
             {"warehouse": "LAKE", "table": "shop.orders", "push-filters": "true"},
             "others of the same DataFrame.*Set it to",
         ),
-        ({"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "snapshot": "1"}, "snapshot and tag each say what"),
+        (
+            {"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "snapshot": "1"},
+            "snapshot and tag each choose what",
+        ),
         (
             {"warehouse": "LAKE", "table": "shop.orders", "tag": "x", "scan.mode": "latest"},
             "tag and scan.mode each",
@@ -304,7 +307,7 @@ def test_options_of_a_stream_are_refused_in_a_batch_read(orders: tidelake.Table,
 def test_unsupported_features_are_refused_with_an_alternative(orders: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
-    with pytest.raises(UnsupportedFeature, match=r"does not know which batch.*Write with tidelake\.spark\.sink"):
+    with pytest.raises(UnsupportedFeature, match=r"doesn't know which batch.*Write with tidelake\.spark\.sink"):
         source(tmp_path).streamWriter(StructType([]), overwrite=False)
 
 

@@ -96,7 +96,7 @@ property = spark._jvm.java.lang.System.getProperty
 register(spark)
 rows = spark.read.format("tidelake").options(warehouse=home + "/lake", table="shop.nulls").load()
 names = [name for name in rows.columns if name != "id"]
-# as values that Spark's code takes out, and as what it counts
+# as values that Spark's code takes out, and as has no unit
 values = [str(row) for row in rows.orderBy("id").collect()]
 unknown = rows.selectExpr(*(f"sum(int(`{name}` is null))" for name in names)).collect()
 flags = [property(f"arrow.{name}") for name in ("enable_unsafe_memory_access", "enable_null_check_for_get")]

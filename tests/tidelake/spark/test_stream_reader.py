@@ -342,9 +342,9 @@ def test_an_overwrite_ends_a_stream_unless_an_option_handles_it(lake: tidelake.C
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"snapshot": "1"}, "option snapshot is of a batch read"),
+        ({"snapshot": "1"}, "option snapshot is only for batch reads"),
         ({"push-filters": "once"}, "push-filters"),
-        ({"read.stream.minRowsPerTrigger": "3"}, "Give both"),
+        ({"read.stream.minRowsPerTrigger": "3"}, "Set both"),
         ({"read.stream.maxRowsPerTrigger": "0"}, "whole number from 1"),
         ({"skip-overwrites": "perhaps"}, "true or false"),
     ],

@@ -62,7 +62,7 @@ def _add_repairs(verbs: Verbs) -> None:
         verbs,
         "remove-missing-files",
         "remove lost data files from the table's metadata",
-        "The table is then readable, without their rows. Restore the files from a backup instead if there is one.",
+        "The table is then readable, without their rows. If a backup of the files exists, restore them instead.",
         module="maintenance.repairs",
         function="remove_missing_files",
     )
@@ -80,7 +80,7 @@ def _add_repairs(verbs: Verbs) -> None:
         verbs,
         "purge",
         "delete all rows and all history: branches, tags, consumers, older snapshots",
-        "The table, its schemas and options stay. Stop writers and readers first. If interrupted, call it again.",
+        "The table, its schemas and options are kept. Stop writers and readers first. If interrupted, call it again.",
         module="maintenance.repairs",
     )
     purge.add_argument("--yes", action="store_true", help="do not ask for confirmation")

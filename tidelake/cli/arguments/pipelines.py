@@ -177,7 +177,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="overrides the file and the environment: --set checkpoint.interval_ms=5000; repeatable",
+        help="override a setting of the file or the environment: --set checkpoint.interval_ms=5000; repeatable",
     )
 
 

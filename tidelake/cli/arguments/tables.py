@@ -244,7 +244,7 @@ def _add_alter(verbs: Verbs) -> None:
         ("--set-nullable", "COLUMN", "allow nulls"),
         ("--set-not-null", "COLUMN", "allow no nulls from now on"),
         ("--set-default", "COLUMN=VALUE", "value that writers use where a row has none"),
-        ("--drop-default", "COLUMN", "remove the default; it is null again"),
+        ("--drop-default", "COLUMN", "remove the default value of a column; the default is then null"),
         ("--comment-column", "COLUMN=TEXT", "comment of a column; empty text removes it"),
         ("--move", "COLUMN", "'note FIRST', 'note AFTER id', 'note BEFORE id'"),
         ("--set", "KEY=VALUE", "table option of Paimon, as in --set bucket=4"),

@@ -12,12 +12,14 @@ def add_view(verbs: Verbs) -> None:
     add_warehouse(listing)
     show = command(verbs, "show", "views:show", "show the columns and queries of a view")
     create = command(verbs, "create", "views:create", "create a view; query engines run it, tidelake does not")
-    drop = command(verbs, "drop", "views:drop", "drop a view; its tables stay")
+    drop = command(verbs, "drop", "views:drop", "drop a view; its tables are kept")
     rename = command(verbs, "rename", "views:rename", "rename a view")
     for parser in (show, create, drop, rename):
         parser.add_argument("name", metavar="NAME", help="database.view")
         add_warehouse(parser)
-    create.add_argument("--query", required=True, metavar="SQL", help="for engines without a --dialect of their own")
+    create.add_argument(
+        "--query", required=True, metavar="SQL", help="the query for all engines that have no --dialect"
+    )
     create.add_argument(
         "--column",
         dest="columns",

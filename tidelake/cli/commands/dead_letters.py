@@ -112,7 +112,9 @@ def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> No
     for table, rows in sorted(report.rows.items()):
         out.note(f"  {table}: {rows:,} {'row' if rows == 1 else 'rows'}")
     for letter in report.remaining:
-        out.note(f"  stays: {letter['topic']}-{letter['partition']} offset {letter['offset']}: {letter['reason']}")
+        out.note(
+            f"  not replayed: {letter['topic']}-{letter['partition']} offset {letter['offset']}: {letter['reason']}"
+        )
 
 
 def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def _values(schema: TableSchema, key: Sequence[tuple[str, str]]) -> dict[str, An
             values[name] = pa.scalar(text).cast(kind)
         except (pa.ArrowException, ValueError):
             raise BadInput(
-                f"--key {name}={text}: column {name} has type {kind}, and this is not one of its values"
+                f"--key {name}={text}: column {name} has type {kind}, and this text is not a value of that type"
             ) from None
     return values
 

@@ -40,7 +40,7 @@ def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: s
     if dry_run:
         tags = table.tags()
         if tag not in tags:
-            raise BadInput(f"{name} has no tag {tag!r}; there are: {', '.join(tags) or 'none'}")
+            raise BadInput(f"{name} has no tag {tag!r}; its tags are: {', '.join(tags) or 'none'}")
         kept = table.context.snapshots.exists(tags[tag].id)
         files = "without files: the snapshot exists" if kept else "with the files that only it references"
         _print_result(

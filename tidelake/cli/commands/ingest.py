@@ -371,7 +371,7 @@ def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
 
 def _lag_text(lag: dict[str, dict[int, int]] | None) -> str:
     if lag is None:
-        return "unknown: the source can't tell where it ends, or has no records yet"
+        return "unknown: the source doesn't report where it ends, or has no records yet"
     total = sum(sum(partitions.values()) for partitions in lag.values())
     return f"at most {total:,} records to read" if total else "nothing to read"
 

@@ -111,8 +111,8 @@ def call(
             "Call it in paimon-spark, on the same warehouse",
         )
     if procedure not in procedures.__all__:
-        hint = did_you_mean(procedure, procedures.__all__) or f"; there are {', '.join(procedures.__all__)}."
-        raise UsageError(f"no procedure {procedure!r}{hint}")
+        hint = did_you_mean(procedure, procedures.__all__) or f"; the procedures are {', '.join(procedures.__all__)}."
+        raise UsageError(f"procedure {procedure!r} does not exist{hint}")
     function = getattr(procedures, procedure)
     given = _arguments(procedure, inspect.signature(function), arguments)
     given |= {"warehouse": catalog.warehouse, "catalog_options": dict(catalog.options)}
@@ -135,7 +135,7 @@ def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tup
     found: dict[str, Any] = {}
     for name, text in given:
         if name not in own:
-            hint = did_you_mean(name, own) or f"; it has {', '.join(own)}."
+            hint = did_you_mean(name, own) or f"; its arguments are {', '.join(own)}."
             raise UsageError(f"{procedure} has no argument {name!r}{hint}")
         found[name] = _value(name, str(signature.parameters[name].annotation), text)
     for name in own:
@@ -201,7 +201,7 @@ def spark_submit_program() -> str:
     home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
     path = Path(home, "bin", "spark-submit")
     if not path.is_file():
-        raise BadInput(f"there is no {path}: set SPARK_HOME to the folder of a Spark distribution, or unset it")
+        raise BadInput(f"{path} does not exist: set SPARK_HOME to the folder of a Spark distribution, or unset it")
     return str(path)
 
 

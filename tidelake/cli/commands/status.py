@@ -101,8 +101,8 @@ def _fetch_status(address: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise PipelineUnreachable(
-            f"no answer at {url}: {reason}. Does the pipeline run, on this machine, with this `metrics.port`? "
-            "If it is elsewhere, pass --url"
+            f"no answer at {url}: {reason}. Check that the pipeline runs on this machine with this `metrics.port`. If "
+            "it runs elsewhere, pass --url"
         ) from error
     if not isinstance(found, dict) or "pipeline" not in found or "tables" not in found:
         raise PipelineUnreachable(

@@ -43,9 +43,9 @@ def pipeline_disk_full_text(error: OSError, command: str, warehouse: str, tables
     more = [f"… and the same for {len(tables) - 5} more tables"] if len(tables) > 5 else []
     lines = [
         free_space_text(error),
-        "The pipeline has stopped. Committed rows stay. The next start continues where each table ends: no record is "
-        "lost or written twice.",
-        "Free space on that file system, then start it again:",
+        "The pipeline has stopped. Committed rows are kept. The next start continues where each table ends: no "
+        "record is lost or written twice.",
+        "Free space on that file system, then start the pipeline again:",
         f"  {command}",
         "Old snapshots use space. Expiring them needs no free space "
         "(--retain-time '10 min' or --retain-max 10 expire more than the table's options):",

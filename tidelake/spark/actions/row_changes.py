@@ -136,7 +136,9 @@ def merge(
     if matched_delete is not None:
         change.check_can("merge")
     if matched_update is None and matched_delete is None and not_matched_insert is None:
-        raise BadInput("merge needs matched_update, matched_delete or not_matched_insert: it would do nothing")
+        raise BadInput(
+            "merge needs matched_update, matched_delete or not_matched_insert: without them it would change nothing"
+        )
     for values, is_insert in ((matched_update, False), (not_matched_insert, True)):
         if isinstance(values, Mapping):
             change.check_assignments(values, may_set_key=is_insert)
@@ -232,8 +234,8 @@ class _Change:
         elif given == "dynamic":
             raise BadInput(f'{self.context.name} has no partitions: overwrite="static" replaces all of its rows')
         raise BadInput(
-            f'overwrite={given!r}: "static" replaces all rows, "dynamic" those of the partitions that rows go to, '
-            f'and {{"{keys[0] if keys else "day"}": …}} those of partitions that agree'
+            f'overwrite={given!r}: "static" replaces all rows, "dynamic" replaces the partitions that rows are '
+            f'written to, and {{"{keys[0] if keys else "day"}": …}} replaces the matching partitions'
         )
 
     def publish(
@@ -283,8 +285,8 @@ class _Change:
         duplicates = new.groupBy(*keys).agg(count("*").alias(_STEP)).filter(col(_STEP) > 1).drop(_STEP)
         if found := duplicates.limit(1).collect():
             raise BadInput(
-                f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row a "
-                "key in the source"
+                f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row "
+                "per key in the source"
             )
 
     def check_can(self, verb: str, values: Assignments | None = None) -> None:
@@ -292,8 +294,8 @@ class _Change:
         if not self.context.schema.has_primary_key:
             raise UnsupportedFeature(
                 f"tidelake.spark.{verb} on {self.context.name}",
-                "it has no primary key by which tasks could find its rows again",
-                f"Use Table.{verb}, which marks rows in deletion vectors, in one process",
+                "it has no primary key, by which tasks find rows",
+                f"Use Table.{verb}, which runs in one process and marks rows in deletion vectors",
             )
         check_keyed_rows_can_change(self.context, values)
 
@@ -315,8 +317,8 @@ class _Change:
                 raise BadInput(f"{self.context.name} has no column {name!r}{hint} Correct the name or leave it out")
             if name in schema.primary_keys and not may_set_key:
                 raise BadInput(
-                    f"{self.context.name}: {name!r} is a column of the primary key, and a row with another key is "
-                    "another row. Delete the old one and write a new one"
+                    f"{self.context.name}: {name!r} is a column of the primary key, which an update can't change. "
+                    "Delete the old row and write a new one"
                 )
 
     def assigned(self, name: str, values: Assignments, old: Column) -> Column:
@@ -353,7 +355,7 @@ def _refuse_commits_after(base: int) -> Callable[[Sequence[Snapshot]], None]:
             if snapshot.id > base and snapshot.commit_kind is not CommitKind.COMPACT:
                 raise BatchOutdated(
                     f"{snapshot.commit_user!r} committed snapshot {snapshot.id} while rows of snapshot {base} were "
-                    "being changed. Nothing was published"
+                    "being changed. Nothing was published. Try again"
                 )
 
     return check

@@ -47,7 +47,7 @@ def read(
     given = {key: str(value) for key, value in (options or {}).items()}
     for name in _ARGUMENTS:
         if name in map(str.lower, given):
-            raise BadInput(f"tidelake.spark.read: leave {name} out of options; table and warehouse are its arguments")
+            raise BadInput(f"tidelake.spark.read: leave {name} out of options; pass table and warehouse as arguments")
     given |= {"warehouse": warehouse, "table": table}
     asked = ReadOptions.of(given)
     register(spark)
@@ -82,8 +82,8 @@ def _native_files(spark: SparkSession, scan: Scan, native: bool | None) -> dict[
         if native:
             raise UnsupportedFeature(
                 "tidelake.spark.read(native=True) on Spark Connect",
-                "the server lists files again for each query, and leaves out deleted ones",
-                "Leave native out: the data source reads all of it",
+                "the server lists files again for each query, and silently leaves out deleted files",
+                "Leave native out: then the data source reads all files",
             )
         return {}
     return native_files(scan, any_store=bool(native))

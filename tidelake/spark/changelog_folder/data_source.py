@@ -30,7 +30,9 @@ class ChangeLogFolderDataSource(DataSource):
         return FolderStreamReader(FolderReadOptions.of(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        raise UnsupportedFeature(f'write.format("{FORMAT}")', "change logs are only read here", "Write a table")
+        raise UnsupportedFeature(
+            f'write.format("{FORMAT}")', "this data source can only read change logs", "Write into a table"
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         return self.writer(schema, overwrite)

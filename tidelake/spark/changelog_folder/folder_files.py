@@ -53,7 +53,7 @@ def sizes_of(folder: Path) -> dict[str, int]:
     Raises BadInput if the folder doesn't exist.
     """
     if not folder.is_dir():
-        raise BadInput(f"{folder} is not a folder. `path` names the one that holds the change logs")
+        raise BadInput(f"{folder} is not a folder. Set `path` to the folder with the change logs")
     found = {}
     with access(Access.READ, str(folder)), os.scandir(folder) as entries:
         for entry in entries:
@@ -113,14 +113,14 @@ def tasks(parts: Sequence[FilePart]) -> list[list[FilePart]]:
 
 
 def deleted_file_error(folder: Path, name: str) -> BadInput:
-    return BadInput(f"{folder / name} is gone, and a batch that is planned needs it. Put it back, or begin a new query")
+    return BadInput(f"{folder / name} was deleted, but a planned batch needs it. Restore it, or start a new query")
 
 
 def cut_line(folder: Path, places: Places, sizes: Mapping[str, int]) -> BadInput | None:
     """Return the error for a folder that must be read to its end if its last line is incomplete; otherwise None."""
     for name, size in sizes.items():
         if name.endswith(_PLAIN) and size > places.get(name, 0):
-            return BadInput(f"{folder / name}: the last line is cut. Complete it")
+            return BadInput(f"{folder / name}: the last line is incomplete. Complete it")
     return None
 
 
@@ -129,13 +129,13 @@ def _check_only_appended(folder: Path, places: Places, sizes: Mapping[str, int])
         size = sizes.get(name, at)
         if size < at:
             raise BadInput(
-                f"{folder / name} shrank from {at} to {size} bytes: change logs are only appended to. Write it again "
-                "under a new name"
+                f"{folder / name} shrank from {at} to {size} bytes: a change log must only grow. Write it again under "
+                "a new name"
             )
         if size > at > 0 and not name.endswith(_PLAIN):
             raise BadInput(
-                f"{folder / name} grew from {at} to {size} bytes after it was read: on Spark a compressed file is read "
-                "once. Write what comes under a new name"
+                f"{folder / name} grew from {at} to {size} bytes after it was read: on Spark a compressed file is "
+                "read only once. Write new records into a new file"
             )
 
 

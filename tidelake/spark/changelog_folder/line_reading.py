@@ -59,7 +59,7 @@ def _blocks(folder: Path, part: FilePart) -> Iterator[bytes | memoryview]:
         with access(Access.READ, str(path)):
             size = path.stat().st_size
             if size < part.end or (part.is_compressed and size != part.end):
-                raise BadInput(f"{path} has {size} bytes, and had {part.end} when its batch was planned")
+                raise BadInput(f"{path} has {size} bytes, but had {part.end} when its batch was planned")
         if part.is_compressed:
             yield from _uncompressed(path)
             return
@@ -74,7 +74,7 @@ def _uncompressed(path: Path) -> Iterator[bytes | memoryview]:
     file = ChangeLogFile(path)
     yield from file.blocks()
     if file.is_cut:
-        raise BadInput(f"{path} ends in the middle of its compressed data. Write it whole, or remove it")
+        raise BadInput(f"{path} ends within its compressed data. Write the complete file, or remove it")
     if file.tail.strip():
         yield file.tail
 

@@ -46,7 +46,7 @@ class FolderReadOptions:
         known = {name.lower(): name for name in _NAMES}
         for name in given:
             if name not in known:
-                hint = did_you_mean(name, _NAMES) or f"; there are {', '.join(_NAMES)}"
+                hint = did_you_mean(name, _NAMES) or f"; the options are {', '.join(_NAMES)}"
                 raise BadInput(f"{FORMAT} has no option {name}{hint}")
         if not given.get("path"):
             raise BadInput(f"{FORMAT} needs the option path, or load(path): a folder of change logs")
@@ -64,12 +64,12 @@ def _offsets(text: str) -> dict[TopicPartition, int]:
     try:
         members = msgspec.json.decode(text, type=dict[str, dict[int, int]])
     except msgspec.MsgspecError:
-        raise ValueError('expected a form such as {"topic": {"0": 23}}') from None
+        raise ValueError('expected JSON such as {"topic": {"0": 23}}') from None
     return {TopicPartition(topic, number): at for topic, ends in members.items() for number, at in ends.items()}
 
 
 def _folder(text: str) -> Path:
     parts = urlsplit(text)
     if parts.scheme not in ("", "file"):
-        raise BadInput(f"{FORMAT} reads folders of a file system, not {text}. Mount it on every executor")
+        raise BadInput(f"{FORMAT} reads folders of a file system, not {text}. Mount the folder on every executor")
     return Path(unquote(parts.path) if parts.scheme else text).absolute()

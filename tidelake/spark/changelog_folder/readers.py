@@ -72,7 +72,7 @@ class FolderBatchReader(_LineReader, DataSourceReader):
     def __init__(self, options: FolderReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         if options.limits != FolderBatchLimits():
-            raise BadInput("options maxFilesPerTrigger and maxBytesPerTrigger are of streams; leave them out")
+            raise BadInput("options maxFilesPerTrigger and maxBytesPerTrigger are only for streams; leave them out")
 
     def partitions(self) -> Sequence[InputPartition]:
         folder = self._options.folder
@@ -96,8 +96,8 @@ class FolderStreamReader(_LineReader, DataSourceStreamReader, SupportsTriggerAva
         if not HAS_LIMITS and options.limits != FolderBatchLimits():
             raise UnsupportedFeature(
                 "maxFilesPerTrigger and maxBytesPerTrigger",
-                "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
-                "Leave them out, or take PySpark 4.2",
+                "PySpark 4.1 passes neither the start of a batch nor its limit to a data source",
+                "Leave them out, or use PySpark 4.2",
             )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -146,8 +146,8 @@ def _places(members: Mapping[str, Any]) -> dict[str, int]:
     """Return the positions of an offset. Raises PositionRefused for offsets of another source."""
     if others := [name for name in members if not name.endswith(SUFFIXES)]:
         raise PositionRefused(
-            f"{FORMAT}: Spark's checkpoint directory names {others[0]!r}, which is no file of change logs: the query "
-            "that it belongs to read by another source",
-            ["a new checkpoint directory, with startingOffsets where tables have records of the folder already"],
+            f"{FORMAT}: Spark's checkpoint directory names {others[0]!r}, which is not a change-log file: the "
+            "directory belongs to a query that read from another source",
+            ["use a new checkpoint directory; if tables already have records of the folder, set startingOffsets"],
         )
     return {name: int(at) for name, at in members.items()}

@@ -52,11 +52,11 @@ _STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"
 # no group is joined, so no permission is needed for one; record batches are read as a whole
 _NO_EFFECT: Final = frozenset({"group.id", "max.poll.records"})
 _FIXED_OPTIONS: Final = {
-    "auto.offset.reset": "startingOffsets says where a query begins, and it never jumps afterwards",
+    "auto.offset.reset": "startingOffsets decides where a query begins, and offsets are never reset afterwards",
     "enable.auto.commit": "Spark keeps the offsets, and nothing is committed to Kafka",
-    "key.deserializer": "keys come as they are; decode them with functions of DataFrames",
-    "value.deserializer": "values come as they are; decode them with functions of DataFrames",
-    "interceptor.classes": "they are Java's",
+    "key.deserializer": "keys are not deserialized; decode them with functions of DataFrames",
+    "value.deserializer": "values are not deserialized; decode them with functions of DataFrames",
+    "interceptor.classes": "they are Java classes",
 }
 
 
@@ -124,7 +124,7 @@ def _login(config: str) -> dict[str, str]:
         raise UnsupportedFeature(
             f"option {PREFIX}{_JAAS}",
             'only a login module with username="…" and password="…" is understood',
-            "Give kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password",
+            "Set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password",
         )
     return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
 
@@ -138,13 +138,13 @@ def _store(name: str, given: Mapping[str, str]) -> dict[str, str]:
         return {}
     raise UnsupportedFeature(
         f"option {PREFIX}{name}",
-        "stores of Java's are not read here, only PEM files",
-        "Give kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location, or "
+        "Java key stores can't be read, only PEM files",
+        "Set kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location, or "
         f"{PREFIX}{store}.type=PEM",
     )
 
 
 def _refused(name: str) -> UnsupportedFeature:
     known = [PREFIX + known for known in (*SETTING_OF_OPTION, _JAAS, _HOSTNAME_CHECK_OPTION)]
-    reason = _FIXED_OPTIONS.get(name, f"there is no such option here{did_you_mean(PREFIX + name, known)}")
+    reason = _FIXED_OPTIONS.get(name, f"this data source has no such option{did_you_mean(PREFIX + name, known)}")
     return UnsupportedFeature(f"option {PREFIX}{name}", reason, "Leave it out")

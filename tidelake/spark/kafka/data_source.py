@@ -33,7 +33,11 @@ class KafkaDataSource(DataSource):
         return KafkaStreamReader(KafkaReadOptions.of(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        raise UnsupportedFeature('write.format("tidelake-kafka")', "topics are only read here", "Use Spark's connector")
+        raise UnsupportedFeature(
+            'write.format("tidelake-kafka")',
+            "this data source can only read topics",
+            "Write with Spark's Kafka connector",
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         return self.writer(schema, overwrite)

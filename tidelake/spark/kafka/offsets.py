@@ -40,9 +40,7 @@ def of_text(option: str, text: str) -> dict[TopicPartition, int]:
         members = json.loads(text)
         found = of_members(members)
     except (ValueError, AttributeError, TypeError):
-        raise BadInput(
-            f'option {option} = {text!r}: expected a form such as {{"topic": {{"0": 23, "1": -2}}}}'
-        ) from None
+        raise BadInput(f'option {option} = {text!r}: expected JSON such as {{"topic": {{"0": 23, "1": -2}}}}') from None
     return found
 
 
@@ -52,4 +50,4 @@ def partitions_of_text(option: str, text: str) -> frozenset[TopicPartition]:
         members = json.loads(text)
         return frozenset(TopicPartition(topic, int(number)) for topic, numbers in members.items() for number in numbers)
     except (ValueError, AttributeError, TypeError):
-        raise BadInput(f'option {option} = {text!r}: expected a form such as {{"topic": [0, 1]}}') from None
+        raise BadInput(f'option {option} = {text!r}: expected JSON such as {{"topic": [0, 1]}}') from None

@@ -117,7 +117,10 @@ class KafkaReadOptions:
         header_names = _value(options, _HEADERS, split_names)
         has_headers = _value(options, "includeHeaders", parse_boolean, header_names is not None)
         if header_names is not None and not has_headers:
-            raise BadInput("option headers names some, and includeHeaders = false leaves all out. Give one of them")
+            raise BadInput(
+                "option headers names headers to read, but includeHeaders = false leaves out all headers. Set one of "
+                "them"
+            )
         return cls(
             settings,
             partitions_of_text("assign", options["assign"]) if "assign" in options else None,
@@ -151,14 +154,18 @@ def _check_names(options: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _OPTIONS}
     for key in options:
         if not key.startswith(PREFIX) and key not in known:
-            hint = did_you_mean(key, _OPTIONS)
-            raise BadInput(f"{key!r} is no option of tidelake-kafka{hint}. It has {', '.join(_OPTIONS)}, and kafka.…")
+            hint = did_you_mean(key, _OPTIONS) or "."
+            raise BadInput(
+                f"format tidelake-kafka has no option {key!r}{hint} Its options are {', '.join(_OPTIONS)}, and kafka.…"
+            )
 
 
 def _with_topics(settings: KafkaSettings, options: Mapping[str, str]) -> KafkaSettings:
     given = [name for name in _SUBSCRIPTIONS if name.lower() in options]
     if len(given) != 1:
-        raise BadInput(f"say what to read with one of the options {', '.join(_SUBSCRIPTIONS)}; given: {given}")
+        raise BadInput(
+            f"set exactly one of the options {', '.join(_SUBSCRIPTIONS)} to choose what to read; given: {given}"
+        )
     text = options[given[0].lower()]
     if given[0] == "subscribePattern":
         try:
@@ -180,7 +187,7 @@ def _boundary(options: Mapping[str, str], names: tuple[str, ...]) -> Boundary | 
     if not given:
         return None
     if len(given) > 1:
-        raise BadInput(f"options {' and '.join(given)} say the same thing; give one of them")
+        raise BadInput(f"options {' and '.join(given)} have the same effect; set one of them")
     name, text = given[0], options[given[0].lower()].strip()
     if name == STARTING_GROUP:
         return Boundary(group=text)
@@ -193,7 +200,7 @@ def _boundary(options: Mapping[str, str], names: tuple[str, ...]) -> Boundary | 
     else:
         found = Boundary(offsets=of_text(name, text))
     if name == "endingOffsets" and (found.everywhere == EARLIEST or EARLIEST in (found.offsets or {}).values()):
-        raise BadInput(f"option endingOffsets = {text!r}: nothing ends at its earliest offset")
+        raise BadInput(f"option endingOffsets = {text!r}: a read can't end at the earliest offset")
     return found
 
 

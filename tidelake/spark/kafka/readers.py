@@ -102,7 +102,7 @@ class KafkaBatchReader(_RecordReader, DataSourceReader):
     def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         if options.has_limits:
-            raise BadInput("options maxOffsetsPerTrigger and minOffsetsPerTrigger are of streams; leave them out")
+            raise BadInput("options maxOffsetsPerTrigger and minOffsetsPerTrigger are only for streams; leave them out")
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
@@ -128,7 +128,9 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
     ) -> None:
         super().__init__(options, schema)
         if options.end is not None:
-            raise BadInput("options endingOffsets, endingTimestamp and endingOffsetsByTimestamp are of batch reads")
+            raise BadInput(
+                "options endingOffsets, endingTimestamp and endingOffsetsByTimestamp are only for batch reads"
+            )
         self._now_ms = now_ms
         self._target: dict[TopicPartition, int] | None = None  # for trigger availableNow
         self._is_bounded = False
@@ -136,8 +138,8 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         if not HAS_LIMITS and options.has_limits:
             raise UnsupportedFeature(
                 "maxOffsetsPerTrigger",
-                "PySpark 4.1 tells a source neither where a batch begins nor how much to take",
-                "Leave it out, or take PySpark 4.2",
+                "PySpark 4.1 passes neither the start of a batch nor its limit to a data source",
+                "Leave it out, or use PySpark 4.2",
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,9 +218,9 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
 
     def _check_not_truncated(self, begin: Offsets, available: Offsets, partitions: frozenset[TopicPartition]) -> None:
         """Raise PositionRefused, or warn, if a partition is gone or ends before the offset that was read."""
-        missing = [f"{p} is gone, which was read up to {at}" for p, at in sorted(begin.items()) if p not in partitions]
+        missing = [f"{p} was deleted; it was read up to {at}" for p, at in sorted(begin.items()) if p not in partitions]
         shorter = [
-            f"{p} ends at {available[p]}, and was read up to {at}"
+            f"{p} ends at {available[p]}, but was read up to {at}"
             for p, at in sorted(begin.items())
             if available.get(p, at) < at
         ]

@@ -53,9 +53,9 @@ def record_batches(
 def report_lost_records(where: str, lost: Sequence[RecordRange], *, fails: bool) -> None:
     """Raise PositionRefused for lost records. If not `fails`, log a warning instead."""
     if lost:
-        what = f"it doesn't hold these records (any more): {', '.join(map(str, lost))}"
+        what = f"it doesn't have these records (any more): {', '.join(map(str, lost))}"
         report_change(
-            where, [f"{what}. Retention deleted them before they were read, or the topic is another one"], fails
+            where, [f"{what}. Retention deleted them before they were read, or the topic was created again"], fails
         )
 
 
@@ -67,8 +67,8 @@ def report_change(where: str, what: Sequence[str], fails: bool) -> None:
     raise PositionRefused(
         f"Kafka at {where}: {'; '.join(what)}",
         [
-            "option failOnDataLoss=false goes on without them, and warns",
-            "a new checkpoint directory, with startingOffsets where the query is to begin",
+            "set option failOnDataLoss=false: the query skips them and logs a warning",
+            "use a new checkpoint directory, and set startingOffsets to the position where the query must begin",
         ],
     )
 

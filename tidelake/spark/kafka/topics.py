@@ -46,7 +46,7 @@ class Topics:
             self._source = source
             if missing := (self._options.assigned or frozenset()) - partitions:
                 raise BadInput(
-                    f"{source}: option assign names {first_few(map(str, sorted(missing)))}: no such partition"
+                    f"{source}: option assign names partitions that don't exist: {first_few(map(str, sorted(missing)))}"
                 )
         else:
             partitions = self._run(self._source.refresh())
@@ -87,14 +87,15 @@ class Topics:
         """Check a start by time. Raises BadInput for partitions without a record that new."""
         if missing := [p for p, offset in starts.items() if offset >= bounds[p].end]:
             raise BadInput(
-                f"{self._open_source()}: no record of {first_few(map(str, sorted(missing)))} is as new as the time to "
-                "start at. Give an earlier one, or startingOffsetsByTimestampStrategy=latest to start there at the end"
+                f"{self._open_source()}: no record of {first_few(map(str, sorted(missing)))} is as new as the starting "
+                "timestamp. Set an earlier one, or startingOffsetsByTimestampStrategy=latest to start these "
+                "partitions at their end"
             )
 
     def _check_complete(self, given: Offsets, partitions: Collection[TopicPartition]) -> None:
         missing, unknown = set(partitions) - given.keys(), given.keys() - set(partitions)
         if missing or unknown:
-            what = "doesn't name" if missing else "names what there is none of or is not read"
+            what = "doesn't name" if missing else "names partitions that don't exist or are not read"
             raise BadInput(
                 f"{self._open_source()}: the option with offsets {what}: "
                 f"{first_few(map(str, sorted(missing or unknown)))}. Name every partition, with -2 for the "

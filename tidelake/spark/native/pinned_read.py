@@ -58,7 +58,7 @@ class PinnedRead:
                 str(members["native"]),
             )
         except (KeyError, TypeError):
-            raise ValueError("tidelake.spark.read makes it; leave it out") from None
+            raise ValueError("only tidelake.spark.read sets this option; leave it out") from None
 
     def to_text(self) -> str:
         members = {
@@ -86,8 +86,8 @@ class PinnedRead:
         if _digest(files) != self.native:
             raise BadInput(
                 f"{context.name}: the files of snapshot {self.snapshot and self.snapshot.id} are no longer divided as "
-                "they were when the read began (the options of the table, or the package, changed). Call "
-                "tidelake.spark.read again"
+                "they were when the read began, because the options of the table or the version of the package "
+                "changed. Call tidelake.spark.read again"
             )
         return without_files(splits, files)
 

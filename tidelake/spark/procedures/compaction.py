@@ -59,7 +59,7 @@ def compact(
     _check_choice("order_strategy", order_strategy, ("none", *ClusteringStrategy))
     columns = tuple(name.strip() for name in order_by.split(",") if name.strip())
     if bool(columns) != (order_strategy != "none"):
-        raise BadInput("order_strategy and order_by belong together: how to lay rows out, and by which columns")
+        raise BadInput("order_strategy and order_by need each other: the strategy, and the columns to sort by")
     context = open_catalog(warehouse, catalog_options or {}).load(table)
     request = CompactionRequest(
         full=compact_strategy == "full" and not columns,
@@ -190,4 +190,4 @@ def _assign_to_tasks(sizes: Sequence[int], count: int) -> list[int]:
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise BadInput(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise BadInput(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -85,7 +85,10 @@ def create_tag_from_timestamp(
     opened = _open(table, warehouse, catalog_options)
     found = min((one for one in opened.snapshots() if one.time_ms >= timestamp), key=lambda one: one.id, default=None)
     if found is None:
-        raise BadInput(f"{table} has no snapshot committed at {timestamp} or later; create_tag tags the latest one")
+        raise BadInput(
+            f"{table} has no snapshot that was committed at {timestamp} or later; to tag the latest snapshot, call "
+            "create_tag"
+        )
     made = opened.create_tag(tag, snapshot=found.id, retain=_duration(time_retained))
     return TaggedSnapshot(tag, made.id, made.time_ms, made.watermark)
 
@@ -98,7 +101,7 @@ def trigger_tag_automatic_creation(table: str, warehouse: str, *, catalog_option
     opened = _open(table, warehouse, catalog_options)
     if not AutomaticTags.is_enabled_for(opened.context):
         raise BadInput(
-            f"{table} has no schedule of tags. Set its option tag.automatic-creation to process-time or watermark"
+            f"{table} has no automatic tags. Set its option tag.automatic-creation to process-time or watermark"
         )
     before = set(opened.tags())
     AutomaticTags(opened.context).run()
@@ -240,7 +243,7 @@ def _time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise BadInput(f"older_than is a local time like 2026-01-31 12:00:00, not {text!r}") from None
+        raise BadInput(f"older_than must be a local time such as 2026-01-31 12:00:00, not {text!r}") from None
 
 
 def _age_ms(text: str) -> int:

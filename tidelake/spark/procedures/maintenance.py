@@ -138,4 +138,4 @@ def _age_ms(text: str) -> int:
     try:
         return max(0, int((datetime.now().timestamp() - datetime.fromisoformat(text).timestamp()) * 1000))
     except ValueError:
-        raise BadInput(f"older_than is a local time like 2026-01-31 12:00:00, not {text!r}") from None
+        raise BadInput(f"older_than must be a local time such as 2026-01-31 12:00:00, not {text!r}") from None

@@ -74,7 +74,9 @@ def migrate_file(
 def _open_hive(source_type: str, warehouse: str, catalog_options: Options) -> Catalog:
     if source_type != "hive":
         raise UnsupportedFeature(
-            f"migration of {source_type} tables", "only files in Hive's layout are taken", "Use source_type = hive"
+            f"migration of {source_type} tables",
+            "only files in Hive's layout can be migrated",
+            "Use source_type = hive",
         )
     return open_catalog(warehouse, **(catalog_options or {}))
 

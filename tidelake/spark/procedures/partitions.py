@@ -30,7 +30,7 @@ def rescale(
     catalog = open_catalog(warehouse, **(catalog_options or {}))
     number = int(catalog.table(table).options.get("bucket", "-1")) if bucket_num is None else bucket_num
     if number < 1:
-        raise BadInput(f"{table} has bucket = {number}: say how many buckets its partitions shall have, bucket_num=…")
+        raise BadInput(f"{table} has bucket = {number}: pass the new number of buckets as bucket_num=…")
     chosen: list[dict[str, str] | None] = [*_partitions(partitions)] or [None]
     return [directory for one in chosen for directory in catalog.rescale_table(table, number, partition=one)]
 
@@ -78,6 +78,6 @@ def _partitions(text: str) -> list[dict[str, str]]:
     for one in filter(str.strip, text.split(";")):
         pairs = [part.partition("=") for part in one.split(",")]
         if not all(equals and name.strip() for name, equals, _ in pairs):
-            raise BadInput(f"partitions={text!r}: write them as dt=2026-01-31,hour=7;dt=2026-02-01")
+            raise BadInput(f"partitions={text!r}: write partitions as dt=2026-01-31,hour=7;dt=2026-02-01")
         found.append({name.strip(): value.strip() for name, _, value in pairs})
     return found

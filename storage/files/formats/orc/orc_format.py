@@ -116,7 +116,7 @@ def _stored_batches(
         if f.name in beyond_nested:
             raise UnsupportedFeature(
                 f"times outside of the years 1677 to 2262 within column {f.name!r} of an ORC file",
-                "they are decoded here in columns of their own only",
+                "this release decodes such times only in top-level columns",
                 "Rewrite the table with file.format = parquet",
             )
     if not present:

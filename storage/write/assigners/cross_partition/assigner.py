@@ -208,8 +208,8 @@ class CrossPartitionAssigner:
     def _opened(self) -> KeyIndex:
         if self._is_lost:
             raise CommitConflict(
-                f"{self._context.name}: a commit turned out to be in the table already, and rows were written behind "
-                "it. Where their keys live now is unknown: open the table again, and write them again"
+                f"{self._context.name}: a commit was already in the table, and more rows were written after it. The "
+                "partitions of their keys are unknown now: open the table again, and write these rows again"
             )
         if self._index is not None and not self._is_checked_since_commit:
             self._check_other_writers()
@@ -306,9 +306,9 @@ class CrossPartitionAssigner:
     def _duplicate_key_error(self, place: np.int32, other: np.int32) -> BadInput:
         one, two = sorted((self._where(place), self._where(other)))
         return BadInput(
-            f"{self._context.name}: a key has a row in {one}, and one in {two}. Two jobs "
-            "wrote the table at once, or one forgot keys (cross-partition-upsert.index-ttl). Overwrite the table with "
-            "its own rows (dynamic-partition-overwrite = false)"
+            f"{self._context.name}: a key has a row in {one} and another one in {two}. Two jobs wrote to the table at "
+            "the same time, or a job dropped keys (cross-partition-upsert.index-ttl). Overwrite the table with its "
+            "own rows (dynamic-partition-overwrite = false)"
         )
 
     def _where(self, place: np.int32) -> str:

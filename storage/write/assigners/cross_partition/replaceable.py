@@ -25,6 +25,6 @@ def check_replaceable(
     if partition is not None or of_new_rows:
         raise UnsupportedFeature(
             f"{context.name}: an overwrite of partitions of a table whose keys move between them",
-            "the same key may have a row in another partition, which would stay",
+            "the same key may have a row in another partition, which would not be replaced",
             "Write the rows without an overwrite, or overwrite everything with dynamic-partition-overwrite = false",
         )

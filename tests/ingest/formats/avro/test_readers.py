@@ -175,7 +175,7 @@ def test_the_schema_id_is_read_from_the_prefix_or_a_header() -> None:
     assert found.bytes == guid
     with pytest.raises(BadValue, match="begins with 72 65 73 74 21, not with a zero byte"):
         unframed(bare, (), VALUE_SCHEMA_HEADER)
-    with pytest.raises(BadValue, match="header __value_schema_id: 02 is no id"):
+    with pytest.raises(BadValue, match="header __value_schema_id: 02 is not the id of a schema"):
         unframed(bare, ((VALUE_SCHEMA_HEADER, b"\2"),), VALUE_SCHEMA_HEADER)
 
 

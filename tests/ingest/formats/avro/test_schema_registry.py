@@ -83,7 +83,7 @@ def test_a_registry_that_closes_the_connection_is_retried(server: SchemaRegistry
 def test_an_unavailable_registry_raises_after_the_timeout(server: SchemaRegistryServer) -> None:
     server.failing = 1_000
     time = Time()
-    message = r"schema 7 could not be had from the schema registry for 5 s\. Last, .*HTTP 503.*`schema_registry_url`"
+    message = r"schema 7 could not be read from the schema registry for 5 s\. The last error: .*HTTP 503.*`schema_reg"
     with pytest.raises(RegistryUnavailable, match=message):
         client(server, time, schema_registry_timeout_s="5").schema(7)
     assert time.now_s < 5
@@ -107,7 +107,7 @@ def test_the_next_url_is_tried_when_one_is_unavailable(server: SchemaRegistrySer
 
 def test_a_server_that_is_not_a_registry_makes_no_dead_letters(server: SchemaRegistryServer) -> None:
     with pytest.raises(
-        RegistryUnavailable, match=r"HTTP 404 .*That is no schema registry: correct schema_registry_url"
+        RegistryUnavailable, match=r"HTTP 404 .*This is not a schema registry: correct schema_registry_url"
     ):
         client(server, schema_registry_url=f"{server.url}/wrong").schema(7)
 
@@ -139,13 +139,13 @@ def test_a_schema_of_another_kind_is_a_bad_record(server: SchemaRegistryServer) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schema_registry_url": "registry:8081"}, "'registry:8081' is no http or https URL"),
-        ({"schema_registry_url": "http://me:secret@registry"}, "holds a password"),
-        ({"basic_auth_user_info": "me"}, "is user:password"),
+        ({"schema_registry_url": "registry:8081"}, "'registry:8081' is not an http or https URL"),
+        ({"schema_registry_url": "http://me:secret@registry"}, "contains a password"),
+        ({"basic_auth_user_info": "me"}, "must be user:password"),
         ({"basic_auth_user_info": "a:b", "bearer_auth_token": "c"}, "not both"),
-        ({"ssl_key_location": "key.pem"}, "without ssl_certificate_location"),
-        ({"schema_registry_timeout_s": "soon"}, "is a number of seconds up to 600"),
-        ({"schema_registry_url": 8081}, "is a text, not 8081"),
+        ({"ssl_key_location": "key.pem"}, "needs ssl_certificate_location"),
+        ({"schema_registry_timeout_s": "soon"}, "must be a number of seconds up to 600"),
+        ({"schema_registry_url": 8081}, "must be a text, not 8081"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -64,7 +64,7 @@ def test_invalid_csv_records_fail_with_a_reason_and_others_are_decoded() -> None
     assert decoded.skipped == {Skipped.TOMBSTONE: 1}
     reasons = {failure.row: failure.reason for failure in decoded.failures}
     assert list(reasons) == [1, 2, 3, 4, 5]
-    assert "a csv record of 2 fields, and `columns` names 4 (id, note, price, day): 2,b" in reasons[1]
+    assert "a csv record has 2 fields, but `columns` names 4 (id, note, price, day): 2,b" in reasons[1]
     assert "unexpected end of data" in reasons[2]
     assert "utf-8" in reasons[3]
     assert "column id" in reasons[5]
@@ -79,12 +79,12 @@ def test_comments_are_skipped_where_they_are_allowed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": "id,id"}, "columns of csv are names, each once"),
-        ({"field_delimiter": "||"}, r"field_delimiter of csv is one character, not '\|\|'"),
-        ({"quote_character": ""}, "quote_character of csv is one character"),
+        ({"columns": "id,id"}, "columns of csv must be a list of different names"),
+        ({"field_delimiter": "||"}, r"field_delimiter of csv must be one character, not '\|\|'"),
+        ({"quote_character": ""}, "quote_character of csv must be one character"),
         ({"csv.ignore-parse-errors": "true"}, r"`errors\.tolerance`"),
         ({"csv.field-delimiter": ";", "field_delimiter": ","}, "is given twice"),
-        ({"allow_comments": "maybe"}, "is true or false"),
+        ({"allow_comments": "maybe"}, "must be true or false"),
         ({"delimiter": ";"}, "csv has no option 'delimiter'"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

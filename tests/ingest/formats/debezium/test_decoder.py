@@ -157,7 +157,7 @@ FAILURES: Final = (
     FailureCase("a list", raw(b"[]"), "not a JSON object"),
     FailureCase("two objects", raw(b'{"op":"c"}{"op":"c"}'), "not a JSON object"),
     FailureCase("not UTF-8", raw(b'{"op":"c","after":{"id":1,"note":"\xff"}}'), "column note: .*not a readable text"),
-    FailureCase("a schema without payload", raw(b'{"schema":null}'), "a member schema without payload"),
+    FailureCase("a schema without payload", raw(b'{"schema":null}'), "it has a member schema, but no payload"),
     FailureCase(
         "a schema that is none",
         raw(b'{"schema":{"type":7},"payload":{"op":"c","after":{"id":1}}}'),
@@ -171,35 +171,35 @@ FAILURES: Final = (
     FailureCase("a flattened record", raw(as_json(_ROW)), "no member op.*ExtractNewRecordState"),
     FailureCase("an unknown op", change("x", after=_ROW), "unknown op 'x'"),
     FailureCase("an op that is no text", raw(b'{"op":1,"after":{"id":1}}'), "not a Debezium payload"),
-    FailureCase("a create without after", change("c", key={"id": 1}), "op c without an after image"),
-    FailureCase("an update without after", change("u", _ROW), "op u without an after image"),
+    FailureCase("a create without after", change("c", key={"id": 1}), "op c has no after image"),
+    FailureCase("an update without after", change("u", _ROW), "op u has no after image"),
     FailureCase("an image that is a list", raw(b'{"op":"c","after":[1]}'), "after image: .*not a readable object"),
-    FailureCase("a delete of nothing", change("d", key=None), "a delete without a before image, and its key"),
-    FailureCase("a delete by a key of other columns", change("d", key={"code": 1}), "its key doesn't name a row"),
+    FailureCase("a delete of nothing", change("d", key=None), "the delete has no before image, and its key"),
+    FailureCase("a delete by a key of other columns", change("d", key={"code": 1}), "its key does not identify a row"),
     FailureCase(
-        "a delete in a table without key, by key", change("d", key={"id": 1}), "doesn't name a row", target=_APPEND
+        "a delete in a table without key, by key", change("d", key={"id": 1}), "does not identify a row", target=_APPEND
     ),
     FailureCase(
         "a wrong type names column, value and type",
         change("c", after={"id": 1, "qty": "many"}),
-        'column qty: text "many" is no INT',
+        'column qty: text "many" is not a valid INT',
     ),
     FailureCase(
         "out of range",
         change("c", after={"id": 1, "qty": 2**31}),
-        "column qty of shop.orders is INT: 2147483648 is out of the range of INT. BIGINT fits",
+        "column qty of shop.orders is INT: 2147483648 is out of the range of INT. Change the column to BIGINT",
         FailureKind.NARROW_COLUMN,
     ),
     FailureCase(
         "a null key",
         change("c", after={"id": None}),
-        "column id has no value, and is a column of the primary key in shop.orders",
+        "column id has no value, but is a column of the primary key in shop.orders",
     ),
     FailureCase("a missing key", change("c", after={"qty": 1}), "column id has no value"),
     FailureCase(
         "null in NOT NULL",
         change("c", after={"id": 1, "note": None, "qty": 1}),
-        "column note has no value, and is NOT NULL",
+        "column note has no value, but is NOT NULL",
         target=_NOT_NULL,
     ),
     FailureCase(
@@ -208,7 +208,7 @@ FAILURES: Final = (
     FailureCase(
         "an update that can't find its old row",
         change("u", None, _NEW),
-        r"its key \(id\) is not the whole primary key \(id, note\).*REPLICA IDENTITY FULL",
+        r"its key \(id\) does not have the whole primary key \(id, note\).*REPLICA IDENTITY FULL",
         target=_BY_NOTE,
     ),
     FailureCase(
@@ -220,37 +220,37 @@ FAILURES: Final = (
     FailureCase(
         "an update of a sum without the old values",
         change("u", None, _NEW),
-        "no before image, and shop.orders aggregates.*REPLICA IDENTITY FULL",
+        "no before image, but shop.orders aggregates.*REPLICA IDENTITY FULL",
         target=_SUMMED,
     ),
     FailureCase(
         "a delete from a sum without the old values",
         change("d", key={"id": 1}),
-        "no before image, and shop.orders aggregates",
+        "no before image, but shop.orders aggregates",
         target=_SUMMED,
     ),
     FailureCase(
         "a delete from a sum with values that the connector made up",
         change("d", {"id": 1, "note": "", "qty": 0}),
-        "the delete knows no column outside its key, and shop.orders aggregates",
+        "the before image of the delete has only columns of the key, but shop.orders aggregates",
         target=_SUMMED,
     ),
     FailureCase(
         "a delete without a before image where a column orders rows",
         change("d", key={"id": 1}),
-        "the delete has no before image, and columns say which row of shop.orders is the newest.*REPLICA IDENTITY FULL",
+        "the delete has no before image, but columns decide which row of shop.orders is .*REPLICA IDENTITY FULL",
         target=_ORDERED,
     ),
     FailureCase(
         "a delete that would lie before the row that it deletes",
         change("d", {"id": 1, "note": None, "qty": 0}),
-        "the delete would count as the oldest, and the row would stay. Set REPLICA IDENTITY FULL",
+        "the delete would count as the oldest row, and would not delete anything. Set REPLICA IDENTITY FULL",
         target=_ORDERED,
     ),
     FailureCase(
         "the second row of a record",
         change("u", _ROW, {**_MOVED, "note": _MISSING}, source=_MARIADB, headers=_BROKEN_HEADER),
-        f"header {OLD_KEY_HEADER}, needed to find values",
+        f"header {OLD_KEY_HEADER}, which is needed to find values",
     ),
     FailureCase(
         "an unknown column",
@@ -262,7 +262,7 @@ FAILURES: Final = (
         FailureCase(
             f"a column {name}, which no table may have",
             change("c", after={"id": 1, name: "a", "more": 1}),
-            f"is not in table shop.orders and can't be added: '{name}' is a name that Paimon keeps for itself",
+            f"is not in table shop.orders and can't be added: the name '{name}' is reserved by Paimon",
             FailureKind.UNKNOWN_COLUMN,
         )
         for name in ("rowkind", "_KEY_id", "_VALUE_KIND")
@@ -276,7 +276,7 @@ FAILURES: Final = (
     FailureCase(
         "a truncate",
         change("t", key=None),
-        "the source emptied shop.public.orders; shop.orders still has its rows",
+        "the source truncated shop.public.orders, but shop.orders still has its rows",
         FailureKind.TRUNCATE,
     ),
 )
@@ -336,7 +336,7 @@ def test_a_new_column_is_added_with_the_type_that_its_schema_declares() -> None:
     target = replace(orders({"id": "INT"}), location="/lake/shop.db/orders")
     (failure,) = DebeziumJsonDecoder(lambda source: target).decode(batch_of([record])).failures
     added = "--add-column 'price DECIMAL(18, 2)' --add-column 'at TIMESTAMP(6)'"
-    assert f"add it with `tidelake table alter shop.orders -w /lake {added}`, or leave it out" in failure.reason
+    assert f"add it with `tidelake table alter shop.orders -w /lake {added}`, or exclude it" in failure.reason
 
 
 SKIPPED: Final = {

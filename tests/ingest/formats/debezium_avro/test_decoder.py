@@ -198,7 +198,7 @@ def test_one_bad_record_affects_no_other_record(registry: SchemaRegistryServer) 
     assert [row for row, _ in events] == [100, 200, 201]
     assert "schema 2: " in events[0][1]
     assert "does not know schema 9" in events[1][1]
-    assert "no Avro in Confluent's wire format" in events[2][1]
+    assert "not Avro in Confluent's wire format" in events[2][1]
     assert [row[1] for row in rows_of(decoded)] == [n for n in range(300) if n not in (100, 200, 201)]
 
 

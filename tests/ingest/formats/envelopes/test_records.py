@@ -85,16 +85,17 @@ class FailureCase:
 
 _DEBEZIUM = change("c", after={"id": 1}).value
 FAILURES = (
-    FailureCase("no JSON", "canal-json", b"{", "no canal-json record: Input data was truncated"),
+    FailureCase("no JSON", "canal-json", b"{", "not a valid canal-json record: Input data was truncated"),
     FailureCase(
         "of Debezium",
         "canal-json",
         _DEBEZIUM,
-        "no canal-json record: it has no member `type`. It looks like debezium-json: set `format` to what the topic",
+        "not a valid canal-json record: it has no member `type`. It looks like debezium-json: set `format` to the "
+        "format of the topic",
     ),
     FailureCase("of Debezium", "maxwell-json", _DEBEZIUM, "it has no member `type`. It looks like debezium-json"),
-    FailureCase("data: null", "canal-json", canal("INSERT"), "a record of type INSERT without rows: `data` is null"),
-    FailureCase("data: null", "maxwell-json", maxwell("insert"), "a record of type insert without rows: `data` is"),
+    FailureCase("data: null", "canal-json", canal("INSERT"), "a record of type INSERT has no rows: `data` is null"),
+    FailureCase("data: null", "maxwell-json", maxwell("insert"), "a record of type insert has no rows: `data` is"),
     FailureCase("an UPDATE without old", "canal-json", canal("UPDATE", {"id": "1"}), "an UPDATE of 1 rows, with 0 in"),
     FailureCase(
         "an UPDATE with too few old rows",
@@ -102,19 +103,21 @@ FAILURES = (
         canal("UPDATE", {"id": "1"}, {"id": "2"}, old=[{}]),
         "an UPDATE of 2 rows, with 1 in `old`",
     ),
-    FailureCase("an update without old", "maxwell-json", maxwell("update", {"id": 1}), "an update without `old`"),
+    FailureCase("an update without old", "maxwell-json", maxwell("update", {"id": 1}), "the update has no `old`"),
     FailureCase("of Debezium", "ogg-json", _DEBEZIUM, "it has no member `op_type`. It looks like debezium-json"),
     FailureCase("of Debezium", "aliyun-json", _DEBEZIUM, "it has no member `payload.op`. It looks like debezium-json"),
     FailureCase("of Debezium", "aws-dms-json", _DEBEZIUM, "`metadata.operation`. It looks like debezium-json"),
     FailureCase("an update without before", "ogg-json", ogg("U", after={"id": 1}), "whether it changed the key"),
     FailureCase("unknown op_type", "ogg-json", ogg("X"), "unknown op_type 'X'; expected I, U, D or T"),
-    FailureCase("no image", "aliyun-json", aliyun("DELETE", after={"id": 1}), "op DELETE without rows: `payload.befo"),
-    FailureCase("no data", "aws-dms-json", dms("insert"), "operation insert without rows: `data` is null"),
+    FailureCase("no image", "aliyun-json", aliyun("DELETE", after={"id": 1}), "op DELETE has no rows: `payload.befo"),
+    FailureCase("no data", "aws-dms-json", dms("insert"), "operation insert has no rows: `data` is null"),
     FailureCase("no object", "json", b"[1]", "[1] is not a readable object"),
     FailureCase("statement", "canal-json", canal("QUERY", sql=" update t set a = 1"), "set binlog_format=ROW"),
     FailureCase("unknown type", "maxwell-json", maxwell("upsert", {"id": 1}), "unknown type 'upsert'"),
-    FailureCase("no key", "canal-json", canal("INSERT", {"note": "a"}), "column id has no value, and is a column of"),
-    FailureCase("a bad number", "canal-json", canal("INSERT", {"id": "x"}), 'column id: text "x" is no BIGINT'),
+    FailureCase("no key", "canal-json", canal("INSERT", {"note": "a"}), "column id has no value, but is a column of"),
+    FailureCase(
+        "a bad number", "canal-json", canal("INSERT", {"id": "x"}), 'column id: text "x" is not a valid BIGINT'
+    ),
     FailureCase(
         "a new column",
         "canal-json",
@@ -133,7 +136,7 @@ FAILURES = (
         "a truncate",
         "canal-json",
         canal("TRUNCATE", isDdl=True),
-        "the source emptied shop.orders; shop.orders still has its rows",
+        "the source truncated shop.orders, but shop.orders still has its rows",
         FailureKind.TRUNCATE,
     ),
 )
@@ -197,7 +200,7 @@ def test_a_row_that_moves_is_looked_up_under_its_old_key() -> None:
 def test_a_table_that_aggregates_refuses_a_delete_without_the_old_values() -> None:
     target = replace(orders(emit_update_before=True), needs_retractions=True)
     (failure,) = _decode("canal-json", canal("DELETE", {"id": "1"}), target=target).failures
-    assert "the delete has no old value of note, qty, and shop.orders aggregates" in failure.reason
+    assert "the delete has no old value of note, qty, but shop.orders aggregates" in failure.reason
 
 
 def test_a_member_that_mysql_type_lacks_is_left_out_unless_the_table_has_it() -> None:
@@ -247,18 +250,21 @@ def test_an_update_of_dms_without_all_old_values_is_not_retracted_from_a_sum() -
     target = replace(orders(emit_update_before=True), needs_retractions=True)
     update = dms("update", {"id": 1, "note": "b", "qty": 1, "BI_id": 1})
     (failure,) = _decode("aws-dms-json", update, target=target).failures
-    assert "and shop.orders aggregates" in failure.reason
+    assert "but shop.orders aggregates" in failure.reason
 
 
 def test_plain_json_makes_no_table_of_the_envelopes_of_another_format() -> None:
-    with pytest.raises(BadInput, match="it looks like canal-json: set `format` to what the topic holds"):
+    with pytest.raises(BadInput, match="it looks like canal-json: set `format` to the format of the topic"):
         open_format("json", {}).infer_table(batch_of([Record(None, as_json(canal("INSERT", {"id": "1"})))]), 0)
 
 
 @pytest.mark.parametrize("name", ["canal-json", "maxwell-json"])
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"truncate": "skip"}, "has no option 'truncate'"), ({"truncates": "yes"}, "is apply or fail or skip, not 'yes'")],
+    [
+        ({"truncate": "skip"}, "has no option 'truncate'"),
+        ({"truncates": "yes"}, "must be apply or fail or skip, not 'yes'"),
+    ],
     ids=["unknown option", "unknown value"],
 )
 def test_meaningless_options_are_refused(name: str, options: dict[str, Any], reason: str) -> None:

@@ -159,11 +159,11 @@ def test_a_column_that_the_table_lacks_is_named(registry: SchemaRegistryServer) 
     [
         ({}, "set `schema_registry_url`"),
         ({"schema": "{"}, "schema of avro: not a schema of Avro"),
-        ({"schema": '"long"'}, "rows are records"),
+        ({"schema": '"long"'}, "the type must be a record"),
         ({"schema_file": "none.avsc"}, "schema_file of avro: none.avsc"),
         ({"schema": json.dumps(SCHEMA), "schema_registry_url": "http://registry"}, "not both"),
         ({"shema": "{}"}, "avro has no option 'shema'; did you mean 'schema'"),
-        ({"schema": "{}", "inexact_values": "cut"}, "is fail or round, not 'cut'"),
+        ({"schema": "{}", "inexact_values": "cut"}, "must be fail or round, not 'cut'"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -37,7 +37,7 @@ CASES: Final = (
         "more digits than the column has",
         "DECIMAL(6, 2)",
         "12.3456",
-        refused="12.3456 has more than 2 digits behind the point",
+        refused="12.3456 has more than 2 digits after the decimal point",
         fits="DECIMAL(8, 4)",
     ),
     CellCase("more digits than any column has", "DECIMAL(38, 2)", "0.125", refused="more than 2", fits="STRING"),
@@ -53,9 +53,9 @@ CASES: Final = (
         refused=r"100 is out of the range of DECIMAL\(4, 2\)",
         fits="DECIMAL(5, 2)",
     ),
-    CellCase("NaN", "DECIMAL(4, 2)", '"NaN"', refused='text "NaN" is no number'),
-    CellCase("underscores", "DECIMAL(4, 2)", '"1_0"', refused="is no number"),
-    CellCase("other scripts' digits", "DECIMAL(4, 2)", '"１２"', refused="is no number"),
+    CellCase("NaN", "DECIMAL(4, 2)", '"NaN"', refused='text "NaN" is not a number'),
+    CellCase("underscores", "DECIMAL(4, 2)", '"1_0"', refused="is not a number"),
+    CellCase("other scripts' digits", "DECIMAL(4, 2)", '"１２"', refused="is not a number"),
     CellCase("base64 without a schema names the setting", "DECIMAL(12, 2)", '"BNI="', refused="decimal_handling_mode"),
     CellCase("base64 without a schema, told so", "DECIMAL(12, 2)", '"BNI="', Decimal("12.34"), settings=_PRECISE),
     CellCase("base64, positive", "DECIMAL(12, 2)", '"BNI="', Decimal("12.34"), source=_SCALE_2),
@@ -67,8 +67,8 @@ CASES: Final = (
     ),
     CellCase("a smaller scale, rounded", "DECIMAL(12, 1)", '"BNI="', Decimal("12.3"), source=_SCALE_2, rounds=True),
     CellCase("a scale below zero", "DECIMAL(12, 0)", '"DA=="', Decimal("1200"), source=_MINUS_SCALE),
-    CellCase("no bytes at all", "DECIMAL(12, 2)", '""', refused="is no decimal in bytes", source=_SCALE_2),
-    CellCase("broken base64", "DECIMAL(12, 2)", '"B"', refused="is no base64", source=_SCALE_2),
+    CellCase("no bytes at all", "DECIMAL(12, 2)", '""', refused="is not a valid decimal in bytes", source=_SCALE_2),
+    CellCase("broken base64", "DECIMAL(12, 2)", '"B"', refused="is not base64", source=_SCALE_2),
     CellCase(
         "scale beside the value", "DECIMAL(12, 4)", '{"scale":3,"value":"BNI="}', Decimal("1.2340"), source=_VARIABLE
     ),
@@ -76,15 +76,21 @@ CASES: Final = (
         "scale of the astronomers",
         "DECIMAL(9, 4)",
         '{"scale":-999999,"value":"BNI="}',
-        refused="no dec",
+        refused="not a valid dec",
         source=_VARIABLE,
     ),
-    CellCase("an object without scale", "DECIMAL(12, 4)", '{"value":"BNI="}', refused="is no number", source=_VARIABLE),
+    CellCase(
+        "an object without scale",
+        "DECIMAL(12, 4)",
+        '{"value":"BNI="}',
+        refused="is not a valid number",
+        source=_VARIABLE,
+    ),
     CellCase("unsigned long", "DECIMAL(20, 0)", "-1", Decimal("18446744073709551615"), source=_UNSIGNED),
     CellCase(
         "unsigned long with no sign", "DECIMAL(20, 0)", "9223372036854775807", Decimal(2**63 - 1), source=_UNSIGNED
     ),
-    CellCase("a list", "DECIMAL(12, 2)", "[1]", refused=r"array \[1\] is no number"),
+    CellCase("a list", "DECIMAL(12, 2)", "[1]", refused=r"array \[1\] is not a valid number"),
 )
 
 

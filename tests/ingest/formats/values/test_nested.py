@@ -25,7 +25,7 @@ CASES: Final = (
     CellCase("an empty SET", "ARRAY<STRING>", '""', []),
     CellCase("null where none may be", "ARRAY<INT NOT NULL>", "[null]", refused="null element, which is NOT NULL"),
     CellCase("an element out of range", "ARRAY<TINYINT>", "[300]", refused="300 is out of the range of TINYINT"),
-    CellCase("a number is no array", "ARRAY<INT>", "1", refused="number 1 is no ARRAY"),
+    CellCase("a number is no array", "ARRAY<INT>", "1", refused="number 1 is not a valid ARRAY"),
     CellCase("a map", "MAP<STRING, STRING>", '{"k k":"v","n":null}', [("k k", "v"), ("n", None)]),
     CellCase("a map inside a text", "MAP<STRING, STRING>", r'"{\"k\": \"é\"}"', [("k", "é")]),
     CellCase(
@@ -34,7 +34,7 @@ CASES: Final = (
         "[[1,true],[2,null]]",
         [(1, True), (2, None)],
     ),
-    CellCase("a key that is null", "MAP<INT, BOOLEAN>", "[[null,true]]", refused="is no MAP"),
+    CellCase("a key that is null", "MAP<INT, BOOLEAN>", "[[null,true]]", refused="is not a valid MAP"),
     CellCase("keys of an object as numbers", "MAP<INT, INT>", '{"7":8}', [(7, 8)]),
     CellCase("a row", _POINT, '{"y":2,"x":1.5}', {"x": 1.5, "y": 2.0, "wkb": None}),
     CellCase(

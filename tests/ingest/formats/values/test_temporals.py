@@ -33,8 +33,8 @@ CASES: Final = (
     CellCase("ISO date", "DATE", '"9999-12-31"', 2932896),
     CellCase("a year of five digits", "DATE", '"+10000-01-01"', 2932897),
     CellCase("a year before Christ", "DATE", '"-0001-01-01"', -719893),
-    CellCase("no such day", "DATE", '"2023-02-29"', refused='text "2023-02-29" is no date'),
-    CellCase("half a day", "DATE", "1.5", refused="number 1.5 is no DATE"),
+    CellCase("no such day", "DATE", '"2023-02-29"', refused='text "2023-02-29" is not a valid date'),
+    CellCase("half a day", "DATE", "1.5", refused="number 1.5 is not a valid DATE"),
     CellCase("a plain number has no unit", "DATE", "1", refused="source_types", source=_BARE_LONG),
     CellCase("adaptive: ms up to TIME(3)", "TIME(0)", "86399000", 86399000),
     CellCase("adaptive: us from TIME(4)", "TIME(6)", "45296700000", 45296700),
@@ -68,7 +68,7 @@ CASES: Final = (
     CellCase("time as text, finer", "TIME(3)", '"23:59:59.9999"', refused="finer than the ms", fits="STRING"),
     CellCase("time without seconds", "TIME(0)", '"07:30"', 27000000),
     CellCase("time with a zone becomes UTC", "TIME(0)", '"00:30:00+02:00"', 81000000),
-    CellCase("no such hour", "TIME(0)", '"24:00:00"', refused="is no time of day"),
+    CellCase("no such hour", "TIME(0)", '"24:00:00"', refused="is not a valid time of day"),
     CellCase("adaptive: ms up to TIMESTAMP(3)", "TIMESTAMP(3)", "-1", -1),
     CellCase("adaptive: ms for whole seconds", "TIMESTAMP(0)", "-1000", -1),
     CellCase("adaptive: ms for whole seconds, cut downwards", "TIMESTAMP(0)", "-1", -1, rounds=True),
@@ -137,7 +137,7 @@ CASES: Final = (
         "finer than the column, whose numbers would count something else",
         "TIMESTAMP(3)",
         '"1969-12-31T23:59:59.9999Z"',
-        refused="numbers counted in us, no longer in ms, .* Say it in source_types of the table, for example 'timest",
+        refused="read in us instead of ms. Declare the unit in source_types of the table, for example 'timest",
     ),
     CellCase("finer than whole seconds", "TIMESTAMP(0)", '"1970-01-01T00:00:00.5Z"', refused="s", fits="TIMESTAMP(3)"),
     CellCase(
@@ -152,9 +152,9 @@ CASES: Final = (
     CellCase("no zone: UTC", "TIMESTAMP(0) WITH LOCAL TIME ZONE", '"1970-01-02 00:00:00"', 86400),
     CellCase("no clock: midnight", "TIMESTAMP(0)", '"1970-01-02"', 86400),
     CellCase("a year of six digits", "TIMESTAMP(0)", '"+294276-12-31T23:59:59Z"', 9224318015999),
-    CellCase("infinity", "TIMESTAMP(6)", '"infinity"', refused='text "infinity" is no timestamp'),
-    CellCase("a leap second", "TIMESTAMP(0)", '"2016-12-31T23:59:60Z"', refused="is no timestamp"),
-    CellCase("a boolean", "TIMESTAMP(0)", "true", refused=r"boolean true is no TIMESTAMP\(0\)"),
+    CellCase("infinity", "TIMESTAMP(6)", '"infinity"', refused='text "infinity" is not a valid timestamp'),
+    CellCase("a leap second", "TIMESTAMP(0)", '"2016-12-31T23:59:60Z"', refused="is not a valid timestamp"),
+    CellCase("a boolean", "TIMESTAMP(0)", "true", refused=r"boolean true is not a valid TIMESTAMP\(0\)"),
 )
 
 

@@ -50,7 +50,7 @@ CASES: Final = (
         "days that no calendar has",
         "STRING",
         "9" * 30,
-        refused="no calendar",
+        refused="outside of the calendar",
         source=declared("int32", "io.debezium.time.Date"),
     ),
     CellCase(

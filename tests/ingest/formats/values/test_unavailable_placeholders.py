@@ -150,7 +150,7 @@ def test_an_old_key_that_cannot_be_read_fails_only_where_it_is_needed() -> None:
     decoded = DebeziumJsonDecoder(lambda source: target).decode(batch_of(records))
     (failure,) = decoded.failures
     assert (failure.row, failure.kind) == (0, FailureKind.BAD_RECORD)
-    assert failure.reason.startswith(f"header {OLD_KEY_HEADER}, needed to find values that did not change: ")
+    assert failure.reason.startswith(f"header {OLD_KEY_HEADER}, which is needed to find values that did not change: ")
     assert rows_of(decoded) == [("+I", 4, "whole")]
 
 

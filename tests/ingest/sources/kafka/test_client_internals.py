@@ -49,12 +49,12 @@ CASES = [
     Case(
         "records are unpacked in another way",
         lambda patch: patch.setattr(PartitionRecords, "_unpack_records", lambda self: iter(())),
-        "it hands over records in another way",
+        "it returns records in a different way",
     ),
     Case(
         "the version of a request is chosen in another way",
         lambda patch: patch.setattr(Request, "prepare", oldest_first),
-        "it doesn't ask for the ids of topics",
+        "it doesn't request topic ids",
     ),
 ]
 

@@ -115,7 +115,7 @@ async def test_a_batch_that_decompresses_beyond_max_record_bytes_is_refused_with
     topic = await topic_with(kafka_broker, 3)
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.address, compression_type="gzip") as producer:
         await producer.send_and_wait(topic, value=bytes(200_000))
-    message = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* `source\.max_record_bytes` allows no more"
+    message = rf"{topic}-0 at offset 3: .* larger than 100000 bytes .* the limit of `source\.max_record_bytes`"
     with pytest.raises(BadInput, match=message):
         await read_to_end(kafka_broker, topic, max_record_bytes=100_000)
     batches = await read_to_end(kafka_broker, topic, max_record_bytes=300_000)
@@ -204,7 +204,7 @@ async def test_a_start_offset_outside_the_topic_is_refused(kafka_broker: KafkaBr
     topic = await topic_with(kafka_broker, 5)
     await delete_records(kafka_broker, topic, 2)
     given = AtOffsets({TopicPartition(topic, 0): offset})
-    message = rf"start.offsets` begins {topic}-0 at {offset}, and it has the offsets from 2 on, before 5, now"
+    message = rf"start.offsets` begins {topic}-0 at {offset}, but it has the offsets 2 up to 5 now"
     with pytest.raises(BadInput, match=message):
         await read_to_end(kafka_broker, topic, given)
 
@@ -399,7 +399,7 @@ async def test_a_deleted_topic_is_named_and_not_recreated(kafka_broker: KafkaBro
         while not subject.task.done():
             clock.advance(500)
             await asyncio.wait({subject.task}, timeout=0.2)
-        with pytest.raises(BadInput, match=rf"deleted while it was read: {topic}\."):
+        with pytest.raises(BadInput, match=rf"topics were deleted while they were read: {topic}\."):
             await subject.task
         assert topic not in await admin.list_topics()
 

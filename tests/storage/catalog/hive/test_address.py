@@ -33,8 +33,8 @@ def test_a_uri_may_name_several_servers(uri: str, servers: tuple[tuple[str, int]
     ("options", "message"),
     [
         pytest.param({}, "uri is missing", id="none"),
-        pytest.param({"uri": "h:9083"}, "no address of a Hive metastore", id="no scheme"),
-        pytest.param({"uri": "thrift://u:p@h:9083"}, "no address", id="a password"),
+        pytest.param({"uri": "h:9083"}, "not the address of a Hive metastore", id="no scheme"),
+        pytest.param({"uri": "thrift://u:p@h:9083"}, "not the address", id="a password"),
         pytest.param({"hive-conf-dir": "/nowhere"}, "hive-site.xml can't be read", id="no configuration"),
     ],
 )

@@ -41,15 +41,15 @@ def test_a_uri_of_java_leads_to_the_same_database(
     ("options", "message"),
     [
         pytest.param({}, "uri is missing", id="none"),
-        pytest.param({"uri": "/data/c.db"}, "no address of a database", id="a path"),
+        pytest.param({"uri": "/data/c.db"}, "not the address of a database", id="a path"),
         pytest.param({"uri": "jdbc:mysql://h/lake"}, "only SQLite and PostgreSQL", id="another system"),
-        pytest.param({"uri": "jdbc:sqlite::memory:"}, "seen by one process only", id="in memory"),
+        pytest.param({"uri": "jdbc:sqlite::memory:"}, "only one process can use", id="in memory"),
         pytest.param({"uri": "jdbc:sqlite:/c.db?cache=shared"}, "Name a file", id="parameters of SQLite"),
         pytest.param({"uri": "jdbc:sqlite:/c.db", "jdbc.cache": "1"}, "jdbc.cache: this property", id="a property"),
         pytest.param({"uri": "jdbc:sqlite:/c.db", "jdbc.journal_mode": "off"}, "one of delete", id="a mode"),
         pytest.param({"uri": "jdbc:postgresql://a,b/lake"}, "with one host", id="two hosts"),
         pytest.param({"uri": "jdbc:postgresql://h"}, "host:5432/database", id="no database"),
-        pytest.param({"uri": "jdbc:postgresql://h/l?targetServerType=any"}, "no translation", id="Java's alone"),
+        pytest.param({"uri": "jdbc:postgresql://h/l?targetServerType=any"}, "is not supported", id="Java's alone"),
     ],
 )
 def test_a_uri_without_a_translation_is_refused(options: Mapping[str, str], message: str) -> None:

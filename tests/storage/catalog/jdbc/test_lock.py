@@ -83,7 +83,9 @@ def test_a_lock_timeout_names_the_lock_and_its_option(tmp_path: Path) -> None:
     hold(tmp_path, "jdbc.shop.t")
     slept: list[float] = []
     with (
-        pytest.raises(CommitConflict, match=r"shop\.t: others held the lock 'jdbc\.shop\.t' for 1 s.*lock-acquire-"),
+        pytest.raises(
+            CommitConflict, match=r"shop\.t: other writers held the lock 'jdbc\.shop\.t' for 1 s.*lock-acquire-"
+        ),
         table_locks.held(TABLE, sleep_ms=slept.append, monotonic_ms=lambda: float(sum(slept))),
     ):
         pytest.fail("entered")
@@ -105,7 +107,7 @@ def test_commits_and_changes_wait_for_the_lock(enabled: str, tmp_path: Path) -> 
     ]
     for act in acts:
         if enabled == "true":
-            with pytest.raises(tidelake.CommitConflict, match="others held the lock"):
+            with pytest.raises(tidelake.CommitConflict, match="other writers held the lock"):
                 act()
         else:
             act()

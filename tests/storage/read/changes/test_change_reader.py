@@ -168,7 +168,7 @@ def test_a_partly_read_snapshot_is_returned_again(table: tidelake.Table, commit:
 
 def test_a_position_beyond_the_latest_snapshot_raises_instead_of_waiting(table: tidelake.Table, commit: Commit) -> None:
     commit(1, "a")
-    with pytest.raises(tidelake.BadInput, match=r"snapshot 7 is wanted next, but the latest is 1.*rolled back"):
+    with pytest.raises(tidelake.BadInput, match=r"snapshot 7 should be read next, but the latest is 1.*rolled back"):
         follow(table, Clock(1), start=7)
 
 
@@ -178,9 +178,9 @@ def test_an_expired_position_raises_instead_of_skipping(table: tidelake.Table, c
     snapshots = Path(table.location) / "snapshot"
     (snapshots / "snapshot-1").unlink()
     (snapshots / "EARLIEST").write_text("2")
-    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 is gone.*there are 2 to 3 now"):
+    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 no longer exists.*its snapshots are 2 to 3 now"):
         follow(table, Clock(1), start=1)
-    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 is gone.*there are 2 to 3 now"):
+    with pytest.raises(tidelake.SnapshotExpired, match=r"snapshot 1 no longer exists.*its snapshots are 2 to 3 now"):
         list(table.changes(start=1))
 
 
@@ -188,7 +188,7 @@ def test_an_expired_position_raises_instead_of_skipping(table: tidelake.Table, c
     ("start", "end"), [pytest.param(0, None, id="below the first"), pytest.param(2, 1, id="end before start")]
 )
 def test_an_invalid_range_is_refused(table: tidelake.Table, start: int, end: int | None) -> None:
-    with pytest.raises(tidelake.BadInput, match="snapshots count from 1"):
+    with pytest.raises(tidelake.BadInput, match="snapshot ids start at 1"):
         table.changes(start=start, end=end)
 
 

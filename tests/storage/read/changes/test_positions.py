@@ -99,13 +99,13 @@ def test_a_position_is_stored_as_text_that_starts_like_paimons(table: tidelake.T
 
 @pytest.mark.parametrize("text", ["{}", "{", '{"nextSnapshot": "x"}', '{"nextSnapshot": 1, "rows": -1}'])
 def test_an_invalid_position_text_is_refused(table: tidelake.Table, text: str) -> None:
-    with pytest.raises(tidelake.BadInput, match="is no position"):
+    with pytest.raises(tidelake.BadInput, match="is not a position"):
         table.follow(start=text)
 
 
 @pytest.mark.parametrize("start", ["soon", "from-snapshot", "latest:3", "from-snapshot:x", "from-timestamp:noon", 0])
 def test_an_invalid_start_is_refused(table: tidelake.Table, start: int | str) -> None:
-    with pytest.raises(tidelake.BadInput, match=r"start|no time"):
+    with pytest.raises(tidelake.BadInput, match=r"start|not a time"):
         table.follow(start=start)
 
 
@@ -128,7 +128,7 @@ def test_after_a_rollback_a_reader_of_replaced_snapshots_gets_an_error(tmp_path:
     for number in (3, 4):
         add(table, 1, number)
     for reader in (follower, table.follower(start=last), table.follower(consumer="c")):
-        with pytest.raises(tidelake.BadInput, match=r"snapshot 2 of shop\.t is another one than was read"):
+        with pytest.raises(tidelake.BadInput, match=r"snapshot 2 of shop\.t is not the snapshot that was read"):
             reader.step()
 
 

@@ -60,5 +60,5 @@ def test_a_missing_blob_file_raises(elsewhere: Path) -> None:
 
 
 def test_bytes_that_are_no_descriptor_are_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="no descriptor"):
+    with pytest.raises(UnsupportedFeature, match="not a descriptor"):
         read(b"\x07 neither a descriptor nor one of Java's other forms")

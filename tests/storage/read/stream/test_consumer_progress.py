@@ -114,7 +114,7 @@ def test_a_reader_behind_expiry_gets_an_error_even_if_its_consumer_is_gone(catal
     next(reader)
     (Path(table.location) / "consumer" / "consumer-c").unlink()
     table.expire(retain_max=1, retain_min=1, retain_ms=0)
-    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 3 is gone"):
+    with pytest.raises(tidelake.SnapshotExpired, match="snapshot 3 no longer exists"):
         next(reader)
 
 

@@ -117,7 +117,7 @@ class Asked:
 
 
 NOTHING_DONE: Final = "db.a: nothing was done: the job was cancelled before"
-STOPPED: Final = "stopped before everything was done; what is listed above is committed"
+STOPPED: Final = "stopped before all compactions were done; those listed above are committed"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,9 @@ def test_a_database_is_compacted_except_for_a_failing_table(call: Call, tmp_path
     [
         pytest.param([], 2, "one of the arguments NAME --database is required", id="no table"),
         pytest.param(["db.t", "--database", "db"], 2, "not allowed with argument", id="a table and a database"),
-        pytest.param(["db.t", "--watch", "--full"], 2, "usage: --watch compacts what is due", id="watching in full"),
+        pytest.param(
+            ["db.t", "--watch", "--full"], 2, "usage: --watch compacts only what is due", id="watching in full"
+        ),
         pytest.param(["db.t", "--watch", "--order-by", "k"], 2, "usage: --watch compacts", id="watching and sorting"),
         pytest.param(["db.t", "--strategy", "zorder"], 2, "name the columns with --order-by", id="no columns"),
         pytest.param(["db.t", "--order-by", "k", "--strategy", "spiral"], 2, "invalid choice", id="no such strategy"),

@@ -53,7 +53,9 @@ def test_a_deleted_consumer_protects_no_snapshot(tmp_path: Path, table: tidelake
 @pytest.mark.parametrize("to", [0, 6, 99])
 def test_a_missing_snapshot_is_refused(table: tidelake.Table, to: int) -> None:
     consumers = TableConsumers(table)
-    with pytest.raises(BadInput, match=rf"no snapshot {to}; it has snapshots 1 to 4. .*, or 5 for only what comes"):
+    with pytest.raises(
+        BadInput, match=rf"no snapshot {to}; it has snapshots 1 to 4. .*, or 5 to read only new snapshots"
+    ):
         consumers.reset("jobs", to)
     consumers.reset("jobs", 5)
     assert [one.behind for one in consumers.list()] == [0]

@@ -42,8 +42,10 @@ def test_plan_shows_each_difference_and_run_refuses_them(call: Call, tmp_path: P
     planned, ran = call("ingest", "plan", path), call("ingest", "run", path)
     assert (planned.code, planned.err) == (ran.code, ran.err)
     assert planned.code == 1
-    assert "shop.t: `options: bucket` is '4' in the configuration, '2' in the table" in planned.err
-    assert "shop.t: `options: merge-engine` is 'first-row' in the configuration, not set in the table" in planned.err
+    assert "shop.t: `options: bucket` is '4' in the configuration, but '2' in the table" in planned.err
+    assert (
+        "shop.t: `options: merge-engine` is 'first-row' in the configuration, but not set in the table"
+    ) in planned.err
 
 
 def test_a_difference_in_tuning_options_is_shown_with_the_command_to_apply_it(call: Call, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_a_plan_of_many_tables_has_one_line_each_and_details_on_request(call: Ca
 @pytest.mark.parametrize(
     ("lag", "message"),
     [
-        pytest.param(None, "unknown: the source can't tell where it ends, or has no records yet", id="a folder"),
+        pytest.param(None, "unknown: the source doesn't report where it ends, or has no records yet", id="a folder"),
         pytest.param({"a": {0: 0, 1: 0}}, "nothing to read", id="caught up"),
         pytest.param({"a": {0: 1_000}, "b": {0: 5}}, "at most 1,005 records to read", id="behind"),
     ],
@@ -207,7 +209,7 @@ def test_a_sample_shows_the_columns_of_tables_to_be_created_or_altered(call: Cal
         pytest.param(
             "{name: shop.t}",
             [("t", {"id": 2**70})],
-            [("shop.t", "NARROW_COLUMN", 1, "offset 0"), ("shop.t", "SCHEMA_CHANGE", 0, "touching values")],
+            [("shop.t", "NARROW_COLUMN", 1, "offset 0"), ("shop.t", "SCHEMA_CHANGE", 0, "changing values")],
             id="a change that can't be made",
         ),
         pytest.param(

@@ -20,7 +20,7 @@ def test_a_refresh_reports_its_method_and_reason(tmp_path: Path, call: Call) -> 
     materialized(lake, "large", LARGE_QUERY, LARGE)
     order(lake, (1, "mon", None, 5))
     arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake")
-    assert call(*arguments).out == "shop.large: snapshot 1, all rows, because it is the first one\n"
+    assert call(*arguments).out == "shop.large: snapshot 1, all rows, because it is the first refresh\n"
     order(lake, (2, "mon", None, 6))
     assert call(*arguments).out == "shop.large: snapshot 2, rows that changed: 1\n"
     assert call(*arguments).out == "shop.large was not refreshed: its source has not changed\n"
@@ -28,7 +28,7 @@ def test_a_refresh_reports_its_method_and_reason(tmp_path: Path, call: Call) -> 
     assert call(*arguments, "--full", "--json").document == {
         "table": "shop.large",
         "kind": "full",
-        "reason": "it was asked for",
+        "reason": "a full refresh was requested",
         "snapshot_id": 3,
     }
 
@@ -53,7 +53,7 @@ def test_names_and_dialect_are_passed_to_the_refresh(tmp_path: Path, call: Call)
     order(lake, (1, "mon", None, 5))
     arguments = ("table", "refresh", "shop.large", "-w", tmp_path / "lake", "--source", "o=shop.orders")
     result = call(*arguments)
-    assert (result.code, "If it is the SQL of DuckDB, say so" in result.err) == (1, True)
+    assert (result.code, "If it is DuckDB's SQL, pass dialect='duckdb'" in result.err) == (1, True)
     assert "all rows" in call(*arguments, "--dialect", "duckdb").out
     assert reread(lake, "large") == [(1, 1)]
 
@@ -81,7 +81,7 @@ def test_with_every_the_refresh_repeats_until_stopped(tmp_path: Path, call: Call
     other.join()
     assert result.code == 0
     assert result.out.splitlines() == [
-        "shop.large: snapshot 1, all rows, because it is the first one",
+        "shop.large: snapshot 1, all rows, because it is the first refresh",
         "shop.large: snapshot 2, rows that changed: 1",
     ]
 

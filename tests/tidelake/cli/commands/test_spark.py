@@ -110,12 +110,12 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_continue(
     assert (continued.code, continued.document["rows"]) == (0, 0)
     back_to_spark = run_on_spark(config.rename(config.with_name("other.yaml")))  # and so in another directory
     assert back_to_spark.returncode == 3
-    assert "already: they would be there twice" in back_to_spark.stderr
+    assert ": they would be duplicated" in back_to_spark.stderr
     assert orders.scan().to_arrow().num_rows == rows
 
 
 def test_without_spark_the_missing_package_is_named(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "missing_for_spark", lambda: "there is no Java: install one")
+    monkeypatch.setattr(spark, "missing_for_spark", lambda: "Java was not found: install one")
     result = call("spark", "run", config)
     assert (result.code, result.out) == (1, "")
-    assert result.err == "error: tidelake spark run: Spark can't run here. there is no Java: install one\n"
+    assert result.err == "error: tidelake spark run: Spark can't run here. Java was not found: install one\n"

@@ -67,4 +67,4 @@ def test_an_argument_without_a_counterpart_fails_by_name(call: Call, tmp_path: P
         *("--kafka-conf", "value.format=json", "--kafka-conf", "properties.acks=all"),
     )
     assert result.code == 1
-    assert "properties.acks: no such setting here" in result.err
+    assert "properties.acks: this setting is not supported" in result.err

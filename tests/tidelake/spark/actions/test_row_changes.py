@@ -63,7 +63,7 @@ PARTED = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string
 @pytest.mark.parametrize(
     ("overwrite", "left"),
     [
-        pytest.param("dynamic", [(1, "a", 9), (2, "b", 0), (4, "c", 9)], id="of the partitions that rows go to"),
+        pytest.param("dynamic", [(1, "a", 9), (2, "b", 0), (4, "c", 9)], id="the partitions that rows are written to"),
         pytest.param("static", [(1, "a", 9), (4, "c", 9)], id="of the whole table"),
     ],
 )

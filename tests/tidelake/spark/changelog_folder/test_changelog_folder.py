@@ -82,7 +82,7 @@ def test_a_stream_continues_with_appended_records(spark: SparkSession, tmp_path:
         pytest.param({}, "needs the option path", id="no folder"),
         pytest.param({"path": "/x", "maxFilesPerTriger": "1"}, "did you mean 'maxFilesPerTrigger'", id="a slip"),
         pytest.param({"path": "/x", "maxBytesPerTrigger": "0"}, "expected a whole number from 1 on", id="a number"),
-        pytest.param({"path": "/x", "startingOffsets": "earliest"}, "expected a form such as", id="offsets"),
+        pytest.param({"path": "/x", "startingOffsets": "earliest"}, "expected JSON such as", id="offsets"),
         pytest.param({"path": "s3://x/y"}, "reads folders of a file system", id="a store"),
     ],
 )

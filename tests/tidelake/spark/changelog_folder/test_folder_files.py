@@ -73,7 +73,7 @@ def test_a_last_line_is_complete_if_its_record_is(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": ')
     places = planned(tmp_path, {})
     assert text_of(tmp_path, {}, places) == b'{"a": 1}\n'
-    assert "the last line is cut" in str(cut_line(tmp_path, places, sizes_of(tmp_path)))
+    assert "the last line is incomplete" in str(cut_line(tmp_path, places, sizes_of(tmp_path)))
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": 2}')
     more = planned(tmp_path, places)
     assert text_of(tmp_path, places, more) == b'{"a": 2}'
@@ -124,7 +124,7 @@ def test_a_read_file_may_be_deleted_but_a_planned_one_may_not(tmp_path: Path) ->
     assert list(ends) == ["b.jsonl"]
     assert parts_between(tmp_path, places, ends)[0] == FilePart("b.jsonl", 0, folder_files.TASK_BYTES)
     (tmp_path / "b.jsonl").unlink()
-    with pytest.raises(BadInput, match="is gone, and a batch that is planned needs it"):
+    with pytest.raises(BadInput, match="was deleted, but a planned batch needs it"):
         parts_between(tmp_path, places, ends)
     with pytest.raises(BadInput, match="is not a folder"):
         sizes_of(tmp_path / "nothing")

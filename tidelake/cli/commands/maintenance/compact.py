@@ -46,7 +46,8 @@ def compact(
     """
     if watch and (full or order_by):
         raise UsageError(
-            "--watch compacts what is due; --full and --order-by rewrite everything and run once: leave one out"
+            "--watch compacts only what is due, and continues; --full and --order-by rewrite everything once. Pass "
+            "only one of them"
         )
     if strategy is not None and not order_by:
         raise UsageError("--strategy says how to sort; name the columns with --order-by")
@@ -112,7 +113,7 @@ def _compact_once(
     if errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("some tables were not compacted", errors)
     if len(reports) + len(passed_over) < len(names) or any(report.is_cancelled for report in reports):
-        out.note("stopped before everything was done; what is listed above is committed")
+        out.note("stopped before all compactions were done; those listed above are committed")
         return ExitCode.INTERRUPTED
     return ExitCode.DONE
 

@@ -73,7 +73,7 @@ def _print_blocking_consumers(
     who = ", ".join(f"{one.name} (reads {one.next_snapshot_id} next)" for one in holders)
     delete = f"tidelake table consumers delete {name} CONSUMER -w {catalog.warehouse}"
     lost = "for example a Spark query whose checkpoint directory was deleted"
-    _line(out, f"consumers keep other snapshots: {who}. Delete one that will not return, {lost}: {delete}")
+    _line(out, f"consumers keep other snapshots: {who}. Delete a consumer that will not return, {lost}: {delete}")
 
 
 def _show_expirable(
