@@ -197,7 +197,7 @@ shared_scheduler().submit("t", for_ever)
 
 
 def test_a_scheduler_needs_a_thread() -> None:
-    with pytest.raises(ValueError, match="0 threads"):
+    with pytest.raises(ValueError, match="threads=0: a compaction needs at least 1 thread"):
         CompactionScheduler(0)
 
 

@@ -110,7 +110,7 @@ def test_a_table_without_rows_has_a_clone_without_rows(lake: tidelake.Catalog) -
     [
         ("db.t", {}, "db.t exists already"),
         ("nowhere.t", {}, "no database 'nowhere'"),
-        ("db.clone", {"snapshot": 99}, "has no snapshot 99: there are 1 to"),
+        ("db.clone", {"snapshot": 99}, "has no snapshot 99: its snapshots are 1 to"),
         ("db.clone", {"tag": "never"}, "never"),
         ("db.clone", {"tag": "before", "snapshot": 1}, "at most one of snapshot and tag"),
     ],

@@ -86,7 +86,7 @@ CALLS: Final = (
     Call("a warehouse with a zero byte", lambda _: tidelake.open_catalog("a\0b"), "warehouse.*zero byte"),
     Call("a warehouse of a long name", lambda _: tidelake.open_catalog(LONG), "warehouse.*300 bytes"),
     Call("an option that is a number", lambda _: tidelake.open_catalog("/tmp/x", metastore=5), "metastore"),  # type: ignore[arg-type]
-    Call("a database of a long name", lambda c: c.create_database(LONG), "database name.*300 bytes.*take 252"),
+    Call("a database of a long name", lambda c: c.create_database(LONG), "database name.*300 bytes.*allow only 252"),
     Call("a database of half a letter", lambda c: c.create_database(HALF), "name=.*surrogate"),
     Call("no database", lambda c: c.list_tables(None), "database"),  # type: ignore[arg-type]
     Call("a table of a long name", lambda c: c.create_table(f"shop.{LONG}", SCHEMA), "table name.*300 bytes"),
@@ -101,7 +101,7 @@ CALLS: Final = (
     Call("an option of half a letter", create(options={"bucket": HALF}), "options.*surrogate"),
     Call("a comment that is a number", create(comment=5), "comment"),
     Call("a comment of half a letter", create(comment=HALF), "comment.*surrogate"),
-    Call("ARRAY in ARRAY beyond what Parquet reads", deep(pa.int32(), 50), "'d'.*101 levels.*take 99"),
+    Call("ARRAY in ARRAY beyond what Parquet reads", deep(pa.int32(), 50), "'d'.*101 levels.*support 99"),
     Call("ROW in ROW beyond what Parquet reads", deep(struct_of(99), 0), "100 levels"),
     Call("a change that is none", alter(5), r"changes=….*\[5\] is no"),
     Call("changes that are no list", lambda c: c.alter_table(NAME, 5), "changes"),  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_a_column_that_grew_is_named_at_the_next_start_without_a_command_that_wo
     world.run()
     world.run()
     assert world.columns["v"] == "BIGINT"
-    assert "`columns: v` is INT in the configuration, BIGINT in the table" in caplog.text
+    assert "`columns: v` is INT in the configuration, but BIGINT in the table" in caplog.text
     assert "--set-type" not in caplog.text
 
 

@@ -91,7 +91,7 @@ def test_a_version_of_an_expired_snapshot_is_kept_without_its_origin(table: tide
 
 
 def test_an_invalid_key_is_refused(table: tidelake.Table) -> None:
-    with pytest.raises(tidelake.BadInput, match="is named by id; given: v"):
+    with pytest.raises(tidelake.BadInput, match="is identified by id; given: v"):
         row_history(table.context, {"v": "a"})
     with pytest.raises(tidelake.BadInput, match="snapshot 9"):
         row_history(table.context, {"id": 1}, 9)

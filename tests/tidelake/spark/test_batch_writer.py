@@ -92,10 +92,10 @@ def test_an_abort_after_a_published_commit_deletes_nothing(lake: tidelake.Catalo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"snapshot": "1"}, "option snapshot is of a read"),
-        ({"push-filters": "once"}, "option push-filters is of a read"),
-        ({"min-partitions": "2"}, "option min-partitions is of a read"),
-        ({"read.stream.maxRowsPerTrigger": "2"}, r"option read\.stream\.… is of a read"),
+        ({"snapshot": "1"}, "option snapshot is only for reads"),
+        ({"push-filters": "once"}, "option push-filters is only for reads"),
+        ({"min-partitions": "2"}, "option min-partitions is only for reads"),
+        ({"read.stream.maxRowsPerTrigger": "2"}, r"option read\.stream\.… is only for reads"),
         ({"partitionOverwriteMode": "all"}, "static or dynamic"),
         ({"table": "shop.log$files"}, "can't be written|no system table"),
     ],

@@ -283,7 +283,7 @@ def test_a_stream_behind_expiry_raises(lake: tidelake.Catalog, tmp_path: Path) -
     for number in range(2, 6):
         put(orders, [number])
     orders.expire(retain_min=1, retain_max=1, retain_ms=0)
-    with pytest.raises(SnapshotExpired, match="there are 5 to 5"):
+    with pytest.raises(SnapshotExpired, match="its snapshots are 5 to 5"):
         stream.step()
 
 

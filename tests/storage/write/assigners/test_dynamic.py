@@ -144,7 +144,8 @@ def test_two_concurrent_writers_are_a_conflict(theirs: range) -> None:
         one.write(rows(range(5)))
         write(table, rows(theirs))
         with pytest.raises(
-            CommitConflict, match=r"db\.t, partition p=a: another commit changed the index.*write again"
+            CommitConflict,
+            match=r"db\.t, partition p=a: another commit changed the index.*write the uncommitted",
         ):
             one.commit(1)
     assert sum(sizes(table).values()) == 1 + len(theirs)

@@ -358,7 +358,7 @@ def test_missing_columns_and_snapshots_are_named(call: Call, warehouse: Path, or
     for arguments, message in (
         (["--columns", "price"], "no column 'price'"),
         (["--where", "price > 3"], "names column 'price'"),
-        (["--snapshot", "9"], "has no snapshot 9: there are 1 to 3"),
+        (["--snapshot", "9"], "has no snapshot 9: its snapshots are 1 to 3"),
         (["--tag", "v1"], "has no tag 'v1'"),
         (["--as-of", "2001-01-01"], "has no snapshot that was committed at"),
     ):

@@ -119,7 +119,7 @@ def test_concurrent_commits_of_two_writers_are_a_conflict() -> None:
     with table.writer(commit_user="slow") as writer:
         writer.write(rows((1, "b", 2)))
         write(table, rows((1, "c", 3)), user="quick")
-        with pytest.raises(CommitConflict, match=r"a key could get a row in two partitions.*open the table again"):
+        with pytest.raises(CommitConflict, match=r"a key could get a row in two partitions.*Open the table again"):
             writer.commit(1)
     assert held(table) == {1: ("c", 3)}
 
@@ -232,7 +232,9 @@ def test_a_key_with_two_rows_is_detected_when_the_index_is_built() -> None:
     writer.write(rows((1, "a", 1), (1, "b", 2)))
     TableCommit(table.context, "no index").commit(Committable(1, tuple(writer.prepare_commit(1))))
     writer.abort()
-    with pytest.raises(BadInput, match=r"a key has a row in p=a, bucket 0, and one in p=b, bucket 0\. Two jobs wrote"):
+    with pytest.raises(
+        BadInput, match=r"a key has a row in p=a, bucket 0 and another one in p=b, bucket 0\. Two jobs wrote"
+    ):
         write(table, rows((1, "a", 3)))
 
 
