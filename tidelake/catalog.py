@@ -191,7 +191,7 @@ class Catalog:
         if bucket < 1:
             raise BadInput(f"{name}: bucket = {bucket}; give a number above 0")
         context = self.table(name).context
-        check_rescalable(context)
+        check_rescalable(context, partition)
         if context.options["bucket"].strip() == "-2":
             context = context.with_options({"bucket": str(bucket)})
         else:

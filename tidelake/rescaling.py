@@ -20,6 +20,7 @@ from storage.commit.table_commit import TableCommit, new_commit_user
 from storage.errors import BadInput, CommitConflict
 from storage.files.bucket_directory import partition_directory
 from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, CommitKind
+from storage.maintenance.partition_done import partitions_like
 from storage.manifests.manifest_entry import ManifestEntry
 from storage.manifests.snapshot_files import delta_entries, live_entries
 from storage.read.scan import TableScan
@@ -31,13 +32,15 @@ from storage.write.table_writer import TableWriter
 _ATTEMPTS: Final = 5
 
 
-def check_rescalable(context: TableContext) -> None:
-    """Raise BadInput for a table whose number of buckets is not fixed."""
+def check_rescalable(context: TableContext, partition: Mapping[str, Any] | None = None) -> None:
+    """Raise BadInput for a table whose number of buckets is not fixed, and for a partition that doesn't exist."""
     if bucket_mode(context.schema, context.options) not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise BadInput(
             f"{context.name} has bucket = {context.options.get('bucket', '-1')}: its number of buckets grows "
             "automatically. Only a table with bucket = 1 or more, or -2, can be rescaled"
         )
+    if partition is not None:
+        partitions_like(context, [partition])
 
 
 def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -> list[str]:

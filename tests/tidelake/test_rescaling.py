@@ -82,6 +82,14 @@ def test_one_partition_is_rescaled_and_the_others_refuse_writers_until_rescaled(
     assert len(rows(catalog)) == 40
 
 
+def test_a_partition_that_does_not_exist_is_refused_before_the_option_changes(tmp_path: Path) -> None:
+    catalog = new_catalog(tmp_path)
+    write(catalog, 1, range(10))
+    with pytest.raises(tidelake.BadInput, match="has no partition with rows that matches: day=3"):
+        catalog.rescale_table(NAME, 3, partition={"day": 3})
+    assert catalog.table(NAME).context.options["bucket"] == "1"
+
+
 def test_rows_written_during_a_rescale_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = new_catalog(tmp_path)
     write(catalog, 1, range(10))
