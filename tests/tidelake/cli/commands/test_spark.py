@@ -87,7 +87,7 @@ def test_a_master_that_contradicts_spark_submit_is_refused(config: Path, tmp_pat
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYSPARK_PYTHON": sys.executable}
     )
     assert run.returncode == 1
-    assert "--master local[2], but spark-submit was given local[1]" in run.stdout + run.stderr
+    assert "--master local[2], but spark-submit got local[1]" in run.stdout + run.stderr
 
 
 @pytest.mark.interop
