@@ -11,9 +11,9 @@ import pytest
 
 import tidelake
 from storage.manifests.snapshot_files import live_entries
+from storage.read.snapshot_reader import SnapshotReader
 from storage.verify.inspection import verify
 from tests.support.command_line import Call
-from tidelake import rescaling
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.int32(), nullable=False)])
 NAME = "db.t"
@@ -95,19 +95,20 @@ def test_rows_written_during_a_rescale_are_not_lost(tmp_path: Path, monkeypatch:
     write(catalog, 1, range(10))
     write(catalog, 2, range(10))
     stream = tidelake.open_catalog(str(tmp_path)).table(NAME).writer()
-    real, reads = rescaling._rows, []
+    real, reads = SnapshotReader.read, []
 
-    def slow(context: Any, partition: bytes, base: Any) -> Iterator[pa.RecordBatch]:
-        found = list(real(context, partition, base))
-        reads.append(partition)
+    def slow(reader: SnapshotReader, splits: Any) -> Iterator[pa.RecordBatch]:
+        found = list(real(reader, splits))
+        reads.append(splits)
         if len(reads) == 1:  # behind our back, into this partition and another
             for day in (1, 3):
                 stream.write(pa.table({"id": [99], "day": pa.array([day], pa.int32())}))
             stream.commit()
         return iter(found)
 
-    monkeypatch.setattr(rescaling, "_rows", slow)
-    assert catalog.rescale_table(NAME, 4) == ["day=1", "day=2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotReader, "read", slow)
+        assert catalog.rescale_table(NAME, 4) == ["day=1", "day=2"]
     stream.close()
     assert len(reads) == 3, "the first partition twice"
     assert {(1, 99), (3, 99)} <= set(rows(catalog))

@@ -18,7 +18,7 @@ from ingest.raw_batch import RawBatch
 from storage.errors import CommitConflict
 from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld, until
 from tests.support.faulty_file_io import Call, Fault, FaultyIOError
-from tests.support.levels import sample
+from tests.support.levels import is_of_the_day, sample
 from tests.support.memory_log import MemoryLogSource
 
 
@@ -263,8 +263,13 @@ async def to_the_end(world: QuarantineWorld) -> None:
     raise AssertionError("no process got through")
 
 
+SEEDS = [
+    pytest.param(seed, marks=[] if is_of_the_day(seed // 5, 2) else [pytest.mark.long]) for seed in sample(range(20))
+]
+
+
 @pytest.mark.sampled
-@pytest.mark.parametrize("seed", sample(range(20)))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("is_shared", [False, True], ids=["a topic each", "one topic for all"])
 async def test_no_record_is_lost_or_repeated_by_failing_tables_and_crashes(seed: int, is_shared: bool) -> None:
     random = Random(seed)

@@ -38,6 +38,7 @@ def test_waiting_also_ends_when_another_condition_holds(tmp_path: Path) -> None:
 
 def test_a_cancelled_wait_gets_no_callback_and_the_thread_ends(tmp_path: Path) -> None:
     reported, other = threading.Event(), threading.Event()
+    threads = set(threading.enumerate())
     watch = FileWatch()
     cancel = watch.call_when_exists(str(tmp_path / "a"), reported.set)
     cancel()
@@ -45,8 +46,9 @@ def test_a_cancelled_wait_gets_no_callback_and_the_thread_ends(tmp_path: Path) -
     watch.call_when_exists(str(tmp_path / "a"), other.set)
     assert other.wait(60)
     assert not reported.is_set()
-    while (thread := watch._thread) is not None:  # until it noticed that no caller waits
+    for thread in set(threading.enumerate()) - threads:  # until it noticed that no caller waits
         thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_an_error_of_a_closed_event_loop_does_not_stop_other_callbacks(tmp_path: Path) -> None:
