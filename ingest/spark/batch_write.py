@@ -30,7 +30,7 @@ from ingest.spark.assigning.assign_task import AssignTask
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_statistics import BatchStatistics
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.key_groups import is_indexed
+from ingest.spark.shuffling.key_groups import has_dynamic_buckets
 from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
 from storage.commit.commit_message import CommitMessage
@@ -91,7 +91,9 @@ class BatchBlobs:
         if not any(of.buckets for of in statistics.tables.values()):
             return found
         indexed = [
-            number for number, of in statistics.tables.items() if of.buckets and is_indexed(self._tables[number][0])
+            number
+            for number, of in statistics.tables.items()
+            if of.buckets and has_dynamic_buckets(self._tables[number][0])
         ]
         rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS))
         if indexed or len(numbers) < len(self._tables):

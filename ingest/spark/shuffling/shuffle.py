@@ -25,7 +25,7 @@ from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInp
 from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
-from ingest.spark.shuffling.key_groups import KeyGroupAssigner, is_indexed, shuffle_partition_of_key_group
+from ingest.spark.shuffling.key_groups import KeyGroupAssigner, has_dynamic_buckets, shuffle_partition_of_key_group
 from ingest.spark.task_start import begin_task
 from storage.bucketing import BucketMode, bucket_mode
 from storage.files.partition_times import partition_check
@@ -56,7 +56,7 @@ class ShuffleMap:
     tables: see `open_reader`.
     shuffle_partitions: number of shuffle partitions, into which the buckets are divided.
     bucket_assigner: creates the assigner of each table in each task. Buckets must be a function of the rows. For tables
-        where they are not (`is_indexed`), rows are divided by key groups, and get their buckets in another task.
+        where they are not (`has_dynamic_buckets`), rows are divided by key groups, and get buckets in another task.
     version: the version of this package in the driver.
     """
 
@@ -95,12 +95,12 @@ class ShuffleMap:
         yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
 
     def _assigner_of(self, context: TableContext) -> BucketAssigner:
-        return (
-            KeyGroupAssigner(context, self.shuffle_partitions) if is_indexed(context) else self.bucket_assigner(context)
-        )
+        if has_dynamic_buckets(context):
+            return KeyGroupAssigner(context, self.shuffle_partitions)
+        return self.bucket_assigner(context)
 
     def _shuffle_partition_of(self, context: TableContext) -> Callable[[BucketKey], int]:
-        if is_indexed(context):
+        if has_dynamic_buckets(context):
             return lambda key: shuffle_partition_of_key_group(context, key, self.shuffle_partitions)
         if not has_unaware_buckets(context):
             return lambda key: shuffle_partition_of(context, key, self.shuffle_partitions)
