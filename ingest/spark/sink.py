@@ -30,10 +30,10 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from checkpoint.routing import takes_topic
-from compaction.postpone_batch import Rescale
+from compaction.fixed_bucket_batch import Rescale
 from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
-from ingest.spark.assigning.fixed_bucket_write import written_in_fixed_buckets
+from ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
 from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
