@@ -58,7 +58,8 @@ def format_like(members: Collection[str]) -> str | None:
     """Return the format whose records have these JSON members; None if no format matches."""
     found = set(members)
     sizes = {
-        name: max((len(wanted) for wanted in capabilities_of(name).members if wanted <= found), default=0) for name in FORMATS
+        name: max((len(wanted) for wanted in capabilities_of(name).members if wanted <= found), default=0)
+        for name in FORMATS
     }
     best = max(sizes, key=lambda name: sizes[name])
     return best if sizes[best] else None
