@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from compaction.compact_manager import compact_manager_factory
-from compaction.postpone_batch import PostponedBatch, gives_buckets_at_once
+from compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_write_fixed_bucket
 from storage.arguments import checked
 from storage.commit.commit_message import CommitMessage, Committable
 from storage.commit.commit_steps import settle_writer
@@ -61,9 +61,9 @@ class Writer:
             compactor_factory=compact_manager_factory(),
             replaces=self._overwrite is not False,
         )
-        self._batch: PostponedBatch | None = None
-        if gives_buckets_at_once(context):
-            self._batch = PostponedBatch(
+        self._batch: FixedBucketBatch | None = None
+        if has_batch_write_fixed_bucket(context):
+            self._batch = FixedBucketBatch(
                 context, rescale=rescale_partition, replaces=self._overwrite is not False, memory=memory
             )
         self._commit = TableCommit(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ingest.formats.base import JsonView
 from ingest.formats.format_capabilities import OriginOf, RecordOrigin
-from ingest.formats.registry import facts_of
+from ingest.formats.registry import capabilities_of
 from ingest.raw_batch import RawBatch, timestamp_type_names
 from storage.errors import BadInput
 from storage.messages.suggestions import did_you_mean
@@ -51,7 +51,7 @@ def check_metadata(names: Mapping[str, str], format_name: str) -> None:
             raise BadInput(
                 f"metadata column {name!r} does not exist{hint} The metadata columns are {', '.join(METADATA_TYPES)}"
             )
-        if name in _SOURCE_METADATA and facts_of(format_name).origin_of is None:
+        if name in _SOURCE_METADATA and capabilities_of(format_name).origin_of is None:
             raise BadInput(f"metadata column {name} is not available for records of {format_name}; leave it out")
 
 

@@ -60,7 +60,9 @@ class Schemas(Protocol):
 
     def adopt(self, table: TableContext) -> None: ...
 
-    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None: ...
+    def leave_unchanged(
+        self, table: str, *, ignored_columns: Sequence[str] = (), columns_with_fixed_type: Sequence[str] = ()
+    ) -> None: ...
 
 
 class SchemaBarrier:
@@ -232,7 +234,7 @@ class SchemaBarrier:
 
     def _leave_unchanged(self, target: Target, left: Sequence[NeededChange], failure: DecodeFailure) -> None:
         ignored, fixed = unchanged_columns(left)
-        self._tables.leave_unchanged(target.name, ignored=ignored, fixed=fixed)
+        self._tables.leave_unchanged(target.name, ignored_columns=ignored, columns_with_fixed_type=fixed)
         effects = {
             "these columns are not written": ignored,
             "the columns are not changed; records with values that don't fit are bad records": fixed,

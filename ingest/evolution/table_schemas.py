@@ -57,10 +57,12 @@ class TableSchemas:
         self._moved.of(table.name).adopt_schema(old, table.schema)
         self._router.add_target(self._targets.of(table))
 
-    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
+    def leave_unchanged(
+        self, table: str, *, ignored_columns: Sequence[str] = (), columns_with_fixed_type: Sequence[str] = ()
+    ) -> None:
         """Leave the table unchanged, and read records as far as they fit (see `TableTargets`)."""
-        self._targets.ignore(table, ignored)
-        self._targets.keep_type(table, fixed)
+        self._targets.ignore(table, ignored_columns)
+        self._targets.keep_type(table, columns_with_fixed_type)
         self._router.add_target(self._targets.with_decisions(self._target_of(table)))
 
     def _target_of(self, table: str) -> Target:

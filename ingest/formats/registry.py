@@ -33,8 +33,8 @@ FORMATS: Final[Mapping[str, str]] = {
 """Format name to module and class."""
 
 
-def facts_of(name: str) -> FormatCapabilities:
-    """Return the facts of a format; empty facts if no format has this name."""
+def capabilities_of(name: str) -> FormatCapabilities:
+    """Return the capabilities of a format; none if no format has this name."""
     return format_class(name).CAPABILITIES if name in FORMATS else FormatCapabilities()
 
 
@@ -43,9 +43,9 @@ def transaction_of_format(name: str) -> TransactionOf:
 
     Raises UnsupportedFeature for a format whose records don't name their transaction.
     """
-    found = facts_of(name).transaction_of
+    found = capabilities_of(name).transaction_of
     if found is None:
-        others = [other for other in FORMATS if facts_of(other).transaction_of is not None]
+        others = [other for other in FORMATS if capabilities_of(other).transaction_of is not None]
         raise UnsupportedFeature(
             "checkpoint.whole_transactions",
             f"this release can't tell the transactions of records of {name}",
@@ -58,7 +58,8 @@ def format_like(members: Collection[str]) -> str | None:
     """Return the format whose records have these JSON members; None if no format matches."""
     found = set(members)
     sizes = {
-        name: max((len(wanted) for wanted in facts_of(name).members if wanted <= found), default=0) for name in FORMATS
+        name: max((len(wanted) for wanted in capabilities_of(name).members if wanted <= found), default=0)
+        for name in FORMATS
     }
     best = max(sizes, key=lambda name: sizes[name])
     return best if sizes[best] else None

@@ -34,11 +34,11 @@ class Change:
 class LaterChanges:
     """The changes in the log after the oldest dead letter of a partition, up to the table's position, by table and key.
 
-    unread: partitions whose log doesn't have all of these records any more.
+    unavailable_partitions: partitions whose log doesn't have all of these records any more.
     """
 
     changes: Mapping[str, dict[Key, list[Change]]] = field(default_factory=lambda: defaultdict(dict))
-    unread: frozenset[TopicPartition] = frozenset()
+    unavailable_partitions: frozenset[TopicPartition] = frozenset()
 
     def after(self, table: str, key: Key, partition: TopicPartition, offset: int) -> list[Change]:
         found = self.changes[table].get(key, ())
@@ -51,8 +51,8 @@ async def find_later_changes(
     wanted: Mapping[str, Collection[Key]],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[str, Mapping[TopicPartition, int]],
-    passed_over: Collection[tuple[TopicPartition, int]],
-    counted: Collection[tuple[TopicPartition, int]],
+    unreplayed: Collection[tuple[TopicPartition, int]],
+    replayed: Collection[tuple[TopicPartition, int]],
     order_columns: Mapping[str, Sequence[str]],
 ) -> LaterChanges:
     """Read the log from `starts`, each partition up to the largest of `ends`.
@@ -60,8 +60,8 @@ async def find_later_changes(
     wanted: the keys of the dead letters, for each table.
     starts: the offset after the oldest dead letter, for each partition.
     ends: the position of each table. Later records are not needed: the pipeline writes them later.
-    passed_over: records whose changes don't count: dead letters that are not replayed yet.
-    counted: records whose changes always count, whatever `ends` are: dead letters that were replayed.
+    unreplayed: records whose changes don't count: dead letters that are not replayed yet.
+    replayed: records whose changes always count, whatever `ends` are: dead letters that were replayed.
     order_columns: the sequence fields of each table.
 
     Raises the source's errors.
@@ -69,12 +69,14 @@ async def find_later_changes(
     partitions = await source.open(list(starts))
     bounds = await source.bounds(list(partitions | starts.keys()))
     end_offsets = {p: max((of_table.get(p, 0) for of_table in ends.values()), default=0) for p in starts}
-    for partition, offset in counted:
+    for partition, offset in replayed:
         if partition in end_offsets:
             end_offsets[partition] = max(end_offsets[partition], offset + 1)
-    unread = frozenset(p for p in starts if p in bounds and bounds[p].start > starts[p] and starts[p] < end_offsets[p])
-    left = {p: end_offsets[p] for p in starts if starts[p] < end_offsets[p] and p not in unread}
-    found = LaterChanges(unread=unread)
+    unavailable = frozenset(
+        p for p in starts if p in bounds and bounds[p].start > starts[p] and starts[p] < end_offsets[p]
+    )
+    left = {p: end_offsets[p] for p in starts if starts[p] < end_offsets[p] and p not in unavailable}
+    found = LaterChanges(unavailable_partitions=unavailable)
     if not left:
         return found
     idle = {p: bounds[p].end if p in bounds else max(end_offsets.get(p, 0), starts.get(p, 0)) for p in partitions}
@@ -83,12 +85,12 @@ async def find_later_changes(
             partition = TopicPartition(raw.topic, raw.partition)
             if partition in left:
                 for rows in decoder.decode(raw).tables:
-                    _record_change(found, rows, raw, wanted, ends, passed_over, counted, order_columns)
+                    _record_change(found, rows, raw, wanted, ends, unreplayed, replayed, order_columns)
                 if raw.next_offset >= left[partition]:
                     del left[partition]
             if not left:
                 break
-    found.unread = unread | left.keys()  # the source ended before these ranges were read completely
+    found.unavailable_partitions = unavailable | left.keys()  # the source ended before it had all of these
     return found
 
 
@@ -98,8 +100,8 @@ def _record_change(
     raw: RawBatch,
     wanted: Mapping[str, Collection[Key]],
     ends: Mapping[str, Mapping[TopicPartition, int]],
-    passed_over: Collection[tuple[TopicPartition, int]],
-    counted: Collection[tuple[TopicPartition, int]],
+    unreplayed: Collection[tuple[TopicPartition, int]],
+    replayed: Collection[tuple[TopicPartition, int]],
     order_columns: Mapping[str, Sequence[str]],
 ) -> None:
     table, partition = rows.target.name, TopicPartition(raw.topic, raw.partition)
@@ -109,7 +111,7 @@ def _record_change(
     orders = row_values(rows.rows, order_columns[table])
     for key, offset, order in zip(keys_of(rows), rows.offsets.tolist(), orders, strict=True):
         place = partition, offset
-        is_in_table = place in counted or (offset < end and place not in passed_over)
+        is_in_table = place in replayed or (offset < end and place not in unreplayed)
         if key in wanted[table] and is_in_table:
             found.changes[table].setdefault(key, []).append(Change(partition, offset, order))
 

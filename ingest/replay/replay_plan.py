@@ -126,7 +126,8 @@ def _decide_all(
             if number in lacking:
                 reasons[offset] = "the record leaves out values that did not change, and a replay does not look them up"
                 continue
-            verdict = _decide_row(table, later, partition in later.unread, key, offset, order, partition)
+            is_log_unavailable = partition in later.unavailable_partitions
+            verdict = _decide_row(table, later, is_log_unavailable, key, offset, order, partition)
             if verdict is True:
                 kept[table.name].setdefault(offset, set()).add(number)
             elif verdict is not False:
@@ -137,7 +138,7 @@ def _decide_all(
 def _decide_row(
     table: ReplayTable,
     later: LaterChanges,
-    is_unread: bool,
+    is_log_unavailable: bool,
     key: Key,
     offset: int,
     order: tuple[Any, ...],
@@ -146,7 +147,7 @@ def _decide_row(
     """Return whether the row is written, or the reason why its dead letter must stay."""
     if table.is_order_independent:
         return True
-    if is_unread:
+    if is_log_unavailable:
         return (
             f"the log no longer has the later records, so it is unknown whether {table.name} has a newer row of the "
             f"key {_key_text(key)}"

@@ -1,13 +1,13 @@
 """Writes a batch to all its tables, with two Spark jobs, or three if an index chooses buckets.
 
-1. Records are decoded once, for all tables, to blobs, which Spark persists. The driver gets their offsets and buckets.
+1. Records are decoded once, for all tables, to chunks, which Spark persists. The driver gets their offsets and buckets.
    So a batch that must not be written is refused before any file is written.
 2. For tables whose buckets an index chooses, the first job divides rows by key groups. A second job assigns their
    buckets (`ingest.spark.assigning`), and Spark persists the result.
 3. The driver reads the state of these buckets once, and sends each task its part. Tasks write files.
 
 Then the tables are committed in parallel. If another writer's commit was first, a table is planned and written again,
-from the same blobs of the first job. The files of the failed attempt are deleted.
+from the same chunks of the first job. The files of the failed attempt are deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ingest.spark.assigning.assign_task import AssignTask
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_statistics import BatchStatistics
 from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.key_groups import is_indexed
+from ingest.spark.shuffling.key_groups import has_dynamic_buckets
 from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
 from storage.commit.commit_message import CommitMessage
@@ -40,11 +40,11 @@ from storage.table import TableContext
 _SHUFFLE_PARTITIONS_MIN: Final = 8
 _SHUFFLE_PARTITIONS_MAX: Final = 1_000
 _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # bytes that a task gets at a time
-# The plan for reading the blobs is fixed. With adaptive execution, Spark would plan each job again after each stage,
+# The plan for reading the chunks is fixed. With adaptive execution, Spark would plan each job again after each stage,
 # which took a third of the JVM's CPU time of a small batch. The batch itself was planned with the session's settings,
 # when it was persisted.
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
-_BLOBS_BYTES: Final = str(8 << 20)  # bytes of blobs that a task gets at a time
+_CHUNKS_BYTES: Final = str(8 << 20)  # bytes of chunks that a task gets at a time
 _COMMITS_AT_ONCE: Final = 8
 PLANS_IN_CLOSURE_BYTES_MAX: Final = 1 << 20
 
@@ -63,16 +63,16 @@ class TaskOutput:
     dead_letters: list[str] = field(default_factory=list)
 
 
-class BatchBlobs:
-    """The blobs of a batch. Spark persists them until `decoded` ends.
+class BatchChunks:
+    """The chunks of a batch. Spark persists them until `decoded` ends.
 
     statistics: the statistics of the decoded batch.
     """
 
     def __init__(
-        self, blobs: DataFrame, statistics: BatchStatistics, tables: Tables, shuffle_partitions: int, cores: int
+        self, chunks: DataFrame, statistics: BatchStatistics, tables: Tables, shuffle_partitions: int, cores: int
     ) -> None:
-        self._blobs = blobs
+        self._chunks = chunks
         self.statistics = statistics
         self._tables = tables
         self._shuffle_partitions = shuffle_partitions
@@ -80,7 +80,7 @@ class BatchBlobs:
 
     @property
     def session(self) -> SparkSession:
-        return self._blobs.sparkSession
+        return self._chunks.sparkSession
 
     def write(self, numbers: Sequence[int], batch_id: int) -> dict[int, TaskOutput]:
         """Write the rows of these tables with Spark jobs. Returns the output for each table."""
@@ -91,9 +91,11 @@ class BatchBlobs:
         if not any(of.buckets for of in statistics.tables.values()):
             return found
         indexed = [
-            number for number, of in statistics.tables.items() if of.buckets and is_indexed(self._tables[number][0])
+            number
+            for number, of in statistics.tables.items()
+            if of.buckets and has_dynamic_buckets(self._tables[number][0])
         ]
-        rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS))
+        rows = self._chunks.filter(col("kind") == str(PayloadKind.ROWS))
         if indexed or len(numbers) < len(self._tables):
             rows = rows.filter(col("table_number").isin(sorted({*numbers} - {*indexed})))
         if not indexed:
@@ -108,37 +110,37 @@ class BatchBlobs:
     def _assigned(
         self, statistics: BatchStatistics, numbers: Sequence[int], batch_id: int, found: Mapping[int, TaskOutput]
     ) -> Iterator[tuple[DataFrame, BatchStatistics]]:
-        """Yield blobs of these tables' rows with their buckets, and their statistics.
+        """Yield chunks of these tables' rows with their buckets, and their statistics.
 
-        Spark persists the blobs, because all later results must agree. The index's messages are added to `found`.
+        Spark persists the chunks, because all later results must agree. The index's messages are added to `found`.
         """
         contexts = {number: self._tables[number][0] for number in numbers}
         plan, plans = plan_assigners(contexts, statistics, self._shuffle_partitions, self.cores)
-        rows = self._blobs.filter(col("kind") == str(PayloadKind.ROWS)).filter(col("table_number").isin(list(numbers)))
+        rows = self._chunks.filter(col("kind") == str(PayloadKind.ROWS)).filter(col("table_number").isin(list(numbers)))
         task = AssignTask(self._tables, batch_id)
-        blobs = self._in_tasks(rows, plan, [one.to_payload() for one in plans], task).persist(
+        chunks = self._in_tasks(rows, plan, [one.to_payload() for one in plans], task).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            assigned = self._collected(blobs.filter(col("kind") != str(PayloadKind.ROWS)), found)
-            yield blobs.filter(col("kind") == str(PayloadKind.ROWS)), assigned
+            assigned = self._collected(chunks.filter(col("kind") != str(PayloadKind.ROWS)), found)
+            yield chunks.filter(col("kind") == str(PayloadKind.ROWS)), assigned
         finally:
-            blobs.unpersist()
+            chunks.unpersist()
 
     def _write(
         self, rows: DataFrame, statistics: BatchStatistics, batch_id: int, found: Mapping[int, TaskOutput]
     ) -> None:
         """Write rows to files.
 
-        rows: blobs with their buckets.
+        rows: chunks with their buckets.
         """
         shuffle = plan_shuffle(statistics, self._shuffle_partitions, self.cores)
         plans = task_plans([context for context, _ in self._tables], statistics, shuffle)
         payloads = [plan.to_payload() for plan in plans]
         self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
-    def _in_tasks(self, blobs: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: TaskWork) -> DataFrame:
-        """Run the work in tasks. A single task runs where the blobs are read, without a shuffle.
+    def _in_tasks(self, chunks: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: TaskWork) -> DataFrame:
+        """Run the work in tasks. A single task runs where the chunks are read, without a shuffle.
 
         plans: the plan of each task. Small plans are part of the work, which is sent to every task: a separate source
             would cost Spark two more tasks.
@@ -146,11 +148,11 @@ class BatchBlobs:
         if sum(map(len, plans)) <= PLANS_IN_CLOSURE_BYTES_MAX:
             planned = PlannedWork(work, shuffle.task_of_partition, plans)
             if shuffle.tasks == 1:
-                return blobs.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)
-            divided = blobs.withColumn("task", self._task(shuffle)).repartitionById(shuffle.tasks, "task")
+                return chunks.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)
+            divided = chunks.withColumn("task", self._task(shuffle)).repartitionById(shuffle.tasks, "task")
             return divided.drop("task").mapInArrow(planned, SHUFFLE_SCHEMA)
         task = self._task(shuffle)
-        rows = blobs.select(task.alias("task"), "table_number", "shuffle_partition", "kind", "payload")
+        rows = chunks.select(task.alias("task"), "table_number", "shuffle_partition", "kind", "payload")
         given = pa.table(
             {
                 "task": pa.array(range(shuffle.tasks), pa.int32()),
@@ -160,17 +162,17 @@ class BatchBlobs:
                 "payload": pa.array(plans, pa.binary()),
             }
         )
-        together = rows.union(self._blobs.sparkSession.createDataFrame(given))
+        together = rows.union(self._chunks.sparkSession.createDataFrame(given))
         return together.repartitionById(shuffle.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
 
     @staticmethod
     def _task(shuffle: ShufflePlan) -> Column:
-        """Return the expression for the task of a blob, by its shuffle partition."""
+        """Return the expression for the task of a chunk, by its shuffle partition."""
         return expr(f"element_at(array({', '.join(map(str, shuffle.task_of_partition))}), shuffle_partition + 1)")
 
     def _collected(self, payloads: DataFrame, found: Mapping[int, TaskOutput]) -> BatchStatistics:
         """Collect the output of all tasks, and return their statistics."""
-        with _settings(self._blobs.sparkSession, {**_FIXED_PLAN, _ARROW_BYTES: _BLOBS_BYTES}):
+        with _settings(self._chunks.sparkSession, {**_FIXED_PLAN, _ARROW_BYTES: _CHUNKS_BYTES}):
             rows = payloads.select("table_number", "kind", "payload").collect()
         of_tasks: list[bytes] = []
         with paused_collection():
@@ -186,8 +188,8 @@ class BatchBlobs:
 
 
 @contextmanager
-def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
-    """Decode a batch, and yield its blobs.
+def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchChunks]:
+    """Decode a batch, and yield its chunks.
 
     tables: see `open_reader`.
     """
@@ -196,14 +198,16 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchBlobs]:
     if any(isinstance(one, RawRecords) for _, one in tables):
         batch = _with_lists_of_headers(batch)
     batch, read = _with_plain_names(batch, tables)
-    blobs = batch.mapInArrow(ShuffleMap(read, shuffle_partitions), SHUFFLE_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
+    chunks = batch.mapInArrow(ShuffleMap(read, shuffle_partitions), SHUFFLE_SCHEMA).persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
     try:
         with _settings(batch.sparkSession, _FIXED_PLAN):
-            rows = blobs.filter(col("kind") == str(PayloadKind.STATISTICS)).select("payload").collect()
+            rows = chunks.filter(col("kind") == str(PayloadKind.STATISTICS)).select("payload").collect()
         statistics = BatchStatistics.merged(bytes(row.payload) for row in rows)
-        yield BatchBlobs(blobs, statistics, tables, shuffle_partitions, cores)
+        yield BatchChunks(chunks, statistics, tables, shuffle_partitions, cores)
     finally:
-        blobs.unpersist()
+        chunks.unpersist()
 
 
 def offsets_of(batch: DataFrame) -> BatchStatistics:

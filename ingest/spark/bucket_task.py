@@ -1,4 +1,4 @@
-"""The task that writes buckets: it receives blobs of some shuffle partitions, and returns commit messages."""
+"""The task that writes buckets: it receives chunks of some shuffle partitions, and returns commit messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ingest.spark.batch_rows import (
     bad_record_remedy,
 )
 from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.blob_store import BlobStore
+from ingest.spark.chunk_store import ChunkStore
 from ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
 from ingest.spark.ordering.row_order import (
     Order,
@@ -52,7 +52,7 @@ from storage.write.restored_table import RestoredState
 from storage.write.row_converter import RowConverter
 from storage.write.table_writer import TableWriter
 
-CHUNK_BYTES: Final = 8 << 20  # bytes of rows that are read together
+ROW_BATCH_BYTES: Final = 8 << 20  # bytes of rows that are read together
 _WRITE_BUFFER_BYTES: Final = 32 << 20  # unless the table's option sets it; small, as each core runs a task
 _WRITE_BUFFER_OPTION: Final = "write-buffer-size"
 
@@ -77,7 +77,7 @@ class BucketTask:
     version: the version of this package in the driver.
 
     Rows are read after all have arrived, one group of shuffle partitions after the other, oldest first. Until then,
-    blobs that don't fit into memory are in a file. A task that is retried writes other files: only messages in the
+    chunks that don't fit into memory are in a file. A task that is retried writes other files: only messages in the
     driver count.
     """
 
@@ -89,7 +89,7 @@ class BucketTask:
         begin_task(self.version)
         plan = TaskPlan()
         statistics = BatchStatistics()
-        with BlobStore() as store:
+        with ChunkStore() as store:
             for batch in batches:
                 columns = (batch.column(name).to_pylist() for name in ("table_number", "shuffle_partition", "kind"))
                 for number, shuffle_partition, kind, payload in zip(*columns, batch.column("payload"), strict=True):
@@ -97,7 +97,7 @@ class BucketTask:
                         store.add(number, shuffle_partition, payload.as_buffer())
                     elif kind == PayloadKind.PLAN:
                         plan = TaskPlan.of_payload(payload.as_py())
-            for number, shuffle_partitions in store.blobs().items():
+            for number, shuffle_partitions in store.chunks().items():
                 context, rows_of = self.tables[number]
                 table = TableTask(context, rows_of, statistics.table(number))
                 groups = grouped(shuffle_partitions, plan.groups)
@@ -112,11 +112,11 @@ class BucketTask:
 def grouped(
     shuffle_partitions: Mapping[int, list[pa.RecordBatch]], groups: Sequence[Sequence[int]]
 ) -> list[list[pa.RecordBatch]]:
-    """Return the groups of blobs that are read together."""
+    """Return the groups of chunks that are read together."""
     first = {shuffle_partition: group[0] for group in groups for shuffle_partition in group}
     found: dict[int, list[pa.RecordBatch]] = {}
-    for shuffle_partition, blobs in shuffle_partitions.items():
-        found.setdefault(first.get(shuffle_partition, shuffle_partition), []).extend(blobs)
+    for shuffle_partition, chunks in shuffle_partitions.items():
+        found.setdefault(first.get(shuffle_partition, shuffle_partition), []).extend(chunks)
     return list(found.values())
 
 
@@ -134,13 +134,13 @@ class TableTask:
     def write(self, groups: Sequence[Sequence[pa.RecordBatch]], batch_id: int, restored: RestoredState | None) -> bytes:
         """Write the rows, and return pickled commit messages.
 
-        groups: groups of blobs. No two groups have rows of the same bucket.
+        groups: groups of chunks. No two groups have rows of the same bucket.
         restored: see `TaskPlan`.
         """
         context = self.context
         keys: dict[BucketKey, int] = {}
-        for blob in (blob for group in groups for blob in group):
-            for key in buckets_of(blob):
+        for chunk in (chunk for group in groups for chunk in group):
+            for key in buckets_of(chunk):
                 keys.setdefault(key, len(keys))
         writer = TableWriter(
             context,
@@ -152,8 +152,8 @@ class TableTask:
         converter = RowConverter(context.schema, context.options, context.name, [BUCKET_COLUMN], context.location)
         try:
             for group in groups:
-                blobs = [renumbered(blob, [keys[key] for key in buckets_of(blob)]) for blob in group]
-                for rows in self.chunks(blobs):
+                chunks = [renumbered(chunk, [keys[key] for key in buckets_of(chunk)]) for chunk in group]
+                for rows in self.row_batches(chunks):
                     written = rows if self.input.is_converted else converter.to_table_schema(rows)
                     buckets = written.column(BUCKET_COLUMN).to_numpy()
                     writer.write_routed(written.drop_columns([BUCKET_COLUMN]), list(keys), buckets)
@@ -161,37 +161,37 @@ class TableTask:
         finally:
             writer.abort()
 
-    def chunks(self, blobs: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def row_batches(self, chunks: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows with the table's columns and `_bucket`, oldest first."""
         # With unavailable values, all rows are read at once: any of them may have such a value.
-        is_whole = any(UNAVAILABLE_COLUMN in blob.schema.names for blob in blobs)
-        nbytes = sum(blob.nbytes for blob in blobs)
-        count = sum(blob.num_rows for blob in blobs)
-        size = max(1, count if is_whole or nbytes <= CHUNK_BYTES else count * CHUNK_BYTES // nbytes)
-        for parts, order in self._in_source_order(blobs, size):
+        is_whole = any(UNAVAILABLE_COLUMN in chunk.schema.names for chunk in chunks)
+        nbytes = sum(chunk.nbytes for chunk in chunks)
+        count = sum(chunk.num_rows for chunk in chunks)
+        size = max(1, count if is_whole or nbytes <= ROW_BATCH_BYTES else count * ROW_BATCH_BYTES // nbytes)
+        for parts, order in self._in_source_order(chunks, size):
             for start in range(0, len(order), size):
                 if size < count:
-                    pa.default_memory_pool().release_unused()  # of earlier chunks, which the pool would keep
+                    pa.default_memory_pool().release_unused()  # of earlier batches, which the pool would keep
                 yield self._filled(_gather(parts, order[start : start + size]))
 
     def _in_source_order(
-        self, blobs: Sequence[pa.RecordBatch], size: int
+        self, chunks: Sequence[pa.RecordBatch], size: int
     ) -> Iterator[tuple[Sequence[pa.RecordBatch], Order]]:
         """Yield some rows at a time, with their order; all at once if they must be sorted."""
         in_order = None
-        if size < sum(blob.num_rows for blob in blobs):
+        if size < sum(chunk.num_rows for chunk in chunks):
             if self.input.has_order:
-                in_order = merged_slices(blobs, size)
+                in_order = merged_slices(chunks, size)
             else:
-                check_no_order_is_needed(blobs, self.context)
-                in_order = (MergedSlice([part]) for part in slices_of(blobs, size))
+                check_no_order_is_needed(chunks, self.context)
+                in_order = (MergedSlice([part]) for part in slices_of(chunks, size))
         if in_order is None:
-            names = list(dict.fromkeys(name for blob in blobs for name in blob.schema.names))
+            names = list(dict.fromkeys(name for chunk in chunks for name in chunk.schema.names))
             columns = ordering_columns(self.context, names)
-            yield blobs, source_order(concat([_selected(blob, columns) for blob in blobs]), self.context)
+            yield chunks, source_order(concat([_selected(chunk, columns) for chunk in chunks]), self.context)
             return
         for merged in in_order:
-            parts = [blobs[part.blob].slice(part.start, part.stop - part.start) for part in merged.slices]
+            parts = [chunks[part.chunk].slice(part.start, part.stop - part.start) for part in merged.slices]
             yield parts, np.arange(sum(map(len, parts))) if merged.order is None else merged.order
 
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -238,9 +238,9 @@ class TableTask:
 
 
 def renumbered(rows: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
-    """Return the rows of a blob, with the numbers of their buckets in the task.
+    """Return the rows of a chunk, with the numbers of their buckets in the task.
 
-    numbers: the task's numbers of the blob's buckets.
+    numbers: the task's numbers of the chunk's buckets.
     """
     found = np.array(numbers, np.int32)[rows.column(BUCKET_COLUMN).to_numpy()]
     at = rows.schema.get_field_index(BUCKET_COLUMN)

@@ -3,7 +3,7 @@
 1. The newest committed batch is skipped: after a crash Spark repeats only its last batch. An older batch comes from
    another checkpoint directory, or from one that was reset, and is refused. So is a batch with the same number and
    other offsets. Typed rows have no offsets, so only the query's id is compared; a run of a query repeats no batch.
-2. Executors decode and route records, rows are sent as blobs, tasks write files (`batch_write`). *Crash: orphan files.*
+2. Executors decode and route records, send rows as chunks, and write files (`batch_write`). *Crash: orphan files.*
 3. One commit per table publishes the files, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
 Raw records also have a position: a snapshot records the offsets from which it was made. A batch that reads offsets a
@@ -30,15 +30,15 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from checkpoint.routing import takes_topic
-from compaction.postpone_batch import Rescale
+from compaction.fixed_bucket_batch import Rescale
 from ingest.dead_letter_table import DeadLetterTable
 from ingest.formats.registry import open_format
-from ingest.spark.assigning.fixed_bucket_write import written_in_fixed_buckets
+from ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
 from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
 from ingest.spark.batch_position import BatchPosition, Ranges
 from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
-from ingest.spark.batch_write import BatchBlobs, TaskOutput, decoded, offsets_of, run_in_parallel
+from ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
 from ingest.spark.maintenance import maintenance
 from ingest.spark.query_runs import Target, check_not_written, note_written, query_id, run_id
 from storage.arguments import checked
@@ -254,7 +254,7 @@ class TableBatch:
             )
         self._position = self._commits.next_position(self._own(ranges))
 
-    def in_buckets(self, rows: BatchBlobs, written: TaskOutput) -> TaskOutput:
+    def in_buckets(self, rows: BatchChunks, written: TaskOutput) -> TaskOutput:
         """Move the rows that tasks staged into buckets, if `rescale` is set. Returns the output to commit."""
         if self.sink.rescale is None:
             return written
@@ -390,7 +390,7 @@ def _write_due(
 
 
 def _write_decoded(
-    due: Sequence[TableBatch], rows: BatchBlobs, batch_id: int, observer: BatchObserver | None
+    due: Sequence[TableBatch], rows: BatchChunks, batch_id: int, observer: BatchObserver | None
 ) -> list[int]:
     """See `write_batch`."""
     statistics = rows.statistics

@@ -282,7 +282,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     postpone_default_bucket_num = OptionValue[int | None]("postpone.default-bucket-num")
     postpone_target_rows = OptionValue[int | None]("postpone.target-row-num-per-bucket")
     postpone_target_bytes = OptionValue[int]("postpone.target-size-per-bucket")
-    postpone_batches_get_buckets = OptionValue[bool]("postpone.batch-write-fixed-bucket")
+    postpone_batch_write_fixed_bucket = OptionValue[bool]("postpone.batch-write-fixed-bucket")
     postpone_bucket_num_max = OptionValue[int]("postpone.batch-write-fixed-bucket.max-parallelism")
     postpone_rescale_load_factor = OptionValue[int]("postpone.batch-write-fixed-bucket.rescale-load-factor")
     commit_max_retries = OptionValue[int]("commit.max-retries")

@@ -172,8 +172,8 @@ def _metadata(home: str) -> Mapping[str, int]:
     return {str(p): p.stat().st_size for p in Path(home, "x.db", "t", "manifest").iterdir()}
 
 
-def cost_of_a_blob(rows: int, blobs: int = 500) -> tuple[int, float]:
-    """Returns the bytes of a blob, and the CPU-seconds of the task that makes it and the task that reads it."""
+def cost_of_a_chunk(rows: int, chunks: int = 500) -> tuple[int, float]:
+    """Returns the bytes of a chunk, and the CPU-seconds of the task that makes it and the task that reads it."""
     columns: dict[str, pa.Array] = {
         name: pa.array(range(rows) if name == "id" else ["some text"] * rows, _SCHEMA.field(name).type)
         for name in _SCHEMA.names
@@ -181,11 +181,11 @@ def cost_of_a_blob(rows: int, blobs: int = 500) -> tuple[int, float]:
     batch = pa.record_batch({**columns, BUCKET_COLUMN: pa.array([0] * rows, pa.int32())})
     clock = Clock()
     with clock:
-        for _ in range(blobs):
-            blob = to_ipc(with_buckets(batch, [BucketKey(b"", 0)]))
-            taken = from_ipc(pa.py_buffer(blob))
+        for _ in range(chunks):
+            chunk = to_ipc(with_buckets(batch, [BucketKey(b"", 0)]))
+            taken = from_ipc(pa.py_buffer(chunk))
             renumbered(taken, [0] * len(buckets_of(taken)))
-    return len(blob), clock.cpu_s / blobs
+    return len(chunk), clock.cpu_s / chunks
 
 
 # ---------------------------------------------------------------- the page
@@ -195,7 +195,7 @@ LARGE: Final = Shape(buckets=10_000, map_tasks=800, write_tasks=800)
 _BYTES_A_DAY: Final = 10**12
 _INTERVALS_S: Final = (60, 300)
 _RECORD_BYTES: Final = 500
-_BLOB_BYTES: Final = 16 << 20  # size of the rows before they become blobs
+_CHUNK_BYTES: Final = 16 << 20  # size of the rows before they become chunks
 
 
 def computed(small: Costs, shape: Shape) -> Costs:
@@ -213,12 +213,12 @@ def computed(small: Costs, shape: Shape) -> Costs:
     )
 
 
-def blobs_of(shape: Shape, batch_bytes: int) -> tuple[int, int]:
-    """Returns the number of blobs of a batch, and their mean size.
+def chunks_of(shape: Shape, batch_bytes: int) -> tuple[int, int]:
+    """Returns the number of chunks of a batch, and their mean size.
 
-    A task passes its rows on when it holds 16 MiB, as one blob per shuffle partition.
+    A task passes its rows on when it holds 16 MiB, as one chunk per shuffle partition.
     """
-    flushes = max(1, -(-batch_bytes // shape.map_tasks // _BLOB_BYTES))
+    flushes = max(1, -(-batch_bytes // shape.map_tasks // _CHUNK_BYTES))
     count = shape.map_tasks * flushes * min(SHUFFLE_PARTITIONS, shape.buckets)
     return count, batch_bytes // count
 
@@ -242,14 +242,14 @@ def tables(small: Costs, large: Costs) -> Iterator[str]:
         sizes = [f"{getattr(costs, member) / 1e6:.1f} MB" for costs in (small, predicted, large)]
         yield f"| {name} | | {' | '.join(sizes)} |"
     yield ""
-    of_blobs = "blobs | rows in one | bytes of one | blobs, CPU-seconds a core"
-    yield f"| A batch every | records | {of_blobs} | driver, of the time | files a day |"
+    of_chunks = "chunks | rows in one | bytes of one | chunks, CPU-seconds a core"
+    yield f"| A batch every | records | {of_chunks} | driver, of the time | files a day |"
     yield "|---|---|---|---|---|---|---|---|"
     for interval_s in _INTERVALS_S:
         batch_bytes = _BYTES_A_DAY * interval_s // 86_400
-        count, held = blobs_of(large.shape, batch_bytes)
+        count, held = chunks_of(large.shape, batch_bytes)
         rows = max(1, held // _RECORD_BYTES)
-        size, cpu_s = cost_of_a_blob(rows)
+        size, cpu_s = cost_of_a_chunk(rows)
         share = sum(large.cpu_s.values()) / interval_s
         files = large.shape.buckets * 86_400 // interval_s
         yield (

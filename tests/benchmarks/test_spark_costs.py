@@ -13,7 +13,7 @@ from tests.benchmarks.spark_costs import (
     UNPACK,
     Costs,
     Shape,
-    blobs_of,
+    chunks_of,
     computed,
     measured,
     tables,
@@ -36,7 +36,7 @@ def test_the_cost_of_a_larger_batch_is_extrapolated_per_step() -> None:
     assert (large.facts_bytes, large.plan_bytes, large.message_bytes, large.metadata_bytes) == (600, 200, 200, 200)
 
 
-def test_a_map_task_makes_one_blob_per_shuffle_partition_and_16_mib() -> None:
+def test_a_map_task_makes_one_chunk_per_shuffle_partition_and_16_mib() -> None:
     shape = Shape(buckets=10, map_tasks=4, write_tasks=4)
-    assert blobs_of(shape, 4 << 20) == (40, (4 << 20) // 40)
-    assert blobs_of(shape, 4 * (17 << 20))[0] == 80
+    assert chunks_of(shape, 4 << 20) == (40, (4 << 20) // 40)
+    assert chunks_of(shape, 4 * (17 << 20))[0] == 80

@@ -34,7 +34,7 @@ from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from storage.logs import get_logger
 from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
 from tidelake.spark.kafka.data_source import KafkaDataSource
-from tidelake.spark.kafka.offsets import of_members
+from tidelake.spark.kafka.offsets import from_members
 from tidelake.spark.kafka.read_options import options_of
 from tidelake.spark.registration import register_source
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
@@ -189,7 +189,7 @@ class _SourceEnds:
         progress = self.query.lastProgress if self.is_reported and self.query is not None else None
         sources = [] if progress is None else progress.sources
         latest = [json.loads(source.latestOffset or "null") for source in sources]
-        return {partition: end for ends in latest if ends for partition, end in of_members(ends).items()}
+        return {partition: end for ends in latest if ends for partition, end in from_members(ends).items()}
 
 
 def sinks_of(config: Config) -> list[SparkSink]:

@@ -133,6 +133,8 @@ class _TargetSchemas:
     def adopt(self, table: TableContext) -> None:
         """Do nothing: the batch is decoded again for the altered table."""
 
-    def leave_unchanged(self, table: str, *, ignored: Sequence[str] = (), fixed: Sequence[str] = ()) -> None:
-        self._targets.ignore(table, ignored)
-        self._targets.keep_type(table, fixed)
+    def leave_unchanged(
+        self, table: str, *, ignored_columns: Sequence[str] = (), columns_with_fixed_type: Sequence[str] = ()
+    ) -> None:
+        self._targets.ignore(table, ignored_columns)
+        self._targets.keep_type(table, columns_with_fixed_type)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ingest.formats.base import Skipped
-from ingest.formats.canal.direct import CanalDirectReader
+from ingest.formats.canal.direct_reader import CanalDirectReader
 from ingest.formats.connect_schema import SourceType
 from ingest.formats.envelopes.envelope import (
     NULL,

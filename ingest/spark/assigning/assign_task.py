@@ -1,4 +1,4 @@
-"""The task that assigns buckets to rows: from blobs of key groups it makes blobs with buckets, and the index files."""
+"""The task that assigns buckets to rows: from chunks of key groups it makes chunks with buckets, and index files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import xxhash
 from ingest.spark.assigning.assign_plan import AssignPlan
 from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
 from ingest.spark.batch_statistics import BatchStatistics
-from ingest.spark.blob_store import BlobStore, local_folder
 from ingest.spark.bucket_task import TableTask, grouped
+from ingest.spark.chunk_store import ChunkStore, local_folder
 from ingest.spark.package_version import package_version
 from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, shuffle_partition_of
 from ingest.spark.task_start import begin_task
@@ -39,8 +39,8 @@ class AssignTask:
     Rows are assigned after all have arrived, in their source's order. Unavailable values are filled in before. The
     result has this order as a number, which is valid among rows of one key.
 
-    A task that runs again makes the same result from the same blobs, in any order of arrival. Only its index files have
-    other names. Valid are those of the run whose messages the driver received.
+    A task that runs again makes the same result from the same chunks, in any order of arrival. Only its index files
+    have other names. Valid are those of the run whose messages the driver received.
     """
 
     tables: Sequence[tuple[TableContext, BatchInput]]
@@ -52,7 +52,7 @@ class AssignTask:
         plan = AssignPlan()
         statistics = BatchStatistics()
         digests: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-        with BlobStore() as store:
+        with ChunkStore() as store:
             for batch in batches:
                 columns = (batch.column(name).to_pylist() for name in ("table_number", "shuffle_partition", "kind"))
                 for number, shuffle_partition, kind, payload in zip(*columns, batch.column("payload"), strict=True):
@@ -61,11 +61,11 @@ class AssignTask:
                         digests[number, shuffle_partition].append(xxhash.xxh3_128_digest(payload.as_buffer()))
                     elif kind == PayloadKind.PLAN:
                         plan = AssignPlan.of_payload(payload.as_py())
-            for number, shuffle_partitions in sorted(store.blobs().items()):
+            for number, shuffle_partitions in sorted(store.chunks().items()):
                 self._check_keys_of_task(number, shuffle_partitions, plan)
                 ordered = {
-                    shuffle_partition: _by_digest(blobs, digests[number, shuffle_partition])
-                    for shuffle_partition, blobs in sorted(shuffle_partitions.items())
+                    shuffle_partition: _by_digest(chunks, digests[number, shuffle_partition])
+                    for shuffle_partition, chunks in sorted(shuffle_partitions.items())
                 }
                 yield from self._assigned(number, ordered, plan, statistics)
             shuffle_partitions = ordered = None  # type: ignore[assignment] # they refer to the store's file
@@ -87,12 +87,12 @@ class AssignTask:
         plan: AssignPlan,
         statistics: BatchStatistics,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the blobs of one table with buckets, and the messages of its index."""
+        """Yield the chunks of one table with buckets, and the messages of its index."""
         context, rows_of = self.tables[number]
         assigner = plan.assigner(number, context, replaces=rows_of.replaces, spill_directory=local_folder())
         if isinstance(assigner, CrossPartitionAssigner):
-            for blob in (blob for blobs in shuffle_partitions.values() for blob in blobs):
-                assigner.expect(blob)
+            for chunk in (chunk for chunks in shuffle_partitions.values() for chunk in chunks):
+                assigner.expect(chunk)
         router = BucketRouter(context.schema, assigner, partition_check(context))
         shuffle = TableShuffle(
             number, context, router, lambda key: shuffle_partition_of(context, key, plan.shuffle_partitions), statistics
@@ -100,14 +100,14 @@ class AssignTask:
         task = TableTask(context, rows_of, statistics.table(number))
         count = 0
         for group in grouped(shuffle_partitions, plan.groups):
-            for rows in task.chunks([blob.replace_schema_metadata(None) for blob in group]):
+            for rows in task.row_batches([chunk.replace_schema_metadata(None) for chunk in group]):
                 order = pa.array(np.arange(count, count + rows.num_rows))
-                yield from shuffle.blobs(rows.drop_columns([BUCKET_COLUMN]).append_column(_ORDER_COLUMN, order))
+                yield from shuffle.chunks(rows.drop_columns([BUCKET_COLUMN]).append_column(_ORDER_COLUMN, order))
                 count += rows.num_rows
         messages = assigner.prepare_commit(self.batch_id)
         yield payload_row(number, 0, PayloadKind.MESSAGES, pickle.dumps(list(messages)))
 
 
-def _by_digest(blobs: Sequence[pa.RecordBatch], digests: Sequence[bytes]) -> list[pa.RecordBatch]:
-    """Return the blobs in a fixed order, because a shuffle returns them in a different order each time."""
-    return [blobs[i] for i in sorted(range(len(blobs)), key=digests.__getitem__)]
+def _by_digest(chunks: Sequence[pa.RecordBatch], digests: Sequence[bytes]) -> list[pa.RecordBatch]:
+    """Return the chunks in a fixed order, because a shuffle returns them in a different order each time."""
+    return [chunks[i] for i in sorted(range(len(chunks)), key=digests.__getitem__)]

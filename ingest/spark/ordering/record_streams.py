@@ -1,7 +1,7 @@
-"""Merges blobs whose rows are already in their source's order, as map tasks write them. It reads slice by slice.
+"""Merges chunks whose rows are already in their source's order, as map tasks write them. It reads slice by slice.
 
 Per row, only the times of the current slices are in memory. Each topic partition is a stream of slices, which are
-ranges of rows of a blob. The streams are merged by time, like the rows in `row_order`: rows that are earlier than the
+ranges of rows of a chunk. The streams are merged by time, like the rows in `row_order`: rows that are earlier than the
 last read time of every stream can be returned, because no earlier row will follow.
 """
 
@@ -24,10 +24,10 @@ _RECORD_COLUMNS: Final = (_TOPIC, _PARTITION, _OFFSET, TIME_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
-class BlobSlice:
-    """A range of rows of one blob: the blob's number, and rows [start, stop)."""
+class ChunkSlice:
+    """A range of rows of one chunk: the chunk's number, and rows [start, stop)."""
 
-    blob: int
+    chunk: int
     start: int
     stop: int
 
@@ -39,62 +39,62 @@ class MergedSlice:
     order: the order of the slices' rows, counted through all slices; None if they are in order already.
     """
 
-    slices: Sequence[BlobSlice]
+    slices: Sequence[ChunkSlice]
     order: NDArray[np.intp] | None = None
 
 
-def merged_slices(blobs: Sequence[pa.RecordBatch], slice_rows_max: int) -> Iterator[MergedSlice] | None:
+def merged_slices(chunks: Sequence[pa.RecordBatch], slice_rows_max: int) -> Iterator[MergedSlice] | None:
     """Return all rows, oldest first, in the same order as `row_order.source_order`.
 
     slice_rows_max: maximum number of rows of a slice. A merged slice has one or more slices of each stream.
 
-    Returns None if the blobs are not in this order: rows are no records, or changed their keys, partitions alternate in
-    a blob, offsets decrease, or blobs overlap.
+    Returns None if the chunks are not in this order: rows are no records, or changed their keys, partitions alternate
+    in a chunk, offsets decrease, or chunks overlap.
     """
-    if not all({*_RECORD_COLUMNS} <= {*blob.schema.names} for blob in blobs):
+    if not all({*_RECORD_COLUMNS} <= {*chunk.schema.names} for chunk in chunks):
         return None
-    if any(KEY_CHANGE_COLUMN in blob.schema.names or len(order_columns(blob.schema.names)) != 3 for blob in blobs):
+    if any(KEY_CHANGE_COLUMN in chunk.schema.names or len(order_columns(chunk.schema.names)) != 3 for chunk in chunks):
         return None
-    streams = _streams(blobs, slice_rows_max)
+    streams = _streams(chunks, slice_rows_max)
     return None if streams is None else _interleave(streams)
 
 
-def slices_of(blobs: Sequence[pa.RecordBatch], rows_max: int) -> Iterator[BlobSlice]:
+def slices_of(chunks: Sequence[pa.RecordBatch], rows_max: int) -> Iterator[ChunkSlice]:
     """Return slices of all rows, in their existing order."""
-    return (part for number, blob in enumerate(blobs) for part in _cut_range(number, 0, blob.num_rows, rows_max))
+    return (part for number, chunk in enumerate(chunks) for part in _cut_range(number, 0, chunk.num_rows, rows_max))
 
 
-def _cut_range(blob: int, start: int, stop: int, rows_max: int) -> Iterator[BlobSlice]:
-    return (BlobSlice(blob, at, min(stop, at + rows_max)) for at in range(start, stop, rows_max))
+def _cut_range(chunk: int, start: int, stop: int, rows_max: int) -> Iterator[ChunkSlice]:
+    return (ChunkSlice(chunk, at, min(stop, at + rows_max)) for at in range(start, stop, rows_max))
 
 
-def _streams(blobs: Sequence[pa.RecordBatch], rows_max: int) -> list[_Stream] | None:
-    found: dict[tuple[str, int], list[tuple[int, int, BlobSlice]]] = {}
-    for number, blob in enumerate(blobs):
-        topics = blob.column(_TOPIC).dictionary_encode().indices.to_numpy().astype(np.int64)
-        partitions = blob.column(_PARTITION).to_numpy()
-        offsets = blob.column(_OFFSET).to_numpy()
+def _streams(chunks: Sequence[pa.RecordBatch], rows_max: int) -> list[_Stream] | None:
+    found: dict[tuple[str, int], list[tuple[int, int, ChunkSlice]]] = {}
+    for number, chunk in enumerate(chunks):
+        topics = chunk.column(_TOPIC).dictionary_encode().indices.to_numpy().astype(np.int64)
+        partitions = chunk.column(_PARTITION).to_numpy()
+        offsets = chunk.column(_OFFSET).to_numpy()
         is_next = np.diff(topics << 32 | partitions, prepend=-1) != 0
         goes_back = np.diff(offsets, prepend=offsets[:1]) < 0
         if (goes_back & ~is_next).any():
             return None
-        edges = [*np.flatnonzero(is_next).tolist(), blob.num_rows]
+        edges = [*np.flatnonzero(is_next).tolist(), chunk.num_rows]
         seen = set()
         for start, stop in pairwise(edges):
-            key = blob.column(_TOPIC)[start].as_py(), int(partitions[start])
+            key = chunk.column(_TOPIC)[start].as_py(), int(partitions[start])
             if key in seen:
                 return None
             seen.add(key)
             found.setdefault(key, []).append(
-                (int(offsets[start]), int(offsets[stop - 1]), BlobSlice(number, start, stop))
+                (int(offsets[start]), int(offsets[stop - 1]), ChunkSlice(number, start, stop))
             )
     streams = []
     for _, slices in sorted(found.items()):
         slices.sort(key=lambda part: part[:2])
         if any(last >= first for (_, last, _), (first, _, _) in pairwise(slices)):
             return None
-        cut = (part for *_, whole in slices for part in _cut_range(whole.blob, whole.start, whole.stop, rows_max))
-        streams.append(_Stream(blobs, deque(cut)))
+        cut = (part for *_, whole in slices for part in _cut_range(whole.chunk, whole.start, whole.stop, rows_max))
+        streams.append(_Stream(chunks, deque(cut)))
     return streams
 
 
@@ -107,30 +107,30 @@ class _Stream:
     times: (n,) the times of the rows of `read`.
     """
 
-    blobs: Sequence[pa.RecordBatch]
-    unread: deque[BlobSlice]
-    read: deque[BlobSlice] = field(default_factory=deque)
+    chunks: Sequence[pa.RecordBatch]
+    unread: deque[ChunkSlice]
+    read: deque[ChunkSlice] = field(default_factory=deque)
     times: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     newest: int = np.iinfo(np.int64).min
 
     def read_next_batch(self) -> None:
         part = self.unread.popleft()
-        rows = self.blobs[part.blob].slice(part.start, part.stop - part.start)
+        rows = self.chunks[part.chunk].slice(part.start, part.stop - part.start)
         times = np.maximum(np.maximum.accumulate(rows.column(TIME_COLUMN).to_numpy()), self.newest)
         self.newest = int(times[-1])
         self.times = np.concatenate([self.times, times])
         self.read.append(part)
 
-    def take(self, count: int) -> list[BlobSlice]:
+    def take(self, count: int) -> list[ChunkSlice]:
         """Take the first `count` rows of the read slices."""
         self.times = self.times[count:]
         taken = []
         while count:
             part = self.read.popleft()
             stop = min(part.stop, part.start + count)
-            taken.append(BlobSlice(part.blob, part.start, stop))
+            taken.append(ChunkSlice(part.chunk, part.start, stop))
             if stop < part.stop:
-                self.read.appendleft(BlobSlice(part.blob, stop, part.stop))
+                self.read.appendleft(ChunkSlice(part.chunk, stop, part.stop))
             count -= stop - part.start
         return taken
 

@@ -23,7 +23,7 @@ from storage.write.assigners.dynamic import num_assigners_of
 from storage.write.bucket_router import BucketKey
 
 
-def is_indexed(context: TableContext) -> bool:
+def has_dynamic_buckets(context: TableContext) -> bool:
     """Return whether an index stores the bucket of each key."""
     return bucket_mode(context.schema, context.options) in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION)
 

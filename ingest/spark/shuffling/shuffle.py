@@ -1,8 +1,8 @@
-"""Sends rows from map tasks to the tasks that write buckets, as Arrow IPC blobs of some megabytes.
+"""Sends rows from map tasks to the tasks that write buckets, as Arrow IPC chunks of some megabytes.
 
-Blobs are used because converting rows to Spark's format and back costs more than everything else. A shuffle partition
-is a share of the buckets of all tables. A blob has rows of one table and one shuffle partition. Every blob names the
-buckets of its rows, so that they are not routed again. All blobs of a shuffle partition reach one task, which the
+Chunks are used because converting rows to Spark's format and back costs more than everything else. A shuffle partition
+is a share of the buckets of all tables. A chunk has rows of one table and one shuffle partition. Every chunk names the
+buckets of its rows, so that they are not routed again. All chunks of a shuffle partition reach one task, which the
 driver chooses.
 """
 
@@ -25,7 +25,7 @@ from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInp
 from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from ingest.spark.package_version import package_version
 from ingest.spark.raw_columns import raw_batches
-from ingest.spark.shuffling.key_groups import KeyGroupAssigner, is_indexed, shuffle_partition_of_key_group
+from ingest.spark.shuffling.key_groups import KeyGroupAssigner, has_dynamic_buckets, shuffle_partition_of_key_group
 from ingest.spark.task_start import begin_task
 from storage.bucketing import BucketMode, bucket_mode
 from storage.files.partition_times import partition_check
@@ -36,10 +36,10 @@ from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 
 SHUFFLE_SCHEMA: Final = "table_number int, shuffle_partition int, kind string, payload binary"
 
-_ROWS_HELD: Final = 50_000  # rows in memory before they become blobs
+_ROWS_HELD: Final = 50_000  # rows in memory before they become chunks
 _BUFFER_BYTES: Final = 16 << 20
-BUCKET_COLUMN: Final = "_bucket"  # for each row the index of its bucket in the blob's list of buckets
-_BUCKETS: Final = b"buckets"  # key in a blob's metadata
+BUCKET_COLUMN: Final = "_bucket"  # for each row the index of its bucket in the chunk's list of buckets
+_BUCKETS: Final = b"buckets"  # key in a chunk's metadata
 
 
 class PayloadKind(StrEnum):
@@ -56,7 +56,7 @@ class ShuffleMap:
     tables: see `open_reader`.
     shuffle_partitions: number of shuffle partitions, into which the buckets are divided.
     bucket_assigner: creates the assigner of each table in each task. Buckets must be a function of the rows. For tables
-        where they are not (`is_indexed`), rows are divided by key groups, and get their buckets in another task.
+        where they are not (`has_dynamic_buckets`), rows are divided by key groups, and get buckets in another task.
     version: the version of this package in the driver.
     """
 
@@ -73,7 +73,7 @@ class ShuffleMap:
         shuffles: dict[int, TableShuffle] = {}
         held_rows, held_bytes = 0, 0
 
-        def blobs() -> Iterator[pa.RecordBatch]:
+        def chunks() -> Iterator[pa.RecordBatch]:
             for number, buffer in buffers.items():
                 if number not in shuffles:
                     context = self.tables[number][0]
@@ -81,7 +81,7 @@ class ShuffleMap:
                     shuffles[number] = TableShuffle(
                         number, context, router, self._shuffle_partition_of(context), statistics
                     )
-                yield from shuffles[number].blobs(buffer.take())
+                yield from shuffles[number].chunks(buffer.take())
 
         for batch in batches:
             for number, rows in reader.rows(batch):
@@ -89,18 +89,18 @@ class ShuffleMap:
                     buffers.setdefault(number, _RowBuffer()).add(rows)
                     held_rows, held_bytes = held_rows + rows.num_rows, held_bytes + rows.nbytes
             if held_rows >= _ROWS_HELD or held_bytes >= _BUFFER_BYTES:
-                yield from blobs()
+                yield from chunks()
                 buffers, held_rows, held_bytes = {}, 0, 0
-        yield from blobs()
+        yield from chunks()
         yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
 
     def _assigner_of(self, context: TableContext) -> BucketAssigner:
-        return (
-            KeyGroupAssigner(context, self.shuffle_partitions) if is_indexed(context) else self.bucket_assigner(context)
-        )
+        if has_dynamic_buckets(context):
+            return KeyGroupAssigner(context, self.shuffle_partitions)
+        return self.bucket_assigner(context)
 
     def _shuffle_partition_of(self, context: TableContext) -> Callable[[BucketKey], int]:
-        if is_indexed(context):
+        if has_dynamic_buckets(context):
             return lambda key: shuffle_partition_of_key_group(context, key, self.shuffle_partitions)
         if not has_unaware_buckets(context):
             return lambda key: shuffle_partition_of(context, key, self.shuffle_partitions)
@@ -112,7 +112,7 @@ class ShuffleMap:
 def has_unaware_buckets(context: TableContext) -> bool:
     """Return whether the table has unaware buckets: any task may write any rows.
 
-    Each blob of such a table gets the next shuffle partition.
+    Each chunk of such a table gets the next shuffle partition.
     """
     return bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
 
@@ -132,7 +132,7 @@ class TableShuffle:
     shuffle_partition_of: Callable[[BucketKey], int]
     statistics: BatchStatistics
 
-    def blobs(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def chunks(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         routed, keys, buckets = self.router.numbered(rows)
         if not routed.num_rows:
             return
@@ -145,9 +145,9 @@ class TableShuffle:
         numbered = routed.append_column(BUCKET_COLUMN, pa.array(buckets))
         count = int(shuffle_partitions.max()) + 1
         for partition, part in split_by_group(numbered, shuffle_partitions[buckets], count):
-            blob = to_ipc(with_buckets(part, keys))
-            statistics.shuffle_bytes[partition] = statistics.shuffle_bytes.get(partition, 0) + len(blob)
-            yield payload_row(self.number, partition, PayloadKind.ROWS, blob)
+            chunk = to_ipc(with_buckets(part, keys))
+            statistics.shuffle_bytes[partition] = statistics.shuffle_bytes.get(partition, 0) + len(chunk)
+            yield payload_row(self.number, partition, PayloadKind.ROWS, chunk)
 
     def _link(
         self, rows: pa.RecordBatch, shuffle_partitions: NDArray[np.integer[Any]], statistics: BatchTableStatistics
@@ -183,7 +183,7 @@ def collect_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 @dataclass(slots=True)
 class _RowBuffer:
-    """Collects rows for a blob. Batches may differ in their last columns."""
+    """Collects rows for a chunk. Batches may differ in their last columns."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
 

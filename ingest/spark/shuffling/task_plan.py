@@ -28,7 +28,7 @@ _ZSTD_LEVEL: Final = 1
 _BYTES_A_TASK_MAX: Final = 256_000_000
 
 TaskWork: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""The function that a task applies to its plan and its blobs."""
+"""The function that a task applies to its plan and its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """The work of all tasks with their plans, for `mapInArrow`. A task finds its own plan by its first blob.
+    """The work of all tasks with their plans, for `mapInArrow`. A task finds its own plan by its first chunk.
 
     task_of_partition: see `ShufflePlan`.
     plans: the payload of each task's plan.

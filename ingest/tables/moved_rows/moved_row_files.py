@@ -105,9 +105,9 @@ class MovedRowFiles:
                 left, early = self._halves(batch)
             except FileNotFoundError:
                 effect = "records that lack values of rows which moved to another key are refused"
-                _log.warning("the file of rows on their way is gone", file=path, rows=state.rows, effect=effect)
+                _log.warning("the file of moved rows is missing", file=path, rows=state.rows, effect=effect)
             except (pa.ArrowInvalid, KeyError, IndexError) as error:
-                raise CorruptFile(path, "rows on their way to another key", str(error)) from error
+                raise CorruptFile(path, "a file of moved rows", str(error)) from error
         if only_exact:
             left, early = [row for row in left if row.change.is_exact], {}
         moved.restore(left, early, state.read_again)

@@ -26,7 +26,7 @@ class PostponeOptions:
     default_bucket_num: the number of buckets of a new partition; None: it is computed
     target_rows: rows of one bucket; it has priority over target_bytes
     target_bytes: size of one bucket
-    gives_buckets_at_once: whether a batch is written to buckets directly, without waiting for a job
+    batch_write_fixed_bucket: whether a batch is written to buckets directly, without waiting for a job
     bucket_num_max: for such batches: the largest number of buckets; above 0
     rescale_load_factor: for such batches: when to rescale; above 0
 
@@ -38,7 +38,7 @@ class PostponeOptions:
     target_bytes: int
     bucket_num_max: int
     rescale_load_factor: int
-    gives_buckets_at_once: bool
+    batch_write_fixed_bucket: bool
 
     def __post_init__(self) -> None:
         named = (
@@ -61,7 +61,7 @@ class PostponeOptions:
             options.postpone_target_bytes,
             options.postpone_bucket_num_max,
             options.postpone_rescale_load_factor,
-            options.postpone_batches_get_buckets,
+            options.postpone_batch_write_fixed_bucket,
         )
 
     def bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> int:
@@ -74,7 +74,7 @@ class PostponeOptions:
             return existing
         return self.default_bucket_num or self._needed(rows, size_bytes)
 
-    def bucket_num_at_once(self, rows: int, size_bytes: int, existing: int | None) -> tuple[int, bool]:
+    def fixed_bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> tuple[int, bool]:
         """Returns the number for a batch that is written to buckets directly, and whether to rescale to it first.
 
         The number is rounded up to a power of two, so that different partitions often get the same number.

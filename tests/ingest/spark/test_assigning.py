@@ -176,7 +176,7 @@ def test_alternating_tasks_and_writers_leave_one_row_per_key(key: list[str], opt
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_rerun_task_gives_the_same_result_for_reordered_blobs(key: list[str]) -> None:
+def test_a_rerun_task_gives_the_same_result_for_reordered_chunks(key: list[str]) -> None:
     """Else a key of which one part was written already would get a second bucket."""
     times = count()
     for options in ({}, {"dynamic-bucket.max-buckets": "3"}):
@@ -191,11 +191,11 @@ def places(assigned: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     found = []
     for row in assigned:
         if row["kind"] == ROWS:
-            blob = from_ipc(pa.py_buffer(row["payload"]))
-            keys = buckets_of(blob)
+            chunk = from_ipc(pa.py_buffer(row["payload"]))
+            keys = buckets_of(chunk)
             found += [
                 (one["id"], one["v"], one[KIND_COLUMN], keys[one["_bucket"]].partition, keys[one["_bucket"]].bucket)
-                for one in blob.to_pylist()
+                for one in chunk.to_pylist()
             ]
     return sorted(found)
 

@@ -64,11 +64,11 @@ def filled(columns: pa.RecordBatch, *, keeps_dead_letters: bool = False) -> tupl
     context = catalog.create_table("x.docs", schema, primary_key=["id"], options={"bucket": "1"}).context
     records = RawRecords(DebeziumJson(), keeps_dead_letters=keeps_dead_letters)
     statistics = BatchTableStatistics()
-    blobs = [
+    chunks = [
         rows.append_column(BUCKET_COLUMN, pa.array([0] * len(rows), pa.int32()))
         for _, rows in open_reader([(context, records)], BatchStatistics()).rows(columns)
     ]
-    (written,) = TableTask(context, records, statistics).chunks(blobs)
+    (written,) = TableTask(context, records, statistics).row_batches(chunks)
     return written, [json.loads(letter)["reason"] for letter in statistics.dead_letters]
 
 
@@ -163,7 +163,7 @@ def test_shuffle_partitions_of_a_row_moved_between_buckets_are_linked(
 
 
 def test_rows_larger_than_memory_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.spark.bucket_task.CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("ingest.spark.bucket_task.ROW_BATCH_BYTES", 2_000)
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string()), ("at", pa.int64())])
@@ -173,8 +173,8 @@ def test_rows_larger_than_memory_are_written_in_order(monkeypatch: pytest.Monkey
     rows = orders(ids, [RowKind.INSERT] * 600)
     order = Random(3).sample(range(600), 600)
     batches = [rows.take(pa.array(order[start : start + 100])) for start in range(0, 600, 100)]
-    blobs = [part for batch in batches for part in ShuffleMap([(table.context, typed)], 1)(iter([batch]))]
-    (written,) = BucketTask([(table.context, typed)], 1)(iter(blobs))
+    chunks = [part for batch in batches for part in ShuffleMap([(table.context, typed)], 1)(iter([batch]))]
+    (written,) = BucketTask([(table.context, typed)], 1)(iter(chunks))
     TableCommit(table.context, "spark").commit(Committable(1, pickle.loads(written.column("payload")[0].as_py())))
     found = table.scan().to_arrow().sort_by("id")
     assert found["at"].to_pylist() == [550 + id_ for id_ in range(50)]

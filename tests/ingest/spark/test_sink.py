@@ -98,7 +98,7 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
 
 
-@pytest.mark.parametrize("bytes_sent_to_all", [1 << 20, 0], ids=["with its work", "among its blobs"])
+@pytest.mark.parametrize("bytes_sent_to_all", [1 << 20, 0], ids=["with its work", "among its chunks"])
 def test_each_of_several_tasks_finds_its_plan(
     bytes_sent_to_all: int, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

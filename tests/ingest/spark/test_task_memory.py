@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-# In a process of its own, as a worker is. The file of blobs is mapped, and not counted: the system takes it back.
+# In a process of its own, as a worker is. The file of chunks is mapped, and not counted: the system takes it back.
 SCRIPT: Final = """
 import json, pickle, sys, threading, time
 from pathlib import Path
@@ -80,8 +80,8 @@ table = catalog.create_table("x.t", SCHEMA, primary_key=["id"], options=options)
 tables = [(table.context, TypedColumns() if kind == "typed" else RawRecords(open_format("debezium-json", {})))]
 peak = 0.0
 for batch_id in range(BATCHES):
-    blobs = Path(home) / "blobs"
-    with pa.OSFile(str(blobs), "wb") as file:
+    chunks = Path(home) / "chunks"
+    with pa.OSFile(str(chunks), "wb") as file:
         parts = ShuffleMap(tables, 8)(typed() if kind == "typed" else records())
         first = next(parts)
         with pa.ipc.new_stream(file, first.schema) as stream:
@@ -92,14 +92,14 @@ for batch_id in range(BATCHES):
     done = threading.Event()
     watching = threading.Thread(target=watch)
     watching.start()
-    with pa.OSFile(str(blobs)) as file:
+    with pa.OSFile(str(chunks)) as file:
         rows = list(BucketTask(tables, batch_id)(iter(pa.ipc.open_stream(file))))
     done.set()
     watching.join()
     messages = [m for row in rows for m in pickle.loads(row.column("payload")[0].as_py())]
     TableCommit(table.context, "spark").commit(Committable(batch_id, messages))
 found = table.scan().to_arrow().group_by([]).aggregate([("id", "count_distinct"), ("id", "count"), ("n", "sum")])
-print(json.dumps({"mib": peak, "bytes": blobs.stat().st_size, **found.to_pylist()[0]}))
+print(json.dumps({"mib": peak, "bytes": chunks.stat().st_size, **found.to_pylist()[0]}))
 """
 PEAK_MIB: Final = 400
 

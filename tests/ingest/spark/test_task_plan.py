@@ -101,16 +101,16 @@ def test_the_driver_reads_manifests_and_tasks_read_none(monkeypatch: pytest.Monk
     assert messages == len(plans)
 
 
-def test_a_task_finds_its_plan_by_its_first_blob() -> None:
+def test_a_task_finds_its_plan_by_its_first_chunk() -> None:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
     planned = PlannedWork(work, task_of_partition=[0, 1, 0], plans=[b"of task 0", b"of task 1"])
-    blob = payload_row(0, 1, PayloadKind.ROWS, b"rows")
-    assert list(planned(iter([blob.slice(0, 0)]))) == []
-    plan, *blobs = planned(iter([blob.slice(0, 0), blob, blob]))
+    chunk = payload_row(0, 1, PayloadKind.ROWS, b"rows")
+    assert list(planned(iter([chunk.slice(0, 0)]))) == []
+    plan, *chunks = planned(iter([chunk.slice(0, 0), chunk, chunk]))
     assert plan.to_pylist() == payload_row(0, 0, PayloadKind.PLAN, b"of task 1").to_pylist()
-    assert blobs == [blob, blob]
+    assert chunks == [chunk, chunk]
 
 
 def batch(v: int) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ def to_members(offsets: Offsets) -> dict[str, Any]:
     return members
 
 
-def of_members(members: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def from_members(members: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(number)): int(offset)
         for topic, partitions in members.items()
@@ -38,7 +38,7 @@ def of_text(option: str, text: str) -> dict[TopicPartition, int]:
     """Parse the offsets of an option. Raises BadInput."""
     try:
         members = json.loads(text)
-        found = of_members(members)
+        found = from_members(members)
     except (ValueError, AttributeError, TypeError):
         raise BadInput(f'option {option} = {text!r}: expected JSON such as {{"topic": {{"0": 23, "1": -2}}}}') from None
     return found

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from checkpoint.offsets import TopicPartition
 from storage.errors import BadInput, UnsupportedFeature
-from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_members, to_members
+from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, from_members, to_members
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
 from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
 from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
@@ -165,8 +165,8 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
                 self._target = self._ends(partitions)
             if not start:
                 return to_members(self._first(partitions))
-            end = self._next(of_members(start), partitions, is_limited=not isinstance(limit, ReadAllAvailable))
-            return start if end == of_members(start) else to_members(end)
+            end = self._next(from_members(start), partitions, is_limited=not isinstance(limit, ReadAllAvailable))
+            return start if end == from_members(start) else to_members(end)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
             return to_members(self._ends(self._connected().partitions()))
@@ -180,7 +180,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
             return to_members(self._ends(self._connected().partitions()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        starts, ends = of_members(start), of_members(end)
+        starts, ends = from_members(start), from_members(end)
         if not HAS_LIMITS:
             starts = self._earliest_offsets_of_new(ends.keys() - starts.keys()) | starts
         return self._partitions_of(starts, ends)

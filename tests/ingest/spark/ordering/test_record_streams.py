@@ -1,4 +1,4 @@
-"""Blobs in source order are read slice by slice, in the order that sorting all rows would give."""
+"""Chunks in source order are read slice by slice, in the order that sorting all rows would give."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Record = tuple[str, int, int, int]
 """Topic, partition, offset, time."""
 
 
-def blob(records: Sequence[Record]) -> pa.RecordBatch:
+def chunk(records: Sequence[Record]) -> pa.RecordBatch:
     columns: list[Sequence[Any]] = [[record[i] for record in records] for i in range(4)]
     types = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
     names = ["_order_0", "_order_1", "_order_2", "_time"]
@@ -39,8 +39,8 @@ def context() -> TableContext:
 
 
 @st.composite
-def blobs_of_tasks(draw: st.DrawFn) -> list[pa.RecordBatch]:
-    """Each partition in ranges of offsets; a blob has a range of some partitions."""
+def chunks_of_tasks(draw: st.DrawFn) -> list[pa.RecordBatch]:
+    """Each partition in ranges of offsets; a chunk has a range of some partitions."""
     partitions = draw(
         st.lists(st.tuples(st.sampled_from("tuä"), st.integers(0, 2)), min_size=1, max_size=4, unique=True)
     )
@@ -53,45 +53,45 @@ def blobs_of_tasks(draw: st.DrawFn) -> list[pa.RecordBatch]:
         places = draw(st.permutations(range(count)))
         for place, start, stop in zip(places, edges[:-1], edges[1:], strict=True):
             held[place] += [(topic, partition, 7 * offset // 2, times[offset]) for offset in range(start, stop)]
-    return [blob(records) for records in held]
+    return [chunk(records) for records in held]
 
 
 @settings(max_examples=examples(200))
-@given(blobs=blobs_of_tasks(), rows_max=st.integers(1, 30))
-def test_slices_are_merged_in_row_order(context: TableContext, blobs: Sequence[pa.RecordBatch], rows_max: int) -> None:
-    in_order = merged_slices(blobs, rows_max)
+@given(chunks=chunks_of_tasks(), rows_max=st.integers(1, 30))
+def test_slices_are_merged_in_row_order(context: TableContext, chunks: Sequence[pa.RecordBatch], rows_max: int) -> None:
+    in_order = merged_slices(chunks, rows_max)
     assert in_order is not None
     found = []
     for merged in in_order:
-        rows = pa.concat_batches([blobs[p.blob].slice(p.start, p.stop - p.start) for p in merged.slices])
+        rows = pa.concat_batches([chunks[p.chunk].slice(p.start, p.stop - p.start) for p in merged.slices])
         assert all(p.stop - p.start <= rows_max for p in merged.slices)
         found += (rows if merged.order is None else rows.take(pa.array(merged.order))).to_pylist()
-    whole = pa.concat_batches(blobs)
+    whole = pa.concat_batches(chunks)
     assert found == whole.take(pa.array(source_order(whole, context))).to_pylist()
 
 
 @pytest.mark.parametrize(
-    "blobs",
+    "chunks",
     [
         pytest.param([[("t", 0, 5, 1), ("t", 0, 4, 1)]], id="offsets go back"),
         pytest.param([[("t", 0, 1, 1), ("t", 1, 1, 1), ("t", 0, 2, 1)]], id="partitions alternate"),
-        pytest.param([[("t", 0, 1, 1), ("t", 0, 5, 1)], [("t", 0, 3, 1)]], id="blobs overlap"),
-        pytest.param([[("t", 0, 1, 1)], [("t", 0, 1, 1)]], id="a record in two blobs"),
+        pytest.param([[("t", 0, 1, 1), ("t", 0, 5, 1)], [("t", 0, 3, 1)]], id="chunks overlap"),
+        pytest.param([[("t", 0, 1, 1)], [("t", 0, 1, 1)]], id="a record in two chunks"),
     ],
 )
-def test_unordered_blobs_must_be_sorted(blobs: Sequence[Sequence[Record]]) -> None:
-    assert merged_slices([blob(records) for records in blobs], 10) is None
+def test_unordered_chunks_must_be_sorted(chunks: Sequence[Sequence[Record]]) -> None:
+    assert merged_slices([chunk(records) for records in chunks], 10) is None
 
 
 def test_rows_that_are_not_records_or_changed_keys_must_be_sorted() -> None:
-    plain = blob([("t", 0, 1, 1)])
+    plain = chunk([("t", 0, 1, 1)])
     assert merged_slices([plain.drop_columns(["_time"])], 10) is None
     assert merged_slices([plain, plain.append_column("_key_change", pa.array([None], pa.string()))], 10) is None
 
 
 def test_rows_without_an_order_are_sliced_in_place() -> None:
-    rows = [blob([("t", 0, n, 0) for n in range(count)]) for count in (5, 0, 3)]
-    assert [(p.blob, p.start, p.stop) for p in slices_of(rows, 2)] == [
+    rows = [chunk([("t", 0, n, 0) for n in range(count)]) for count in (5, 0, 3)]
+    assert [(p.chunk, p.start, p.stop) for p in slices_of(rows, 2)] == [
         (0, 0, 2),
         (0, 2, 4),
         (0, 4, 5),
@@ -105,7 +105,7 @@ def test_rows_without_an_order_are_sliced_in_place() -> None:
     keys=st.lists(st.tuples(st.integers(-3, 40), st.sampled_from(["", "a", "ab", "x" * 90 + "1", "x" * 90 + "2"]))),
     cut=st.integers(0, 30),
 )
-def test_a_duplicate_key_is_found_across_blobs(context: TableContext, keys: list[tuple[int, str]], cut: int) -> None:
+def test_a_duplicate_key_is_found_across_chunks(context: TableContext, keys: list[tuple[int, str]], cut: int) -> None:
     ids, days = [id_ for id_, _ in keys], [day for _, day in keys]
     rows = pa.record_batch(
         {"id": pa.array(ids, pa.int64()), "day": pa.array(days, pa.string()), "n": np.arange(len(ids))}

@@ -23,7 +23,7 @@ def test_bucket_numbers_equal_javas(case: Any) -> None:
         assert estimated_bucket_num(case["value"], case["target"]) == case["expect"]
         return
     options = PostponeOptions.of(TableOptions({key: str(value) for key, value in case["options"].items()}))
-    found = options.bucket_num_at_once(case["staged_rows"], case["staged_bytes"], case["existing_bucket_num"])
+    found = options.fixed_bucket_num(case["staged_rows"], case["staged_bytes"], case["existing_bucket_num"])
     assert found == (case["expect"]["target_bucket_num"], case["expect"]["requires_rescale"])
 
 

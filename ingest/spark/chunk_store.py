@@ -1,4 +1,4 @@
-"""Stores the blobs that a task received: in memory as far as they fit, the rest in a file that the task deletes."""
+"""Stores the chunks that a task received: in memory as far as they fit, the rest in a file that the task deletes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BUFFER_BYTES_MAX: Final = 16 << 20
 _LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kubernetes; YARN
 
 
-class BlobStore:
-    """The blobs of a task. Not thread-safe. Close it after its batches are no longer used: they refer to its file."""
+class ChunkStore:
+    """The chunks of a task. Not thread-safe. Close it after its batches are no longer used: they refer to its file."""
 
     def __init__(self, held_bytes_max: int = _BUFFER_BYTES_MAX) -> None:
         self._held_bytes_max = held_bytes_max
@@ -29,14 +29,14 @@ class BlobStore:
         self._places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # in the file: (start, size)
         self._map: pa.MemoryMappedFile | None = None
 
-    def add(self, table_number: int, shuffle_partition: int, blob: pa.Buffer) -> None:
-        self._held.append((table_number, shuffle_partition, blob))
-        self._held_bytes += blob.size
+    def add(self, table_number: int, shuffle_partition: int, chunk: pa.Buffer) -> None:
+        self._held.append((table_number, shuffle_partition, chunk))
+        self._held_bytes += chunk.size
         if self._held_bytes > self._held_bytes_max:
             self._spill()
 
-    def blobs(self) -> Mapping[int, Mapping[int, list[pa.RecordBatch]]]:
-        """Return the blobs: table number to shuffle partition to blobs. Afterwards no blob may be added."""
+    def chunks(self) -> Mapping[int, Mapping[int, list[pa.RecordBatch]]]:
+        """Return the chunks: table number to shuffle partition to chunks. Afterwards no chunk may be added."""
         found: dict[int, dict[int, list[pa.RecordBatch]]] = defaultdict(lambda: defaultdict(list))
         if self._file is not None:
             self._file.flush()
@@ -45,18 +45,18 @@ class BlobStore:
                 for start, size in places:
                     self._map.seek(start)
                     found[table][shuffle_partition].append(from_ipc(self._map.read_buffer(size)))
-        for table, shuffle_partition, blob in self._held:
-            found[table][shuffle_partition].append(from_ipc(blob))
+        for table, shuffle_partition, chunk in self._held:
+            found[table][shuffle_partition].append(from_ipc(chunk))
         return found
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.NamedTemporaryFile(prefix="tidelake-shuffle-", dir=local_folder())  # noqa: SIM115
         try:
-            for table, shuffle_partition, blob in self._held:
-                self._places[table, shuffle_partition].append((self._file.tell(), blob.size))
-                self._file.write(blob)
-                self._file.write(bytes(-blob.size % 64))  # Arrow reads aligned buffers faster
+            for table, shuffle_partition, chunk in self._held:
+                self._places[table, shuffle_partition].append((self._file.tell(), chunk.size))
+                self._file.write(chunk)
+                self._file.write(bytes(-chunk.size % 64))  # Arrow reads aligned buffers faster
         except OSError as error:
             raise TidelakeError(
                 f"rows of a batch can't be written to {self._file.name} while a Spark task sorts them: {error}. Free "

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from compaction.postpone_batch import (
+from compaction.fixed_bucket_batch import (
     FixedBucketWrite,
     FixedBucketWriter,
     Rescale,
-    gives_buckets_at_once,
+    has_batch_write_fixed_bucket,
     plan_fixed_bucket_writes,
 )
 from ingest.spark.package_version import package_version
@@ -29,7 +29,7 @@ from storage.commit.commit_message import CommitMessage
 from storage.commit.table_commit import TableCommit
 from storage.table import TableContext
 
-_Share = tuple[FixedBucketWrite, int, int]  # (write, index of the share, number of shares)
+_Subtask = tuple[FixedBucketWrite, int, int]  # (write, number of the subtask, parallelism)
 
 
 def written_in_fixed_buckets(
@@ -46,7 +46,7 @@ def written_in_fixed_buckets(
 
     Raises the errors of the job. Then the staged files stay as orphans.
     """
-    if not gives_buckets_at_once(context):
+    if not has_batch_write_fixed_bucket(context):
         return list(staged)
     plan = plan_fixed_bucket_writes(context, staged, rescale=rescale, replaces=replaces)
     if not plan.writes:
@@ -60,13 +60,13 @@ def written_in_fixed_buckets(
     return [*plan.kept, *messages]
 
 
-def _split_into_tasks(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Share]]:
+def _split_into_tasks(writes: Sequence[FixedBucketWrite], cores: int) -> list[list[_Subtask]]:
     """Return the work of each task. With more cores than partitions, the buckets of a partition are divided."""
     each = max(1, cores // len(writes))
-    found: list[_Share] = []
+    found: list[_Subtask] = []
     for write in sorted(writes, key=lambda one: -one.size_bytes):
-        shares = min(each, write.bucket_num)
-        found += [(write, share, shares) for share in range(shares)]
+        parallelism = min(each, write.bucket_num)
+        found += [(write, subtask, parallelism) for subtask in range(parallelism)]
     count = min(len(found), cores)
     return [found[task::count] for task in range(count)]
 
@@ -88,8 +88,8 @@ class _FixedBucketTask:
         try:
             for batch in batches:
                 for work in batch.column("work").to_pylist():
-                    for write, share, shares in pickle.loads(work):
-                        writer.write(write, share, shares)
+                    for write, subtask, parallelism in pickle.loads(work):
+                        writer.write(write, subtask, parallelism)
             yield payload_row(0, 0, PayloadKind.MESSAGES, pickle.dumps(writer.prepare_commit()))
         finally:
             writer.close()

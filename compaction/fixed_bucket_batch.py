@@ -35,10 +35,10 @@ from storage.write.table_writer import TableWriter
 Rescale = Callable[[TableContext, bytes], object]  # rescales one partition to the number of buckets in the context
 
 
-def gives_buckets_at_once(context: TableContext) -> bool:
-    """Return whether one-off commits place rows into buckets at once."""
+def has_batch_write_fixed_bucket(context: TableContext) -> bool:
+    """Return whether one-off commits place rows into buckets at once: `postpone.batch-write-fixed-bucket`."""
     is_postponed = bucket_mode(context.schema, context.options) is BucketMode.POSTPONE
-    return is_postponed and PostponeOptions.of(context.options).gives_buckets_at_once
+    return is_postponed and PostponeOptions.of(context.options).batch_write_fixed_bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def plan_fixed_bucket_writes(
 ) -> FixedBucketPlan:
     """Plan the writes.
 
-    Partitions that have become too large for their number of buckets are rescaled. See `PostponedBatch`.
+    Partitions that have become too large for their number of buckets are rescaled. See `FixedBucketBatch`.
     """
     options = PostponeOptions.of(context.options)
     numbers, waiting = ({}, set()) if replaces else _partitions(context)
@@ -86,7 +86,7 @@ def plan_fixed_bucket_writes(
     writes: list[FixedBucketWrite] = []
     for partition, of_partition in files.items():
         rows, size_bytes = (sum(file.row_count for file in of_partition), sum(file.file_size for file in of_partition))
-        number, must_rescale = options.bucket_num_at_once(rows, size_bytes, numbers.get(partition))
+        number, must_rescale = options.fixed_bucket_num(rows, size_bytes, numbers.get(partition))
         if must_rescale:
             rescale(context.with_options({"bucket": str(number)}), partition)
         writes.append(FixedBucketWrite(partition, tuple(in_order(of_partition)), number))
@@ -118,21 +118,20 @@ class FixedBucketWriter:
         self._memory = memory
         self._writers: dict[int, TableWriter] = {}  # by number of buckets
 
-    def write(self, write: FixedBucketWrite, share: int = 0, shares: int = 1) -> None:
-        """Write the rows of one share of the buckets.
+    def write(self, write: FixedBucketWrite, subtask: int = 0, parallelism: int = 1) -> None:
+        """Write the rows of one subtask's buckets.
 
-        share: the number of this share, of `shares` that divide the buckets among themselves. Each share reads all
-            rows.
+        subtask: its number, of `parallelism` subtasks that divide the buckets among themselves. Each reads all rows.
         """
         writer = self._writer(write.bucket_num)
         files = BucketFiles(self._context, BucketKey(write.partition, POSTPONE_BUCKET))
-        bucketing = Bucketing.of(self._context.schema, self._options(write.bucket_num).options)
+        bucketing = Bucketing.of(self._context.schema, self._fixed_bucket_context(write.bucket_num).options)
         for file in write.files:
             for batch in files.read(file):
                 rows = batch.drop_columns([SEQUENCE_COLUMN])
-                if shares > 1:
+                if parallelism > 1:
                     buckets = bucketing.bucket_ids([rows.column(name) for name in bucketing.key_columns])
-                    rows = rows.filter(pa.array(buckets % shares == share))
+                    rows = rows.filter(pa.array(buckets % parallelism == subtask))
                 if rows.num_rows:
                     writer.write(rows)
 
@@ -142,12 +141,12 @@ class FixedBucketWriter:
             message for writer in self._writers.values() for message in writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
         ]
 
-    def _options(self, bucket_num: int) -> TableContext:
+    def _fixed_bucket_context(self, bucket_num: int) -> TableContext:
         return self._context.with_options({"bucket": str(bucket_num), "write-only": "true"})
 
     def _writer(self, bucket_num: int) -> TableWriter:
         if bucket_num not in self._writers:
-            target = self._options(bucket_num)
+            target = self._fixed_bucket_context(bucket_num)
             self._writers[bucket_num] = TableWriter(target, memory=self._memory, replaces=self._replaces)
         return self._writers[bucket_num]
 
@@ -167,7 +166,7 @@ class FixedBucketWriter:
                 steps.callback(writer.abort)
 
 
-class PostponedBatch:
+class FixedBucketBatch:
     """Places the staged rows of one writer's one-off commits into buckets. Not thread-safe.
 
     replaces: rows will replace those of their partitions.
