@@ -216,7 +216,7 @@ class TableWriter:
         self._reset_after_commit()
 
     def dropped(self) -> None:
-        """Called when the files of `prepare_commit` will not be committed: the table has their rows (a replay)."""
+        """Called when the files of `prepare_commit` will not be committed: their identifier is committed already."""
         self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._reset_after_commit()
