@@ -159,9 +159,9 @@ class _Check:
         self._is_replayed = options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
         keys = tuple(schema.trimmed_primary_keys)
         self._order = (
-            MergeOrder(keys, runs_in_order=True)
+            MergeOrder(keys, sequence_follows_run_order=True)
             if self._is_replayed
-            else MergeOrder.of(keys, options, runs_in_order=True)
+            else MergeOrder.of(keys, options, sequence_follows_run_order=True)
         )
         self._engine = merge_function_of(context)
         self._compared = [name for name in schema.names if name not in schema.primary_keys]

@@ -140,7 +140,7 @@ class PrimaryKeyBucketWriter:
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
         self._waits_for_compaction = context.options.commit_force_compact
         self.files = files
-        self.order = replace(order, runs_in_order=True)  # arrival order is sequence order
+        self.order = replace(order, sequence_follows_run_order=True)  # arrival order is sequence order
         self._buffer = WriteBuffer(order, merge_function, next_sequence_number, spill_directory)
         self._compactor = compactor
         self._new_files: list[DataFileMeta] = []

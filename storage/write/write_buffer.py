@@ -35,7 +35,7 @@ PIECE_BYTES: Final = 1024 * 1024
 class WriteBuffer:
     """The rows of one bucket that are not in a file yet. Not thread-safe; its owner has the lock.
 
-    order: merge order of the table. The buffer sets `runs_in_order`, because it adds the sequence numbers
+    order: merge order of the table. The buffer sets `sequence_follows_run_order`, because it adds the sequence numbers
     next_sequence_number: the number of the next row.
     """
 
@@ -43,7 +43,7 @@ class WriteBuffer:
         self, order: MergeOrder, merge_function: MergeFunction, next_sequence_number: int, spill_directory: str | None
     ) -> None:
         # Order of arrival is sequence order, both in the buffer and between segments.
-        self._order = replace(order, runs_in_order=True)
+        self._order = replace(order, sequence_follows_run_order=True)
         self._merge_function = merge_function
         self._spill_directory = spill_directory
         self._batches: list[pa.RecordBatch] = []
