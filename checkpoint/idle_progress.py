@@ -36,8 +36,8 @@ _NEVER: Final = sys.maxsize  # a pipeline has one such file, so its size matters
 
 
 @dataclass(frozen=True, slots=True)
-class IdleTable:
-    """Identifies a table and a state of it.
+class ProgressEntry:
+    """The entry of an idle or active table in the progress file. It identifies the table and a state of it.
 
     All fields but `routing` are None for a table that didn't exist. Such an entry also holds for the table that is
     created afterwards, because no record was read for it yet.
@@ -54,7 +54,7 @@ class IdleTable:
     routing: Routing | None = None
 
     @classmethod
-    def of(cls, created_ms: int | None, newest: SnapshotSummary | None, routing: Routing | None) -> IdleTable:
+    def of(cls, created_ms: int | None, newest: SnapshotSummary | None, routing: Routing | None) -> ProgressEntry:
         """Returns the entry for the table's current state.
 
         newest: its newest own snapshot.
@@ -81,17 +81,17 @@ class IdleProgress:
     """
 
     reached: SourcePosition = field(default_factory=SourcePosition)
-    tables: Mapping[str, IdleTable] = field(default_factory=dict)
+    tables: Mapping[str, ProgressEntry] = field(default_factory=dict)
     identifier: int = 0
     epoch: int = 0
-    active: Mapping[str, IdleTable] = field(default_factory=dict)
+    active: Mapping[str, ProgressEntry] = field(default_factory=dict)
 
-    def entry(self, table: str, table_state: TableState) -> IdleTable | None:
+    def entry(self, table: str, table_state: TableState) -> ProgressEntry | None:
         """Returns the table's entry; None if the entry is that of an earlier table of the same name, dropped since."""
         entry = self.tables.get(table)
         return entry if entry is not None and entry.created_ms in (None, table_state.created_ms) else None
 
-    def active_entry(self, table: str, table_state: TableState) -> IdleTable | None:
+    def active_entry(self, table: str, table_state: TableState) -> ProgressEntry | None:
         """Returns the same as `entry`, for active entries."""
         entry = self.active.get(table)
         return entry if entry is not None and entry.created_ms == table_state.created_ms else None
@@ -134,15 +134,15 @@ class IdleProgress:
             raise CorruptFile(where, "the progress of a pipeline", f"{data[:200]!r} ({error})") from error
 
 
-def _entries_to_members(entries: Mapping[str, IdleTable]) -> dict[str, Any]:
+def _entries_to_members(entries: Mapping[str, ProgressEntry]) -> dict[str, Any]:
     return {name: _to_members(entry) for name, entry in sorted(entries.items())}
 
 
-def _entries_from_members(members: Mapping[str, Any]) -> dict[str, IdleTable]:
+def _entries_from_members(members: Mapping[str, Any]) -> dict[str, ProgressEntry]:
     return {str(name): _from_members(entry) for name, entry in members.items()}
 
 
-def _to_members(entry: IdleTable) -> dict[str, Any]:
+def _to_members(entry: ProgressEntry) -> dict[str, Any]:
     return {
         "created": entry.created_ms,
         "snapshot": entry.snapshot_id,
@@ -151,9 +151,9 @@ def _to_members(entry: IdleTable) -> dict[str, Any]:
     }
 
 
-def _from_members(members: Mapping[str, Any]) -> IdleTable:
+def _from_members(members: Mapping[str, Any]) -> ProgressEntry:
     routing = members["routing"]
-    return IdleTable(
+    return ProgressEntry(
         _number(members["created"]),
         _number(members["snapshot"]),
         members["list"],

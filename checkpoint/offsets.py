@@ -48,12 +48,12 @@ class SourceIdentity:
 class RecoveryDecision:
     """The decision of an operator after a refusal.
 
-    way: the command's option and its argument, for example `--accept-gap shop.orders`.
-    found: the problems that were accepted, as values of `checkpoint.position_problems.ProblemKind`.
+    flag: the command's option and its argument, for example `--accept-gap shop.orders`.
+    accepted_problems: the problems that were accepted, as values of `checkpoint.position_problems.ProblemKind`.
     """
 
-    way: str
-    found: Sequence[str] = ()
+    flag: str
+    accepted_problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class ChainBreak:
     accepted: RecoveryDecision | None = None
 
 
-CHAIN_BREAK: Final = "hole"  # the word in `RecoveryDecision.found` for a break of the chain itself
+CHAIN_BREAK: Final = "hole"  # stored in `RecoveryDecision.accepted_problems`: never change it
 
 
 def chain_breaks(
@@ -142,9 +142,9 @@ def chain_breaks(
         user whose positions are those of the whole table may continue there
     """
     breaks: list[ChainBreak] = []
-    later: RecoveryDecision | None = None  # of a later snapshot; it accepts older holes, too
+    later: RecoveryDecision | None = None  # of a later snapshot; it accepts older chain breaks, too
     for (before, first), (after, second) in reversed(list(pairwise(history))):
-        if second.accepted is not None and CHAIN_BREAK in second.accepted.found:
+        if second.accepted is not None and CHAIN_BREAK in second.accepted.accepted_problems:
             later = second.accepted
         ends = (table_ends or {}).get(after, {})
         reasons = _disagreements(first, second, ends, same_checkpoint=before == after)

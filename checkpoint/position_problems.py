@@ -20,7 +20,7 @@ from checkpoint.offsets import (
 class ProblemKind(Enum):
     """The kinds of position problems.
 
-    Snapshots keep the values forever (`RecoveryDecision.found`): never change the meaning of a value.
+    Snapshots keep the values forever (`RecoveryDecision.accepted_problems`): never change the meaning of a value.
     """
 
     EXPIRED = "own snapshots expired"
@@ -33,7 +33,7 @@ class ProblemKind(Enum):
     PARTITION_GONE = "partition gone"
     DELETED = "deleted by retention"
     PAST_THE_END = "past the end"
-    ANOTHER_COMMIT_USER = "another driver"
+    ANOTHER_COMMIT_USER = "another driver"  # snapshots keep it: the text of earlier releases
     READ_AGAIN = "read again"
     GAP = "gap"
 
@@ -97,18 +97,18 @@ def compare_with_source(table: str, position: SourcePosition, source: SourceStat
 def compare_with_batch(
     table: str,
     position: SourcePosition,
-    unread: Collection[TopicPartition],
+    first_read_partitions: Collection[TopicPartition],
     batch: Mapping[TopicPartition, OffsetRange],
 ) -> list[PositionProblem]:
     """Returns the problems of a batch whose offsets don't continue the table's position.
 
     position: the position of the table.
-    unread: the partitions that the query reads for the first time. Only these are checked for gaps: in the others the
-        query itself knows the offsets between two batches.
+    first_read_partitions: the partitions that the query reads for the first time. Only these are checked for gaps: in
+        the others the query itself knows the offsets between two batches.
     """
     ends = position.ends
     reread = frozenset(p for p, range_ in batch.items() if range_.start < ends.get(p, 0))
-    past = frozenset(p for p, range_ in batch.items() if p in unread and range_.start > ends[p])
+    past = frozenset(p for p, range_ in batch.items() if p in first_read_partitions and range_.start > ends[p])
     problems = []
     if reread:
         first = min(reread)

@@ -65,7 +65,7 @@ def _to_json(position: SourcePosition) -> str:
         "topics": dict(sorted(topics.items())),
     }
     if position.accepted is not None:
-        text["accepted"] = {"way": position.accepted.way, "found": list(position.accepted.found)}
+        text["accepted"] = {"way": position.accepted.flag, "found": list(position.accepted.accepted_problems)}
     return json.dumps(text, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from checkpoint.epoch import epoch_of
-from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.idle_progress import IdleProgress, ProgressEntry
 from checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
 from checkpoint.position_problems import PositionProblem, ProblemKind
 from checkpoint.position_text import POSITION_PROPERTY, position_from_text
@@ -90,7 +90,7 @@ def recover_table(
 
 
 def _rolled_back(
-    table: str, removed: int, newest: SnapshotSummary, epoch: int, progress: IdleProgress, entry: IdleTable | None
+    table: str, removed: int, newest: SnapshotSummary, epoch: int, progress: IdleProgress, entry: ProgressEntry | None
 ) -> RecoveredTable:
     text = (
         f"snapshot {removed} of this pipeline no longer exists, and its newest one is now {newest.id}: the table was "
@@ -153,7 +153,7 @@ def _last_known(snapshot_id: int) -> str:
     return f"last known snapshot {snapshot_id}" if snapshot_id else "or was about to when it last ran"
 
 
-def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
+def _known_ids(table_state: TableState, seen: ProgressEntry | None) -> list[int]:
     """Return the ids of own snapshots that the consumer file and the progress file name.
 
     seen: the progress file's entry, idle or active.
@@ -162,7 +162,7 @@ def _known_ids(table_state: TableState, seen: IdleTable | None) -> list[int]:
     return [id_ for id_ in ids if id_ is not None]
 
 
-def _removed(newest: SnapshotSummary, table_state: TableState, seen: IdleTable | None) -> int | None:
+def _removed(newest: SnapshotSummary, table_state: TableState, seen: ProgressEntry | None) -> int | None:
     """Return the newest own snapshot that was removed although it can't have expired, as an older one still exists."""
     rolled_back = [id_ for id_ in _known_ids(table_state, seen) if id_ > newest.id]
     if seen is not None and seen.snapshot_id == newest.id and seen.manifest_list != newest.manifest_list:
@@ -185,12 +185,12 @@ def _history(own: Sequence[SnapshotSummary]) -> list[tuple[int, SourcePosition]]
 
 def _chain_break_problems(table: str, own: Sequence[SnapshotSummary]) -> list[PositionProblem]:
     positions = _history(own)
-    holes = [
+    unaccepted = [
         f"between checkpoints {b.before} and {b.after}: {b.reason}" for b in chain_breaks(positions) if not b.accepted
     ]
-    if not holes:
+    if not unaccepted:
         return []
-    text = f"the positions of this pipeline's snapshots are not contiguous, {'; '.join(holes[:3])}"
+    text = f"the positions of this pipeline's snapshots are not contiguous, {'; '.join(unaccepted[:3])}"
     return [PositionProblem(table, ProblemKind.CHAIN_BREAK, text)]
 
 
@@ -218,7 +218,7 @@ def position_of(snapshot: SnapshotSummary) -> SourcePosition | None:
 
 
 def last_before_chain_break(own: Sequence[SnapshotSummary]) -> SnapshotSummary | None:
-    """Return the newest own snapshot before all holes that were not accepted; None if no such hole exists.
+    """Return the newest own snapshot before all chain breaks that were not accepted; None without such a break.
 
     own: newest first.
     """

@@ -237,7 +237,8 @@ def _rewind(one: RefusedTable) -> _Option:
 
 
 def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
-    """Returns the option with the newest snapshot whose position the source can serve, or with the one before a hole.
+    """Returns the option with the newest snapshot whose position the source can serve, or with the last one before a
+    chain break.
 
     In another source only the newest snapshot makes sense, in case the topic was copied with its offsets.
     """

@@ -103,7 +103,7 @@ def _position_findings(
                 unproven.append(Finding("position", _where(user, snapshot), what, _OTHER_WRITER_REMEDY))
             continue
         accepted = position.accepted
-        if accepted is not None and ProblemKind.NO_POSITION.value in accepted.found:
+        if accepted is not None and ProblemKind.NO_POSITION.value in accepted.accepted_problems:
             unproven = [_with_decision(finding, accepted) for finding in unproven]
         yield from unproven
         unproven = []
@@ -122,7 +122,7 @@ def _position(snapshot: Snapshot) -> SourcePosition | None:
 
 
 def _with_decision(finding: Finding, accepted: RecoveryDecision) -> Finding:
-    what = f"{finding.what}; accepted with {accepted.way}"
+    what = f"{finding.what}; accepted with {accepted.flag}"
     return replace(finding, what=what, remedy="Nothing: a person accepted this", severity=Severity.NOTE)
 
 

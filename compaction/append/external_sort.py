@@ -85,7 +85,7 @@ class ExternalSort:
 
     @property
     def _order(self) -> MergeOrder:
-        return MergeOrder(self.by, runs_in_order=True)
+        return MergeOrder(self.by, sequence_follows_run_order=True)
 
     def _spill(self, scratch: ExitStack, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SpillFile:
         spill = SpillFile(self.directory, schema, chain.from_iterable(map(self._small, batches)))

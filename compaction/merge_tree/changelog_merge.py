@@ -57,13 +57,9 @@ class CompactionMerge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """Merges for tables without a changelog from compaction.
-
-    shows_single_rows: whether the engine also gets keys with a single row
-    """
+    """Merges for tables without a changelog from compaction. The rows of a single run are kept as they are."""
 
     engine: MergeFunction
-    shows_single_rows: bool = False
 
     @property
     def needs_levels(self) -> bool:
@@ -77,7 +73,7 @@ class PlainMerge:
         return Merged(self.engine.merge(rows, groups))
 
     def of_single_run(self, rows: pa.RecordBatch) -> Merged:
-        return self(rows, Groups.singles(rows.num_rows)) if self.shows_single_rows else Merged(rows)
+        return Merged(rows)
 
 
 def compared_columns(schema: TableSchema, options: TableOptions) -> Sequence[str] | None:

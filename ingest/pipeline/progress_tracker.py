@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from checkpoint.epoch import Epoch
-from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.idle_progress import IdleProgress, ProgressEntry
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.routing import Routing
 from ingest.clock import Clock, wait_at_most
@@ -58,7 +58,7 @@ class ProgressTracker:
         self._file = file
         self._clock = clock
         self._written = IdleProgress()
-        self._others: dict[str, IdleTable] = {}  # tables that are not configured now, or unreadable
+        self._others: dict[str, ProgressEntry] = {}  # tables that are not configured now, or unreadable
         self._tables_with_snapshot: set[str] = set()  # tables with a snapshot since the progress was written
         self._identifier, self._epoch = 0, 0
         self._written_ms = clock.now_ms()
@@ -147,15 +147,15 @@ class ProgressTracker:
             self._written = replace(progress, tables={**self._written.tables, **progress.tables})
             _log.warning("progress was not written; after a restart more is read again", error=str(error))
 
-    def _states(self, tables: Iterable[str]) -> dict[str, IdleTable]:
+    def _states(self, tables: Iterable[str]) -> dict[str, ProgressEntry]:
         """Return the entry of each table for its current state."""
         return {table: self._state(table) for table in tables}
 
-    def _state(self, table: str) -> IdleTable:
+    def _state(self, table: str) -> ProgressEntry:
         sink, routing = self._sinks.get(table), self._routings.get(table)
         if sink is None:
-            return IdleTable.of(None, None, routing)
-        return IdleTable.of(sink.history.created_ms, sink.latest_of_user(), routing)
+            return ProgressEntry.of(None, None, routing)
+        return ProgressEntry.of(sink.history.created_ms, sink.latest_of_user(), routing)
 
     # ------------------------------------------------------------ registration
 

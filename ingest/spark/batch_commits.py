@@ -120,7 +120,7 @@ class BatchCommits:
         committable = Committable(batch_id, list(messages), properties=properties)
         published = commit.commit(committable)
         if published is None:
-            commit.discard_replayed(committable)
+            commit.discard_already_committed(committable)
             # If the driver died in between, the rows were committed, but not their compaction.
             left.restart_compaction(messages)
         commit.compact_level_0(committable, left.compact_level_0)

@@ -17,7 +17,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.threads import map_parallel
 
-HISTORY_SNAPSHOTS: Final = 64  # checked for holes at a start; `tidelake table verify` checks all
+HISTORY_SNAPSHOTS: Final = 64  # checked for chain breaks at a start; `tidelake table verify` checks all
 _SNAPSHOTS_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
 _SNAPSHOTS_PER_TABLE_MIN: Final = 8
 
@@ -29,7 +29,7 @@ class CommitHistory:
 
     commit_user: the pipeline's commit user.
     shared_with: see `tables[].shared_with`.
-    history_snapshots: number of snapshots that are checked for holes.
+    history_snapshots: number of snapshots that are checked for chain breaks.
     """
 
     def __init__(

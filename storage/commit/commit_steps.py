@@ -47,11 +47,11 @@ def settle_writer(
     published: the result of `commit` for the committable; None: the table had it before.
     on_published: called before the remaining compactions are made.
 
-    Returns the last snapshot of the commit, including its compaction; None for a replay.
+    Returns the last snapshot of the commit, including its compaction; None if the table had it before.
     """
     if published is None:
         writer.dropped()  # before its files are deleted: a compaction may be reading them
-        commit.discard_replayed(committable)
+        commit.discard_already_committed(committable)
     else:
         writer.committed(published)
         on_published(published)

@@ -36,19 +36,19 @@ class FileSystemSnapshotCommit:
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
         is_ours = self._snapshots.publish(snapshot) or self._snapshots.find(snapshot.id) == snapshot
-        if not is_ours or not self._is_next(base, snapshot):
+        if not is_ours or not self._confirm_or_withdraw(base, snapshot):
             return False
         self._snapshots.hint_latest(snapshot.id)
         return True
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        if not self._is_next(base, snapshot):
+        if not self._confirm_or_withdraw(base, snapshot):
             return False
         self._snapshots.hint_latest(self._snapshots.latest_id() or snapshot.id)
         return True
 
-    def _is_next(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Checks a snapshot that was just found in the table, and withdraws it if it is not the next one."""
+    def _confirm_or_withdraw(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        """Returns whether a snapshot, just found in the table, belongs to its history. Deletes its file otherwise."""
         if self._is_in_history(base, snapshot):
             return True
         self._snapshots.delete_snapshot_file(snapshot.id)

@@ -8,8 +8,8 @@ Invariants
 
 Steps of one attempt, and what remains after a crash in each step
     1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
-       exist, that the table is the same, and whether this is a replay or an earlier attempt was published. The guard
-       may refuse the commit: a newer writer fenced this one.
+       exist, that the table is the same, and whether the identifier is already committed or an earlier attempt was
+       published. The guard may refuse the commit: a newer writer fenced this one.
        *Crash: nothing remains.*
     2. Compute the changes from that snapshot; check them for conflicts.
        *Crash: nothing remains.*
@@ -91,8 +91,8 @@ class CommitRequest:
     changes: returns what it changes, for the snapshot that it builds on (None: the table has none).
     bases: buckets, and the snapshot whose sequence numbers they continue (0: none); see
         `conflicts.check_base_is_current`.
-    is_first: this is the first snapshot of its identifier. The second one, COMPACT, is no replay of the first.
-    is_more: this is another COMPACT snapshot of an identifier that is committed already: never a replay.
+    is_first: this is the first snapshot of its identifier. The second one is COMPACT.
+    is_more: this is another COMPACT snapshot of an identifier that is already committed; it is published in any case.
     """
 
     committable: Committable
@@ -111,11 +111,11 @@ class CommitRequest:
 class CommitResult:
     """The snapshot that was published for a request.
 
-    is_replay: it was published before, not by this call.
+    is_already_committed: it was published before, not by this call.
     """
 
     snapshot: Snapshot
-    is_replay: bool = False
+    is_already_committed: bool = False
 
 
 class Publisher:
@@ -236,11 +236,11 @@ class Publisher:
             return self._resolve(
                 published, unknown, self._snapshot_commit.is_committed(published.base, published.snapshot)
             )
-        # Before replays: the identifier may count as committed because the writer that fenced us used it.
+        # Before the identifier is looked up: it may count as committed because the writer that fenced us used it.
         self._run_guard()
-        replay = self._replay(request)
-        if replay is not None:
-            return replay
+        committed = self._find_already_committed(request)
+        if committed is not None:
+            return committed
 
         base = self._tracker.latest
         changes, index = self._checked(request, request.changes(base), base)
@@ -297,10 +297,13 @@ class Publisher:
         with suppress(Exception):  # files that are left are orphans
             self._manifests.delete(prepared.files)
 
-    # ------------------------------------------------------------ replays, fencing, conflicts
+    # ------------------------------------------------------------ identifiers, fencing, conflicts
 
-    def _replay(self, request: CommitRequest) -> CommitResult | None:
-        """Returns the result of a replay, otherwise None. Raises BadInput for an identifier below our user's newest."""
+    def _find_already_committed(self, request: CommitRequest) -> CommitResult | None:
+        """Returns the snapshot of the same identifier and kind, if it is already committed; otherwise None.
+
+        Raises BadInput for an identifier below our user's newest.
+        """
         identifier, newest = request.committable.identifier, self._tracker.latest_of_user
         if not request.is_numbered or newest is None or newest.commit_identifier < identifier:
             return None
@@ -308,7 +311,7 @@ class Publisher:
             if request.is_more:
                 return None
             is_same = request.is_first or newest.commit_kind is CommitKind.COMPACT
-            return CommitResult(newest, is_replay=True) if is_same else None
+            return CommitResult(newest, is_already_committed=True) if is_same else None
         raise BadInput(
             f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest one that "
             f"{self._commit_user!r} committed. The identifiers of a commit user must rise: continue with a larger "

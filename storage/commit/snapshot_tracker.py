@@ -1,7 +1,7 @@
 """Follows a table for one committer: finds new snapshots, and checks that the snapshots seen before still exist.
 
-Source: Java `operation/FileStoreCommitImpl.java` (filterCommitted) for replays. The check that snapshots still exist is
-an addition: Java on a local disk can replace a snapshot.
+Source: Java `operation/FileStoreCommitImpl.java` (filterCommitted) for identifiers that are already committed. The
+check that snapshots still exist is an addition: Java on a local disk can replace a snapshot.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SnapshotTracker:
         """Returns the new snapshots since the last refresh; none at the first.
 
         search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and return it
-            and all later ones. So a replay is recognised, and a fence that was set in the meantime is seen.
+            and all later ones. So an already committed identifier is recognised, and a fence set meanwhile is seen.
         Raises CommitConflict if the last snapshot seen was replaced or rolled back, or if the table is another one.
         """
         newest = self._store.latest()

@@ -50,9 +50,9 @@ class TableCommit:
         were published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also
         called with buckets whose compaction was committed without knowing all of their files
 
-    Commits and overwrites return the id of the last snapshot they made. They return None if (user, identifier) was
-    committed before (then drop the files with `discard_replayed`), and if there was nothing to commit and no empty
-    snapshot is needed.
+    Commits and overwrites return the id of the last snapshot they made. They return None if (user, identifier) is
+    already committed (then drop the files with `discard_already_committed`), and if there was nothing to commit and no
+    empty snapshot is needed.
 
     Errors:
     - CommitOutcomeUnknown: all, a part or nothing was published. Commit the same again, under the same identifier;
@@ -123,7 +123,7 @@ class TableCommit:
                 result = self._publish_compaction(_with_compact_reason(committable), change, result)
             else:
                 result = self._publisher.publish(CommitRequest(committable, _always(change), bases, operation))
-            if result.is_replay:
+            if result.is_already_committed:
                 return None
         return result.snapshot.id if result is not None else None
 
@@ -188,9 +188,9 @@ class TableCommit:
             written, new_partitions if dynamic else None, None if partition is None else [partition]
         )
         result = self._publisher.publish(CommitRequest(committable, replacing))
-        if not result.is_replay and not compacted.is_empty:
+        if not result.is_already_committed and not compacted.is_empty:
             result = self._publish_compaction(committable, compacted, result)
-        return None if result.is_replay else result.snapshot.id
+        return None if result.is_already_committed else result.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
         """Removes all rows."""
@@ -240,7 +240,7 @@ class TableCommit:
                 paths.append(index_file_path(self._context, message.partition, message.bucket, index_file))
         self._context.io.delete_all(paths)
 
-    def discard_replayed(self, committable: Committable) -> None:
+    def discard_already_committed(self, committable: Committable) -> None:
         """Deletes the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
 
         An attempt with an unknown outcome may have committed these very files. So files that the snapshots of the
@@ -277,7 +277,7 @@ class TableCommit:
         changes = self._with_needed_tombstones(compacted, committable.messages)
         request = CommitRequest(committable, changes, is_first=rows is None)
         result = self._publisher.publish(request) if rows is None else self._publish_separately(request, rows)
-        if result is not rows and not result.is_replay:
+        if result is not rows and not result.is_already_committed:
             self._delete_unneeded_tombstones(committable.messages, result.snapshot)
         return result
 
@@ -410,7 +410,7 @@ class TableCommit:
     def _remove(self, specs: Sequence[Mapping[str, Any]] | None, identifier: int) -> int | None:
         replacing = self._replacing(CommitChanges(CommitKind.OVERWRITE), specs=specs)
         result = self._publisher.publish(CommitRequest(Committable(identifier), replacing, operation=_TRUNCATE))
-        return None if result.is_replay else result.snapshot.id
+        return None if result.is_already_committed else result.snapshot.id
 
 
 def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
@@ -432,7 +432,7 @@ def _without(message: CommitMessage, names: Collection[str]) -> CommitMessage:
 
 
 def new_commit_user(options: TableOptions) -> str:
-    """Returns a new commit user, for commits that are never replayed. Its prefix is option `commit.user-prefix`."""
+    """Returns a new commit user, for commits that are never repeated. Its prefix is option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
 

@@ -36,19 +36,21 @@ class MergeOrder:
     key_columns: the names of the key columns, most significant first.
     sequence_fields: the user-defined sequence fields, which are compared before the sequence number.
     descending: whether the sequence fields are compared in descending order.
-    runs_in_order: whether the runs are given oldest first, and all sequence numbers of a run are larger than those of
-        the runs before. Then the sequence number need not be compared or read.
+    sequence_follows_run_order: whether the runs are given oldest first, and all sequence numbers of a run are larger
+        than those of the runs before. Then the sequence number need not be compared or read.
     """
 
     key_columns: tuple[str, ...]
     sequence_fields: tuple[str, ...] = ()
     descending: bool = False
-    runs_in_order: bool = False
+    sequence_follows_run_order: bool = False
 
     @classmethod
-    def of(cls, key_columns: tuple[str, ...], options: TableOptions, *, runs_in_order: bool = False) -> MergeOrder:
+    def of(
+        cls, key_columns: tuple[str, ...], options: TableOptions, *, sequence_follows_run_order: bool = False
+    ) -> MergeOrder:
         """Makes the order from the options of a table."""
-        return cls(key_columns, options.sequence_fields, options.sequence_descending, runs_in_order)
+        return cls(key_columns, options.sequence_fields, options.sequence_descending, sequence_follows_run_order)
 
 
 _LARGE_ROWS_MAX: Final = BATCH_BYTES_MAX // LARGE_ROW_BYTES  # a batch of more rows can't consist of large ones
@@ -70,7 +72,7 @@ def merge_runs(
 
     runs: batches in key order, all with the same schema. If a run contains a key more than once, all its rows are in
         one batch, oldest first. `_VALUE_KIND` may be missing if no run contains retracts. `_SEQUENCE_NUMBER` may be
-        missing if `order.runs_in_order`.
+        missing if `order.sequence_follows_run_order`.
     newest_wins: see `MergeFunction`. If set, `merge` gets only the newest row of each key when rows are large.
     parked_rows: where large rows wait while those of other runs are read or merged; None keeps them in memory.
     """
@@ -192,7 +194,7 @@ def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
         for name in order.sequence_fields
         for word in normalize_column(rows.column(name), nullable=True, descending=order.descending)
     ]
-    if not order.runs_in_order:
+    if not order.sequence_follows_run_order:
         # With equal sequence numbers an add is newer than a retract, as in Java.
         sequences += [rows.column(SEQUENCE_COLUMN).to_numpy(), (~is_retract(row_kinds(rows))).astype(np.int64)]
     return sequences

@@ -38,8 +38,10 @@ class SectionMerge:
 
     @classmethod
     def of(cls, context: TableContext, section: Section) -> SectionMerge:
-        runs, in_order = oldest_first(section)
-        order = MergeOrder.of(context.schema.trimmed_primary_keys, context.options, runs_in_order=in_order)
+        runs, sequence_follows_run_order = oldest_first(section)
+        order = MergeOrder.of(
+            context.schema.trimmed_primary_keys, context.options, sequence_follows_run_order=sequence_follows_run_order
+        )
         return cls(context, runs, order)
 
     @cached_property
@@ -59,7 +61,7 @@ class SectionMerge:
         wanted = dict.fromkeys([*columns, *order.key_columns, *order.sequence_fields])
         names = dict.fromkeys([*wanted, *function.columns_needed(wanted)])
         fields = [LEVEL_FIELD if name == LEVEL_FIELD.name else schema.by_name[name] for name in names]
-        fields += [] if order.runs_in_order and not sequences else [SEQUENCE_FIELD]
+        fields += [] if order.sequence_follows_run_order and not sequences else [SEQUENCE_FIELD]
         return [*fields, KIND_FIELD] if kinds else fields
 
     def merge(

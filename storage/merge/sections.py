@@ -29,17 +29,17 @@ _DECODED_PER_STORED: Final = 6  # bytes in memory per byte in a compressed file,
 
 
 def oldest_first(section: Section) -> tuple[list[SortedRun], bool]:
-    """Returns the runs by age, and whether they are in order.
+    """Returns the runs by age, and whether sequence numbers follow this order.
 
-    Runs are in order if all sequence numbers of a run are larger than those of the runs before. Then sequence numbers
-    need not be compared.
+    They do if all sequence numbers of a run are larger than those of the runs before. Then sequence numbers need not be
+    compared.
     """
     runs = sorted(section, key=lambda run: min(file.min_sequence_number for file in run))
-    in_order = all(
+    sequence_follows_run_order = all(
         max(file.max_sequence_number for file in older) < min(file.min_sequence_number for file in newer)
         for older, newer in pairwise(runs)
     )
-    return runs, in_order
+    return runs, sequence_follows_run_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class SnapshotDiff:
 
     @cached_property
     def _order(self) -> MergeOrder:
-        return MergeOrder(tuple(self._context.schema.trimmed_primary_keys), runs_in_order=True)
+        return MergeOrder(tuple(self._context.schema.trimmed_primary_keys), sequence_follows_run_order=True)
 
     def _buckets(self, snapshot: Snapshot | None) -> _Buckets:
         """Returns one split for each bucket, with rows in key order."""

@@ -123,7 +123,7 @@ class _Update:
             commit.abort(messages)
             raise
         if published is None:
-            commit.discard_replayed(Committable(identifier, messages))
+            commit.discard_already_committed(Committable(identifier, messages))
         return published
 
     def _messages(self, snapshot: Snapshot | None) -> list[CommitMessage]:

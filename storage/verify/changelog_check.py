@@ -2,7 +2,7 @@
 
 Each bucket is checked separately, in the order of its keys:
 
-1. The end state is read; each range of some ten thousand of its keys gets a checksum (`key_ranges`).
+1. The end state is read; each range of some ten thousand of its keys gets a checksum (`checksum_ranges`).
 2. The start state and the changelog files, oldest first, are merged like sorted runs. The rows of each key are folded
    to one row. The result gets checksums of the same ranges.
 3. For ranges with different checksums, all three are merged again, and their rows are compared one by one.
@@ -51,7 +51,7 @@ from storage.snapshots.snapshot import Snapshot
 from storage.table import TableContext
 from storage.types import arrow_schema
 from storage.types.row_kinds import is_retract, row_kinds, with_kind
-from storage.verify.key_ranges import Checksums
+from storage.verify.checksum_ranges import Checksums
 
 _SIDE: Final = "_SIDE"
 _BEFORE, _CHANGE, _AFTER = range(3)
@@ -159,9 +159,9 @@ class _Check:
         self._is_replayed = options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
         keys = tuple(schema.trimmed_primary_keys)
         self._order = (
-            MergeOrder(keys, runs_in_order=True)
+            MergeOrder(keys, sequence_follows_run_order=True)
             if self._is_replayed
-            else MergeOrder.of(keys, options, runs_in_order=True)
+            else MergeOrder.of(keys, options, sequence_follows_run_order=True)
         )
         self._engine = merge_function_of(context)
         self._compared = [name for name in schema.names if name not in schema.primary_keys]

@@ -26,7 +26,7 @@ from storage.merge.merge_reader import MergeOrder
 from storage.options import ChangelogProducer
 from storage.table import TableContext
 from storage.write.bucket_files import BucketFiles
-from storage.write.commit_increment import CommitIncrement, merge_compactions
+from storage.write.commit_increment import CommitIncrement, merge_compact_results
 from storage.write.compactor import Compactor, CompactResult, RestoredBucket
 from storage.write.memory_budget import large_row_bytes
 from storage.write.write_buffer import WriteBuffer
@@ -69,8 +69,8 @@ class BucketWriter(Protocol):
         """Returns the files finished since the last call; `abort` no longer deletes them. Fast; never fails."""
         ...
 
-    def committed(self) -> None:
-        """Called when the last increment is in a snapshot, or can never be."""
+    def increment_settled(self) -> None:
+        """Called when the last increment is in a snapshot, or will never be committed."""
         ...
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
@@ -140,7 +140,7 @@ class PrimaryKeyBucketWriter:
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
         self._waits_for_compaction = context.options.commit_force_compact
         self.files = files
-        self.order = replace(order, runs_in_order=True)  # arrival order is sequence order
+        self.order = replace(order, sequence_follows_run_order=True)  # arrival order is sequence order
         self._buffer = WriteBuffer(order, merge_function, next_sequence_number, spill_directory)
         self._compactor = compactor
         self._new_files: list[DataFileMeta] = []
@@ -171,8 +171,8 @@ class PrimaryKeyBucketWriter:
 
         The caller must hold `lock` until it called `flushed`, or decided to leave the rows in the buffer.
         """
-        is_late = self._compactor is not None and self._compactor.excess_runs > 0
-        if self._writes_changelog or is_late or self._buffer.held_bytes > bytes_max:
+        must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > 0
+        if self._writes_changelog or must_wait_for_compaction or self._buffer.held_bytes > bytes_max:
             return ()
         return self._buffer.batches
 
@@ -195,8 +195,8 @@ class PrimaryKeyBucketWriter:
             self._flush(wait_compaction=wait_compaction or full_compaction, full_compaction=full_compaction)
             if self._compactor is not None:
                 # One more than at a flush: runs may have accumulated over commits whose compactions were lost.
-                is_late = self._compactor.excess_runs > 1
-                self._take_compacted(wait=wait_compaction or full_compaction or self._waits_for_compaction or is_late)
+                must_wait_for_compaction = self._waits_for_compaction or self._compactor.excess_runs > 1
+                self._take_compacted(wait=wait_compaction or full_compaction or must_wait_for_compaction)
 
     def take_increment(self) -> CommitIncrement:
         with self.lock:
@@ -206,7 +206,7 @@ class PrimaryKeyBucketWriter:
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
             return increment
 
-    def committed(self) -> None:
+    def increment_settled(self) -> None:
         with self.lock:
             self._handed_over, self._awaits_commit = [], False
 
@@ -264,14 +264,14 @@ class PrimaryKeyBucketWriter:
 
     def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         """Flushes the rows, takes the result of the last compaction, and starts the next one."""
-        is_late = False
+        must_wait_for_compaction = False
         if not self._buffer.is_empty:
-            is_late = self._compactor is not None and self._compactor.excess_runs > 0
+            must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > 0
             if self._buffer.has_large_rows:
                 self._take_compacted(wait=True)  # a flush and a compaction both hold large rows: never at once
             self._write_files()
         if self._compactor is not None:
-            if is_late:
+            if must_wait_for_compaction:
                 self._wait_for_fewer_runs(self._compactor)
             self._take_compacted(wait=wait_compaction)
             self._compactor.trigger(full=full_compaction)
@@ -292,7 +292,7 @@ class PrimaryKeyBucketWriter:
     def _take_compacted(self, *, wait: bool) -> None:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
-            self._compacted, unneeded = merge_compactions(self._compacted, result)
+            self._compacted, unneeded = merge_compact_results(self._compacted, result)
             self.files.discard(unneeded)
 
     def _write_files(self) -> None:
@@ -358,7 +358,7 @@ class AppendBucketWriter:
             self._new_files = []
             return increment
 
-    def committed(self) -> None:
+    def increment_settled(self) -> None:
         """Does nothing: files that were handed over are not remembered."""
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:

@@ -33,11 +33,11 @@ class CommitIncrement:
         return not (self.new_files or self.changelog_files) and self.compacted.is_empty
 
 
-def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[CompactResult, CompactResult]:
-    """Merges the results of two consecutive compactions of a bucket that are not published yet.
+def merge_compact_results(done: CompactResult, then: CompactResult) -> tuple[CompactResult, CompactResult]:
+    """Merges the unpublished results of two consecutive compactions of a bucket into one result.
 
-    Returns the merged result, and another one that names what is no longer needed (`new_files`, `new_index_files`):
-    files that the first compaction wrote and the second one read or replaced.
+    Returns it together with a result that names what is no longer needed (`new_files`, `new_index_files`): files that
+    the first compaction wrote and the second one read or replaced.
 
     An upgraded file has one name on several levels. It is kept as long as any part of the table names it.
     """
@@ -64,8 +64,8 @@ def merge_compactions(done: CompactResult, then: CompactResult) -> tuple[Compact
     return merged, CompactResult(after=tuple(unneeded), new_index_files=tuple(replaced))
 
 
-def as_written(increment: CommitIncrement) -> tuple[CommitIncrement, CompactResult]:
-    """Returns the increment with compacted new files as if they had been written like this, and the unneeded files."""
+def with_compacted_as_new_files(increment: CommitIncrement) -> tuple[CommitIncrement, CompactResult]:
+    """Returns the increment with compacted files as new files and no compaction, and the files that it doesn't need."""
     done = increment.compacted
     consumed = {file.place for file in done.before}
     files = (*(file for file in increment.new_files if file.place not in consumed), *done.after)

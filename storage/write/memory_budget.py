@@ -12,9 +12,9 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from storage.files.formats.base import LARGE_ROW_BYTES
+
 OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
-# From this size on, even one copy of a row matters: such rows are merged as runs of one row each, and wait for room.
-LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
@@ -23,7 +23,7 @@ class MemoryOwner(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Read without the holder's lock. The value may be slightly outdated."""
+        """Read without the owner's lock. The value may be slightly outdated."""
         ...
 
     @property
@@ -32,14 +32,14 @@ class MemoryOwner(Protocol):
         ...
 
     def flush_memory(self) -> None:
-        """Spills or flushes the held rows. Takes the holder's own lock."""
+        """Spills or flushes the held rows. Takes the owner's own lock."""
         ...
 
 
 class MemoryBudget:
     """The memory that the write buffers of all tables share. Thread-safe.
 
-    Call `rebalance` without holding a holder's lock: it may take any of these locks.
+    Call `rebalance` without holding an owner's lock: it may take any of these locks.
 
     limit_bytes: limit for the Arrow bytes of buffered rows of all tables. Additional memory of a flush is not counted.
     """
@@ -48,21 +48,21 @@ class MemoryBudget:
         if limit_bytes <= 0:
             raise ValueError(f"a memory budget is more than {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
-        self._holders: set[MemoryOwner] = set()
+        self._owners: set[MemoryOwner] = set()
         self._lock = threading.Lock()
 
-    def register(self, holder: MemoryOwner) -> None:
+    def register(self, owner: MemoryOwner) -> None:
         with self._lock:
-            self._holders.add(holder)
+            self._owners.add(owner)
 
-    def unregister(self, holder: MemoryOwner) -> None:
+    def unregister(self, owner: MemoryOwner) -> None:
         with self._lock:
-            self._holders.discard(holder)
+            self._owners.discard(owner)
 
     @property
     def held_bytes(self) -> int:
         with self._lock:
-            return sum(holder.held_bytes for holder in self._holders)
+            return sum(owner.held_bytes for owner in self._owners)
 
     @property
     def is_exceeded(self) -> bool:
@@ -70,25 +70,25 @@ class MemoryBudget:
         return self._largest() is not None
 
     def rebalance(self) -> None:
-        """Flushes the largest holders until the sum is below the limit, and each holder below OWNER_BYTES_MAX.
+        """Flushes the largest owners until the sum is below the limit, and each owner below OWNER_BYTES_MAX.
 
         With large rows, room for one more is kept: the caller creates the next row in addition to the buffered ones.
         Raises errors of the flushes.
         """
-        while (holder := self._largest()) is not None:
-            holder.flush_memory()
+        while (owner := self._largest()) is not None:
+            owner.flush_memory()
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
         """Flushes if large rows don't fit with the buffered ones. Small rows don't wait, which gives larger files."""
         nbytes = rows.nbytes
-        while large_row_bytes(nbytes, rows.num_rows) and (holder := self._largest(nbytes)) is not None:
-            holder.flush_memory()
+        while large_row_bytes(nbytes, rows.num_rows) and (owner := self._largest(nbytes)) is not None:
+            owner.flush_memory()
 
     def _largest(self, incoming_bytes: int = 0) -> MemoryOwner | None:
         """Returns the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
         with self._lock:
-            held = {holder: holder.held_bytes for holder in self._holders}
-            incoming_bytes = max([incoming_bytes, *(holder.large_row_bytes for holder in self._holders)])
+            held = {owner: owner.held_bytes for owner in self._owners}
+            incoming_bytes = max([incoming_bytes, *(owner.large_row_bytes for owner in self._owners)])
         largest = max(held, key=held.__getitem__, default=None)
         if largest is None or not held[largest]:
             return None

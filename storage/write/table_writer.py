@@ -31,7 +31,7 @@ from storage.write.assigners import BucketAssigner, bucket_assigner_of
 from storage.write.bucket_files import BucketFiles
 from storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
 from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
-from storage.write.commit_increment import CommitIncrement, as_written
+from storage.write.commit_increment import CommitIncrement, with_compacted_as_new_files
 from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
 from storage.write.evolution.tracked_bucket_writer import append_bucket_writer
 from storage.write.memory_budget import MemoryBudget, pieces
@@ -195,7 +195,7 @@ class TableWriter:
             for key, writer in writers:
                 increment = writer.take_increment()
                 if self._compacts_replaced:
-                    increment, unneeded = as_written(increment)
+                    increment, unneeded = with_compacted_as_new_files(increment)
                     BucketFiles(self._context, key).discard(unneeded)
                 if not increment.is_empty:
                     messages.append(self._message(key, increment))
@@ -216,7 +216,7 @@ class TableWriter:
         self._reset_after_commit()
 
     def dropped(self) -> None:
-        """Called when the files of `prepare_commit` will not be committed: the table has their rows (a replay)."""
+        """Called when the files of `prepare_commit` will not be committed: their identifier is committed already."""
         self._assigner.dropped()
         self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
         self._reset_after_commit()
@@ -274,7 +274,7 @@ class TableWriter:
             bucket.abort()  # the next commit replaces everything that it knows
             self._close_bucket(key, bucket)
         for key, bucket in self._buckets.items():
-            bucket.committed()
+            bucket.increment_settled()
             if bucket.is_compaction_stale:
                 self._lost_compactions.add(key)
         try:

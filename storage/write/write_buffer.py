@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from storage.files.formats.base import LARGE_ROW_BYTES
 from storage.format import SEQUENCE_COLUMN
 from storage.merge.merge_functions import MergeFunction, check_remaining_retracts
 from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from storage.merge.multi_pass_merge import keep_all
 from storage.merge.spill_file import SpillFile
 from storage.types.row_kinds import row_kinds
-from storage.write.memory_budget import LARGE_ROW_BYTES, large_row_bytes
+from storage.write.memory_budget import large_row_bytes
 
 # A flush holds a piece of every segment in memory, so their number is limited.
 SEGMENTS_MAX: Final = 64
@@ -35,7 +36,7 @@ PIECE_BYTES: Final = 1024 * 1024
 class WriteBuffer:
     """The rows of one bucket that are not in a file yet. Not thread-safe; its owner has the lock.
 
-    order: merge order of the table. The buffer sets `runs_in_order`, because it adds the sequence numbers
+    order: merge order of the table. The buffer sets `sequence_follows_run_order`, because it adds the sequence numbers
     next_sequence_number: the number of the next row.
     """
 
@@ -43,7 +44,7 @@ class WriteBuffer:
         self, order: MergeOrder, merge_function: MergeFunction, next_sequence_number: int, spill_directory: str | None
     ) -> None:
         # Order of arrival is sequence order, both in the buffer and between segments.
-        self._order = replace(order, runs_in_order=True)
+        self._order = replace(order, sequence_follows_run_order=True)
         self._merge_function = merge_function
         self._spill_directory = spill_directory
         self._batches: list[pa.RecordBatch] = []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.idle_progress import IdleProgress, ProgressEntry
 from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.routing import Routing
 from checkpoint.table_state import TableState
@@ -15,10 +15,10 @@ from storage.errors import CorruptFile, UnsupportedFeature
 REACHED = SourcePosition(SourceIdentity("c", {"t": "id"}), {TopicPartition("t", 0): OffsetRange(7, 7)})
 PROGRESS = IdleProgress(
     REACHED,
-    {"a.b": IdleTable(111, 9, "manifest-list-x-0", Routing.of("f", ["b"], ["*"])), "a.new": IdleTable()},
+    {"a.b": ProgressEntry(111, 9, "manifest-list-x-0", Routing.of("f", ["b"], ["*"])), "a.new": ProgressEntry()},
     41,
     3,
-    {"a.c": IdleTable(112, 7, "manifest-list-y-0")},
+    {"a.c": ProgressEntry(112, 7, "manifest-list-y-0")},
 )
 
 
@@ -69,7 +69,7 @@ def test_another_version_raises() -> None:
 @pytest.mark.parametrize(("created_ms", "is_meant"), [(111, True), (112, False), (None, False)])
 def test_an_entry_does_not_apply_to_a_recreated_table(created_ms: int | None, is_meant: bool) -> None:
     assert (PROGRESS.entry("a.b", TableState(created_ms)) is not None) is is_meant
-    assert PROGRESS.entry("a.new", TableState(created_ms)) == IdleTable()
+    assert PROGRESS.entry("a.new", TableState(created_ms)) == ProgressEntry()
 
 
 @pytest.mark.parametrize(("created_ms", "is_meant"), [(112, True), (113, False), (None, False)])
@@ -80,6 +80,6 @@ def test_a_removed_entry_does_not_apply_to_a_recreated_table(created_ms: int | N
 def test_the_file_stays_small() -> None:
     ranges = {TopicPartition("shop.public.orders", n): OffsetRange(10**9 + n, 10**9 + n) for n in range(1_000)}
     routing = Routing.of("debezium-json", ["public.table"], ["*"])
-    idle = IdleTable(1_795_196_040_376, 10**6, f"manifest-list-{'0' * 36}-0", routing)
+    idle = ProgressEntry(1_795_196_040_376, 10**6, f"manifest-list-{'0' * 36}-0", routing)
     tables = {f"shop.table_{n}": idle for n in range(200)}
     assert len(IdleProgress(SourcePosition(ranges=ranges), tables).to_text()) < 64_000

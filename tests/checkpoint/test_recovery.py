@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.idle_progress import IdleProgress, ProgressEntry
 from checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
 from checkpoint.position_problems import ProblemKind
 from checkpoint.position_text import POSITION_PROPERTY, position_to_text
@@ -43,14 +43,14 @@ def table(
 
 def progress(snapshot_id: int | None, *reached: int, created_ms: int | None = CREATED_MS) -> IdleProgress:
     """Of table "a", idle since that own snapshot."""
-    entry = IdleTable(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
+    entry = ProgressEntry(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
     position = at(*((end, end) for end in reached))
     return IdleProgress(position, {"a": entry}, 500, 7)
 
 
 def active(snapshot_id: int | None, *, created_ms: int = CREATED_MS) -> IdleProgress:
     """Table "a" was marked active when that was its newest own snapshot, and the source was read up to 50."""
-    entry = IdleTable(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
+    entry = ProgressEntry(created_ms, snapshot_id, None if snapshot_id is None else f"list-{snapshot_id}")
     return IdleProgress(at((50, 50)), {}, 500, 7, {"a": entry})
 
 
@@ -188,7 +188,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             table(own(9, at((0, 10)))),
             ProblemKind.ROLLED_BACK,
             "snapshot 9 of this pipeline no longer exists",
-            IdleProgress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "another list")}),
+            IdleProgress(at((50, 50)), {"a": ProgressEntry(CREATED_MS, 9, "another list")}),
         ),
         RefusedCase(
             "all own ones were rolled back",
@@ -212,7 +212,7 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             "has a source position that can't be read: '{\"version\":1,\"clu'",
         ),
         RefusedCase(
-            "a hole in the chain",
+            "a chain break",
             table(SECOND, FIRST),
             ProblemKind.CHAIN_BREAK,
             "between checkpoints 10 and 20: t-0 continues at 12 instead of 10: a gap",
@@ -240,7 +240,7 @@ def test_unproven_positions_are_refused(case: RefusedCase) -> None:
             own(2, at((12, 20), accepted=RecoveryDecision("--accept-gap a"))), None, id="the next snapshot explains it"
         ),
         pytest.param(own(2, at((0, 20), accepted=RecoveryDecision("--rewind-to a"))), None, id="an overlap, explained"),
-        pytest.param(own(2, at((10, 20))), None, id="no hole"),
+        pytest.param(own(2, at((10, 20))), None, id="no chain break"),
         pytest.param(own(2, at((0, 20))), ProblemKind.CHAIN_BREAK, id="an overlap"),
     ],
 )
@@ -250,13 +250,13 @@ def test_an_accepted_gap_is_not_reported_again(newest: SnapshotSummary, problem:
 
 
 @pytest.mark.parametrize(
-    ("found", "holes"),
+    ("accepted", "breaks"),
     [(["hole"], []), (["deleted by retention"], [ProblemKind.CHAIN_BREAK])],
-    ids=["of the hole", "of another"],
+    ids=["of the chain break", "of another problem"],
 )
-def test_a_later_decision_covers_the_earlier_gaps(found: Sequence[str], holes: Sequence[ProblemKind]) -> None:
-    later = own(3, at((20, 20), accepted=RecoveryDecision("--accept-gap a", found)))
-    assert [f.kind for f in recover_table("a", table(later, SECOND, FIRST), NONE, None).problems] == holes
+def test_a_later_decision_covers_the_earlier_gaps(accepted: Sequence[str], breaks: Sequence[ProblemKind]) -> None:
+    later = own(3, at((20, 20), accepted=RecoveryDecision("--accept-gap a", accepted)))
+    assert [f.kind for f in recover_table("a", table(later, SECOND, FIRST), NONE, None).problems] == breaks
 
 
 def test_the_snapshot_before_the_oldest_gap_is_found() -> None:
@@ -282,27 +282,27 @@ def test_a_snapshot_of_an_older_release_without_routing_is_accepted() -> None:
 
 def test_progress_under_other_patterns_is_ignored_for_a_table_without_snapshots() -> None:
     """The user corrected a pattern that matched nothing, so the skipped records are wanted."""
-    idle = IdleProgress(at((50, 50)), {"a": IdleTable(routing=ORDERS)})
+    idle = IdleProgress(at((50, 50)), {"a": ProgressEntry(routing=ORDERS)})
     assert recover_table("a", MISSING_TABLE, idle, ORDERS).position == at((50, 50))
     assert recover_table("a", MISSING_TABLE, idle, Routing.of("debezium-json", ["orders*"], ["*"])).position == NOWHERE
 
 
 def test_expired_snapshots_are_not_silently_bridged_to_other_patterns() -> None:
-    idle = IdleProgress(at((50, 50)), {"a": IdleTable(CREATED_MS, 9, "list-9", ORDERS)})
+    idle = IdleProgress(at((50, 50)), {"a": ProgressEntry(CREATED_MS, 9, "list-9", ORDERS)})
     recovered = recover_table("a", table(earliest=10), idle, Routing.of("debezium-json", ["orders*"], ["*"]))
     assert ([f.kind for f in recovered.problems], recovered.position) == ([ProblemKind.ROUTING], at((50, 50)))
 
 
 def test_progress_counts_only_for_topics_that_feed_the_table() -> None:
     reached = SourcePosition(IDENTITY, {P0: OffsetRange(50, 50), TopicPartition("other", 0): OffsetRange(7, 7)})
-    idle = IdleProgress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
+    idle = IdleProgress(reached, {"a": ProgressEntry(CREATED_MS, 9, "list-9")})
     recovered = recover_table("a", table(own(9, at((5, 20)))), idle, Routing.of("debezium-json", ["a"], ["t*"]))
     assert recovered.position == at((20, 50))
 
 
 def test_progress_of_another_source_is_ignored() -> None:
     reached = SourcePosition(SourceIdentity("c2"), {P0: OffsetRange(50, 50)})
-    idle = IdleProgress(reached, {"a": IdleTable(CREATED_MS, 9, "list-9")})
+    idle = IdleProgress(reached, {"a": ProgressEntry(CREATED_MS, 9, "list-9")})
     assert recover_table("a", table(own(9, at((5, 20)))), idle, None).position == at((20, 20))
 
 

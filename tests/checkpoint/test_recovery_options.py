@@ -45,7 +45,7 @@ class Case:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("a hole: it goes on where it stands", ProblemKind.CHAIN_BREAK, {P0: 20, P1: 5}),
+        Case("a chain break: it goes on where it stands", ProblemKind.CHAIN_BREAK, {P0: 20, P1: 5}),
         Case("other patterns: it goes on where it stands", ProblemKind.ROUTING, {P0: 20, P1: 5}),
         Case("retention: the oldest there is", ProblemKind.DELETED, {P0: 30, P1: 5}, partitions=frozenset({P0})),
         Case("past the end: the end", ProblemKind.PAST_THE_END, {P0: 20, P1: 9}, at(20, 50), frozenset({P1})),
@@ -118,11 +118,11 @@ def test_a_recovery_decision_keeps_unaffected_partitions_in_the_chain() -> None:
 
 
 def test_a_recovery_flag_is_offered_for_all_tables_or_for_none() -> None:
-    hole = [PositionProblem("?", ProblemKind.CHAIN_BREAK, "…")]
+    chain_break = [PositionProblem("?", ProblemKind.CHAIN_BREAK, "…")]
     expired = [PositionProblem("?", ProblemKind.EXPIRED, "…")]
     folder = SourceState(NOW, [])
     tables = [
-        RefusedTable("shop.a b", RecoveredTable(at(20, 5)), hole, TableState(1), frozenset()),
+        RefusedTable("shop.a b", RecoveredTable(at(20, 5)), chain_break, TableState(1), frozenset()),
         RefusedTable("shop.c", RecoveredTable(SourcePosition()), expired, TableState(1), frozenset()),
     ]
     (only,) = position_refused(tables, folder, "tidelake ingest run x.yaml").ways_out

@@ -66,13 +66,13 @@ class CountingBudget(MemoryBudget):
         super().__init__(1 << 28)
         self.owners = set[MemoryOwner]()
 
-    def register(self, holder: MemoryOwner) -> None:
-        super().register(holder)
-        self.owners.add(holder)
+    def register(self, owner: MemoryOwner) -> None:
+        super().register(owner)
+        self.owners.add(owner)
 
-    def unregister(self, holder: MemoryOwner) -> None:
-        super().unregister(holder)
-        self.owners.discard(holder)
+    def unregister(self, owner: MemoryOwner) -> None:
+        super().unregister(owner)
+        self.owners.discard(owner)
 
 
 class Streaming:

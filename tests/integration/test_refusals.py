@@ -159,7 +159,7 @@ def the_topic_loses_its_end(shop: Shop) -> None:
     shop.commit_as_pipeline(end=40, read=30)
 
 
-def the_chain_has_a_hole(shop: Shop) -> None:
+def the_chain_is_broken(shop: Shop) -> None:
     shop.commit_as_pipeline(end=9, read=4)
 
 
@@ -206,7 +206,7 @@ CASES = [
     ),
     Case(the_topic_loses_its_end, {"--accept-gap": WITHOUT_NEW, "--rewind-to": TWICE, "--from-snapshot": ONCE}),
     Case(
-        the_chain_has_a_hole,
+        the_chain_is_broken,
         {
             "--accept-gap": {**ONCE, 9: 2},
             "--rewind-to": TWICE,
@@ -280,7 +280,7 @@ def test_another_cluster_is_refused(shop: Shop, private_kafka_broker: KafkaBroke
     assert shop.counts == {**WITHOUT_NEW, 15: 1}  # 10 to 14 were there before it was accepted
     (found,) = {b.accepted for b in shop.breaks}
     assert found is not None
-    assert (found.way, found.found) == ("--accept-gap shop.orders", ("another source",))
+    assert (found.flag, found.accepted_problems) == ("--accept-gap shop.orders", ("another source",))
 
 
 def test_records_deleted_during_reading_are_reported_like_at_a_start(

@@ -39,7 +39,7 @@ from storage.system_tables.base import SystemTable
 from storage.table import TableContext
 from storage.types import DataField, field_from_json
 
-_NO_SUCH_THING, _EXISTS = 404, 409
+_NOT_FOUND, _EXISTS = 404, 409
 
 
 class RestCatalog:
@@ -112,7 +112,7 @@ class RestCatalog:
         try:
             return sorted(self._client.pages("tables", "databases", database, "tables"))
         except Refused as e:
-            raise (self._no_database(database) if e.status == _NO_SUCH_THING else BadInput(str(e))) from e
+            raise (self._no_database(database) if e.status == _NOT_FOUND else BadInput(str(e))) from e
 
     def table_exists(self, name: str) -> bool:
         return self._find(Identifier.parse(name)) is not None
@@ -157,7 +157,7 @@ class RestCatalog:
                 raise BadInput(
                     f"table {identifier} exists already; choose another name, or pass if_not_exists=True"
                 ) from e
-            raise (self._no_database(identifier.database) if e.status == _NO_SUCH_THING else BadInput(str(e))) from e
+            raise (self._no_database(identifier.database) if e.status == _NOT_FOUND else BadInput(str(e))) from e
 
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
         """See Catalog. The server assigns the column ids, so it can only reproduce a schema that was never altered."""
@@ -205,7 +205,7 @@ class RestCatalog:
         try:
             self._client.delete("databases", identifier.database, "tables", identifier.table)
         except Refused as e:
-            if e.status != _NO_SUCH_THING:
+            if e.status != _NOT_FOUND:
                 raise BadInput(f"table {identifier} can't be dropped: {e}") from e
             if not if_exists:
                 raise self._no_table(identifier) from e
@@ -306,7 +306,7 @@ class RestCatalog:
         try:
             return self._client.get("databases", identifier.database, "tables", _object_name(identifier))
         except Refused as e:
-            if e.status == _NO_SUCH_THING:
+            if e.status == _NOT_FOUND:
                 return None
             raise BadInput(str(e)) from e
 

@@ -13,7 +13,7 @@ from storage.catalog.rest.client import Refused, RestClient
 from storage.catalog.view import View
 from storage.errors import BadInput
 
-_NO_SUCH_THING, _EXISTS = 404, 409
+_NOT_FOUND, _EXISTS = 404, 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class RestViews:
         try:
             answer = self.client.get("databases", identifier.database, "views", identifier.table)
         except Refused as e:
-            if e.status == _NO_SUCH_THING:
+            if e.status == _NOT_FOUND:
                 return None
             raise BadInput(str(e)) from e
         return View.from_members(answer.get("schema") or {}, f"what the server says of view {identifier}")
 
     def add(self, identifier: Identifier, view: View) -> bool:
         body = {"identifier": _request_members(identifier), "schema": view.to_members()}
-        return self._is_done(body, "databases", identifier.database, "views")
+        return self._post_unless_name_taken(body, "databases", identifier.database, "views")
 
     def remove(self, identifier: Identifier) -> None:
         try:
@@ -45,10 +45,12 @@ class RestViews:
             raise BadInput(f"view {identifier} can't be dropped: {e}") from e
 
     def rename(self, old: Identifier, new: Identifier) -> bool:
-        return self._is_done({"source": _request_members(old), "destination": _request_members(new)}, "views", "rename")
+        return self._post_unless_name_taken(
+            {"source": _request_members(old), "destination": _request_members(new)}, "views", "rename"
+        )
 
-    def _is_done(self, body: Mapping[str, object], *resource: str) -> bool:
-        """Posts a request. Returns False if the name is taken."""
+    def _post_unless_name_taken(self, body: Mapping[str, object], *resource: str) -> bool:
+        """Posts a request, and returns whether it succeeded: False if the name is taken."""
         try:
             self.client.post(body, *resource)
         except Refused as e:

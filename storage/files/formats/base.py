@@ -26,7 +26,9 @@ T = TypeVar("T")
 Edges: TypeAlias = NDArray[np.intp]
 
 BATCH_BYTES_MAX: Final = 128 * 1024 * 1024  # far below 2 GiB, the limit of the offsets of a text column
-LARGE_ROW_BYTES: Final = 4 * 1024 * 1024  # Arrow processes a row group as a whole, so such rows get small row groups
+# From this size on, even one copy of a row matters. Such rows get small row groups, because Arrow processes a row group
+# as a whole. They are merged as runs of one row each, and wait for room in the memory budget.
+LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 
 # Decoding a large row takes up to three times its size, and encoding takes twice its size. So flushes, compactions and
 # readers take turns.

@@ -77,11 +77,12 @@ class StreamOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class Overwritten:
+class OverwriteChanges:
     """The rows that an OVERWRITE snapshot replaced, as changes."""
 
 
-Rows: TypeAlias = Split | tuple[ManifestEntry, ...] | Overwritten
+UnitContent: TypeAlias = Split | tuple[ManifestEntry, ...] | OverwriteChanges
+"""What a unit reads: a split in full, changes in data files, or the changes of an OVERWRITE snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class StreamUnit:
 
     snapshot: Snapshot
     bucket: tuple[bytes, int] | None
-    rows: Rows
+    content: UnitContent
     row_count: int
     size_bytes: int
     file_count: int
@@ -260,7 +261,7 @@ class MicroBatches:
     def _overwrite(self, snapshot: Snapshot) -> list[StreamUnit]:
         if reads_overwrites_as_changes(self._context):
             rows = max(snapshot.delta_record_count, 0)
-            return [StreamUnit(snapshot, None, Overwritten(), rows, 0, 1)]
+            return [StreamUnit(snapshot, None, OverwriteChanges(), rows, 0, 1)]
         if self._skips_overwrites:
             _log.warning("overwrite skipped", table=self._context.name, snapshot=snapshot.id)
             return []
@@ -292,10 +293,10 @@ def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[p
     share = Subtask.of(context.options)
     reader, full = ChangeReader(context, share), FullRead(context, share)
     for unit in units:
-        match unit.rows:
+        match unit.content:
             case Split():
-                yield from full.read([unit.rows])
-            case Overwritten():
+                yield from full.read([unit.content])
+            case OverwriteChanges():
                 with raise_if_snapshot_expired(context, unit.snapshot.id):
                     yield from overwritten_rows(context, unit.snapshot, share, tuple(context.schema.names))
             case entries:

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoint.idle_progress import IdleProgress, IdleTable
+from checkpoint.idle_progress import IdleProgress, ProgressEntry
 from checkpoint.offsets import OffsetRange, TopicPartition, chain_breaks
 from ingest.pipeline.progress_file import ProgressFile, progress_path
 from ingest.pipeline.progress_tracker import INTERVAL_MS, REFRESH_MS
@@ -72,7 +72,7 @@ async def test_the_progress_of_a_table_not_yet_created_is_kept() -> None:
     first = Rig(source, [a, later], progress=notebook)
     del first.sinks["b"]
     await first.pipeline.run()
-    assert (await now(notebook)).tables["b"] == IdleTable()
+    assert (await now(notebook)).tables["b"] == ProgressEntry()
     again = Rig(source, [a, later], progress=notebook)
     del again.sinks["b"]
     await again.pipeline.run()
@@ -89,7 +89,7 @@ async def test_an_entry_is_removed_before_its_table_gets_a_snapshot() -> None:
     await rig.pipeline.run()
     assert [sorted(progress.tables) for progress in notebook.history] == [["a", "b"], ["b"], ["a", "b"]]
     (then,) = seen
-    assert (sorted(then.tables), then.active) == (["b"], {"a": IdleTable(1, 1, "list-1")})
+    assert (sorted(then.tables), then.active) == (["b"], {"a": ProgressEntry(1, 1, "list-1")})
 
 
 async def test_a_removed_entry_stays_removed_when_other_tables_are_written() -> None:
@@ -99,7 +99,7 @@ async def test_a_removed_entry_stays_removed_when_other_tables_are_written() -> 
     rig = Rig(FakeSource([for_a(0)], ends=False), [a, b], progress=notebook)
     await noted_once(rig)
     noted = notebook.history[-2]  # the last one is written at the end
-    assert (sorted(noted.tables), noted.active) == (["b"], {"a": IdleTable(1, 2, "list-2")})
+    assert (sorted(noted.tables), noted.active) == (["b"], {"a": ProgressEntry(1, 2, "list-2")})
 
 
 async def test_the_progress_of_a_temporarily_unconfigured_table_is_kept() -> None:
@@ -108,7 +108,7 @@ async def test_the_progress_of_a_temporarily_unconfigured_table_is_kept() -> Non
     for tables in ([a, b], [b], [b]):
         await Rig(source, tables, progress=notebook).pipeline.run()
     progress = await now(notebook)
-    assert (sorted(progress.tables), progress.active) == (["b"], {"a": IdleTable(1, 2, "list-2")})
+    assert (sorted(progress.tables), progress.active) == (["b"], {"a": ProgressEntry(1, 2, "list-2")})
     await Rig(source, [a, b], progress=notebook).pipeline.run()
     assert (await now(notebook)).active == {}
 

@@ -68,7 +68,7 @@ def test_a_query_that_starts_past_the_table_is_refused_unless_the_gap_is_accepte
     accepted = held(history.add("two", ranges(p0=(60, 70)), accept_gap=True))
     assert accepted.ranges == ranges(p0=(60, 70))  # and not [30, 70), which no query read
     assert accepted.accepted is not None
-    assert accepted.accepted.found == ("gap",)
+    assert accepted.accepted.accepted_problems == ("gap",)
     following = held(history.add("two", ranges(p0=(70, 80))))
     assert (following.ranges, following.accepted) == (ranges(p0=(70, 80)), None)
 

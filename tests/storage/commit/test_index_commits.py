@@ -198,7 +198,7 @@ def test_a_replay_keeps_the_published_index_files() -> None:
     IO.write(table.paths.index("index-1"), b"\1")
     IO.write(table.paths.index("index-2"), b"\1")
     assert commits.commit(published) is None
-    commits.discard_replayed(published)
-    commits.discard_replayed(Committable(2, [deletes([vectors_of("index-2", "a")])]))
+    commits.discard_already_committed(published)
+    commits.discard_already_committed(Committable(2, [deletes([vectors_of("index-2", "a")])]))
     assert IO.exists(table.paths.index("index-1"))
     assert not IO.exists(table.paths.index("index-2"))

@@ -144,7 +144,7 @@ def test_a_batch_commit_without_files_makes_no_snapshot(io: FileIO, place: str) 
     assert committer(forced).commit(Committable(BATCH_COMMIT_IDENTIFIER)) == 1
 
 
-def test_a_replayed_identifier_publishes_nothing(table: TableContext) -> None:
+def test_an_already_committed_identifier_publishes_nothing(table: TableContext) -> None:
     assert committer(table).commit(Committable(4, [added("a")])) == 1
     assert committer(table).commit(Committable(4, [added("a-again")])) is None
     assert committer(table, user="other").commit(Committable(4, [added("b")])) == 2
@@ -169,7 +169,7 @@ def test_files_of_a_replay_are_deleted_only_if_certainly_unreferenced(table: Tab
             table.io.delete(table.paths.snapshot(snapshot_id))
     commit = committer(table)
     assert commit.commit(Committable(4, [again])) is None
-    commit.discard_replayed(Committable(4, [again]))
+    commit.discard_already_committed(Committable(4, [again]))
     left = sorted(entry.name for entry in table.io.list_directory(f"{table.location}/bucket-0"))
     assert left == (["a", "b", "c", "d", "e"] if expired else ["a", "b", "c"])
 
@@ -253,7 +253,7 @@ def test_unknown_properties_of_other_engines_are_carried_over(table: TableContex
 def test_duplicate_files_are_dropped_if_the_option_is_set(io: FileIO, place: str) -> None:
     table = make_table(io, place, options={"commit.discard-duplicate-files": "true"})
     committer(table).commit(Committable(1, [added("a")]))
-    committer(table, user="replayed elsewhere").commit(Committable(1, [added("a", "b")]))
+    committer(table, user="the same files elsewhere").commit(Committable(1, [added("a", "b")]))
     assert live_names(table) == ["a", "b"]
 
 
@@ -498,7 +498,7 @@ def test_an_invalid_partition_is_refused(xyz: TableContext, partition_spec: dict
         committer(xyz).overwrite(Committable(2), partition_spec)
 
 
-def test_a_replayed_overwrite_replaces_nothing(xyz: TableContext) -> None:
+def test_an_already_committed_overwrite_replaces_nothing(xyz: TableContext) -> None:
     committer(xyz).overwrite(Committable(2, [in_partition("x", "x3")]))
     committer(xyz, "other").commit(Committable(1, [in_partition("x", "x4")]))
     assert committer(xyz).overwrite(Committable(2, [in_partition("x", "x3")])) is None

@@ -118,11 +118,11 @@ def test_readers_do_not_see_keys_whose_newest_row_is_a_retract(drawn: Runs) -> N
 
 
 @given(runs())
-def test_runs_in_order_need_no_sequence_numbers(drawn: Runs) -> None:
+def test_runs_whose_sequence_follows_their_order_need_no_sequence_numbers(drawn: Runs) -> None:
     """Runs given oldest first, as level-0 files of one writer are: the later run wins."""
     tables = [pa.Table.from_pylist(run, SCHEMA).drop_columns([SEQUENCE_COLUMN]) for run in drawn.runs]
     opened = [iter(table.to_batches(max_chunksize=drawn.batch_rows)) for table in tables]
-    merged = merge_runs(opened, MergeOrder(KEY, runs_in_order=True), Deduplicate().merge)
+    merged = merge_runs(opened, MergeOrder(KEY, sequence_follows_run_order=True), Deduplicate().merge)
     renumbered = [{**row, SEQUENCE_COLUMN: run} for run, rows in enumerate(drawn.runs) for row in rows]
     expected = [{k: v for k, v in row.items() if k != SEQUENCE_COLUMN} for row in naive(renumbered)]
     schema = SCHEMA.remove(SCHEMA.get_field_index(SEQUENCE_COLUMN))
@@ -133,7 +133,7 @@ def test_runs_in_order_need_no_sequence_numbers(drawn: Runs) -> None:
 def test_a_flush_merges_rows_in_arrival_order(drawn: Runs) -> None:
     batch = pa.Table.from_pylist(drawn.rows, SCHEMA).combine_chunks().to_batches()
     if batch:
-        merged = merge_batch(batch[0], MergeOrder(KEY, runs_in_order=True), Deduplicate().merge)
+        merged = merge_batch(batch[0], MergeOrder(KEY, sequence_follows_run_order=True), Deduplicate().merge)
         assert merged.to_pylist() == naive(drawn.rows)
 
 
@@ -237,7 +237,7 @@ def test_only_the_newest_of_large_rows_are_copied(
     drawn: Runs, sequence_fields: tuple[str, ...], in_order: bool
 ) -> None:
     """However small they are here."""
-    order = MergeOrder(KEY, sequence_fields=sequence_fields, runs_in_order=in_order)
+    order = MergeOrder(KEY, sequence_fields=sequence_fields, sequence_follows_run_order=in_order)
     expected = pa.Table.from_batches(merge_runs(drawn.open(), order, Deduplicate().merge), SCHEMA).to_pylist()
     seen = list[int]()
 
@@ -257,7 +257,7 @@ def test_parked_rows_merge_like_rows_in_memory(
     drawn: Runs, sequence_fields: tuple[str, ...], in_order: bool, newest_wins: bool
 ) -> None:
     """However small they are here."""
-    order = MergeOrder(KEY, sequence_fields=sequence_fields, runs_in_order=in_order)
+    order = MergeOrder(KEY, sequence_fields=sequence_fields, sequence_follows_run_order=in_order)
     merge = Deduplicate().merge
     expected = pa.Table.from_batches(merge_runs(drawn.open(), order, merge), SCHEMA).to_pylist()
     with pytest.MonkeyPatch.context() as patch, ParkedRows(None) as parked_rows:

@@ -23,9 +23,11 @@ SCHEMA = pa.schema(
     ]
 )
 ORDERS = [
-    pytest.param(MergeOrder(("k",), runs_in_order=True), id="the later run is the newer"),
+    pytest.param(MergeOrder(("k",), sequence_follows_run_order=True), id="the later run is the newer"),
     pytest.param(MergeOrder(("k",)), id="by sequence number"),
-    pytest.param(MergeOrder(("k",), ("version",), runs_in_order=True), id="by a column, then the later run"),
+    pytest.param(
+        MergeOrder(("k",), ("version",), sequence_follows_run_order=True), id="by a column, then the later run"
+    ),
     pytest.param(MergeOrder(("k",), ("version",), descending=True), id="by a column that descends"),
 ]
 
@@ -75,7 +77,12 @@ def test_only_necessary_runs_are_spilled_and_the_oldest_is_not(tmp_path: Path) -
     tables = [pa.table([[0, number], [None, None], [number, 0]], schema=SCHEMA) for number in range(1, 11)]
     runs = [iter(table.to_batches()) for table in tables]
     merged = multi_pass_merge(
-        runs, SCHEMA, MergeOrder(("k",), runs_in_order=True), keep_all, fan_in=8, spill_directory=str(tmp_path)
+        runs,
+        SCHEMA,
+        MergeOrder(("k",), sequence_follows_run_order=True),
+        keep_all,
+        fan_in=8,
+        spill_directory=str(tmp_path),
     )
     next(merged)
     (written,) = tmp_path.rglob("*.arrow")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tidelake
 from storage.merge.row_changes import equal_rows
-from storage.verify import key_ranges
+from storage.verify import checksum_ranges
 from storage.verify.changelog_check import check_changelog
 from tests.support.cases import unpack_golden
 from tests.support.levels import examples
@@ -37,7 +37,7 @@ COMMITS = st.lists(
 def small_ranges() -> Iterator[None]:
     """Each table has several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_ranges, "RANGE_ROWS", 2)
+        patch.setattr(checksum_ranges, "RANGE_ROWS", 2)
         yield
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from storage.files.data_file import DataFileMeta
-from storage.write.commit_increment import merge_compactions
+from storage.write.commit_increment import merge_compact_results
 from storage.write.compactor import CompactResult
 from tests.compaction.files import paper_file
 
@@ -46,7 +46,7 @@ def parsed(text: str) -> DataFileMeta:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_increments_are_folded(case: Case) -> None:
-    folded, needless = merge_compactions(result(*case.first), result(*case.then))
+    folded, needless = merge_compact_results(result(*case.first), result(*case.then))
     assert folded == result(*case.folded)
     assert [file.file_name for file in needless.new_files] == case.needless.split()
 
@@ -54,6 +54,6 @@ def test_increments_are_folded(case: Case) -> None:
 def test_reasons_and_changelogs_add_up() -> None:
     one = CompactResult(changelog=(paper_file("x"),), reason="size ratio")
     other = CompactResult(changelog=(paper_file("y"),), reason="full compaction")
-    folded, _ = merge_compactions(merge_compactions(one, other)[0], one)
+    folded, _ = merge_compact_results(merge_compact_results(one, other)[0], one)
     assert [file.file_name for file in folded.changelog] == ["x", "y", "x"]
     assert folded.reason == "size ratio, full compaction"

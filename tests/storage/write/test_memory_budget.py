@@ -10,7 +10,7 @@ from storage.write import memory_budget
 from storage.write.memory_budget import MemoryBudget
 
 
-class Holder:
+class Owner:
     def __init__(self, name: str, held_bytes: int, order: list[str], large_row_bytes: int = 0) -> None:
         self.name = name
         self.held_bytes = held_bytes
@@ -38,7 +38,7 @@ def test_buffers_are_flushed_to_free_memory(
     monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 80)
     budget, order = MemoryBudget(100), list[str]()
     for name, held_bytes in held.items():
-        budget.register(Holder(name, held_bytes, order))
+        budget.register(Owner(name, held_bytes, order))
     assert budget.is_exceeded is bool(gives_back)
     budget.rebalance()
     assert order == gives_back
@@ -54,6 +54,6 @@ def test_buffers_are_flushed_to_free_memory(
 )
 def test_the_budget_reserves_memory_for_one_large_row(large_row_bytes: int, gives_back: Sequence[str]) -> None:
     budget, order = MemoryBudget(100), list[str]()
-    budget.register(Holder("a", 60, order, large_row_bytes))
+    budget.register(Owner("a", 60, order, large_row_bytes))
     budget.rebalance()
     assert order == gives_back

@@ -174,7 +174,7 @@ def test_an_overwrite_starts_a_new_index() -> None:
     assert keys_in(table) == {1: "v", **dict.fromkeys(range(20, 25), "1")}
 
 
-def test_after_a_replayed_commit_the_index_is_correct() -> None:
+def test_after_an_already_committed_identifier_the_index_is_correct() -> None:
     table = new_table()
     with table.writer(commit_user="etl") as writer:
         writer.write(rows(range(6)))

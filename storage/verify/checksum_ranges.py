@@ -23,7 +23,7 @@ RANGE_ROWS: Final = 65_536  # a range may have up to twice as many rows, as it e
 
 
 @dataclass(frozen=True)
-class KeyRanges:
+class ChecksumRanges:
     """Ranges of keys.
 
     ends: the last key of each range except the last one, which has no end; None: there is one range.
@@ -57,7 +57,7 @@ class Checksums:
 
     def __init__(
         self,
-        ranges: KeyRanges,
+        ranges: ChecksumRanges,
         columns: Sequence[str],
         counts: NDArray[np.int64] | None = None,
         sums: NDArray[np.uint64] | None = None,
@@ -81,7 +81,7 @@ class Checksums:
             counts[-1] += part.num_rows
             sums[-1] += row_hashes(map(part.column, columns), part.num_rows).sum(dtype=np.uint64)
             ends[-1] = part.select(key_columns).take(pa.array([part.num_rows - 1]))  # a slice would keep the batch
-        ranges = KeyRanges(key_columns, pa.concat_batches(ends[:-1]) if len(ends) > 1 else None)
+        ranges = ChecksumRanges(key_columns, pa.concat_batches(ends[:-1]) if len(ends) > 1 else None)
         return cls(ranges, columns, np.array(counts), np.concatenate(sums)) if counts else cls(ranges, columns)
 
     def add(self, rows: pa.RecordBatch) -> None:

@@ -1,4 +1,4 @@
-"""Checksums identify the key ranges in which two tables differ."""
+"""Checksums identify the ranges of keys in which two tables differ."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.verify import key_ranges
-from storage.verify.key_ranges import Checksums
+from storage.verify import checksum_ranges
+from storage.verify.checksum_ranges import Checksums
 
 State = Mapping[tuple[str, int], int | None]
 STATES = st.dictionaries(
@@ -31,11 +31,11 @@ def batches(state: State, cuts: list[int]) -> list[pa.RecordBatch]:
 
 
 @given(one=STATES, other=STATES, cuts=CUTS, other_cuts=CUTS, range_rows=st.integers(1, 5))
-def test_key_ranges_differ_if_a_row_differs(
+def test_checksum_ranges_differ_if_a_row_differs(
     one: State, other: State, cuts: list[int], other_cuts: list[int], range_rows: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_ranges, "RANGE_ROWS", range_rows)
+        patch.setattr(checksum_ranges, "RANGE_ROWS", range_rows)
         first = Checksums.of(batches(one, cuts), KEY, [*KEY, "v"])
         second = Checksums(first.ranges, [*KEY, "v"])
         for batch in batches(other, other_cuts):
@@ -50,7 +50,7 @@ def test_key_ranges_differ_if_a_row_differs(
 
 
 def test_memory_is_one_key_per_ten_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_ranges, "RANGE_ROWS", 1000)
+    monkeypatch.setattr(checksum_ranges, "RANGE_ROWS", 1000)
     rows = pa.RecordBatch.from_pydict({"k": list(range(10_500))})
     batches = [rows.slice(start, 300) for start in range(0, 10_500, 300)]
     assert len(Checksums.of(batches, ["k"], ["k"]).ranges) == 9
