@@ -3,7 +3,8 @@
 Invariants
     A. snapshot-N is created only if absent, and counts only if it was built on the current snapshot N-1. So states form
        one chain, and no commit is lost.
-    B. (commit user, identifier, kind) is published at most once. An identifier below its user's newest is an error.
+    B. (commit user, identifier, kind) is published at most once, except COMPACT snapshots of level 0 (`is_more`), which
+       change no rows. An identifier below its user's newest is an error.
     C. No file is deleted that a snapshot may name. This includes snapshots whose publication has an unknown outcome.
 
 Steps of one attempt, and what remains after a crash in each step
