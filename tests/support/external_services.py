@@ -6,15 +6,18 @@ worker of pytest-xdist runs all tests of a module (`--dist loadfile`). Each work
 its modules needs it: two Spark sessions and two brokers fit two cores, and both workers are busy to the end.
 
 Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and so are
-those that need a program which is not installed (Prometheus, Chromium: packages of Debian). The end of the run says how
-many, by part. Nothing else leaves a test out.
+those that need a program which is not installed (Prometheus, Chromium: packages of Debian), a small disk where users
+may mount none, or glibc. The end of the run says how many, by part. Nothing else leaves a test out; ruff bans `pytest.skip`.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import subprocess
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -33,10 +36,26 @@ PART_OF_FIXTURE: Final = {
 }
 NEEDS_JAVA: Final = frozenset({"Hive metastore", "Java Paimon", "Spark", "Kafka", "S3 server", "Debezium"})
 PROGRAMS: Final = {"Prometheus": "prometheus", "Chromium": "chromium", "PostgreSQL": "initdb"}
+UNSHARE: Final = ("unshare", "--user", "--map-root-user", "--mount", "--")
+"""The command before another one that may then mount file systems, which only it sees."""
 WITHOUT_JAVA: Final = "TIDELAKE_WITHOUT_JAVA"
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
 _OF_WORKER: Final = "tests left out"
+
+
+def _may_mount() -> bool:
+    return (
+        shutil.which(UNSHARE[0]) is not None
+        and subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
+    )
+
+
+FEATURES: Final[dict[str, tuple[Callable[[], bool], str]]] = {
+    "a small disk": (_may_mount, "a system that lets users have mount namespaces"),
+    "glibc": (lambda: platform.libc_ver()[0] == "glibc", "glibc"),
+}
+"""What only some systems have: a check, and what the end of the run says that is needed."""
 
 
 def parts_of(item: pytest.Item) -> list[str]:
@@ -45,6 +64,10 @@ def parts_of(item: pytest.Item) -> list[str]:
     marked = {part for mark in item.iter_markers("needs") for part in mark.args}
     of_fixtures = [p for fixture, p in PART_OF_FIXTURE.items() if fixture in fixtures or p in marked]
     return list(dict.fromkeys([*of_fixtures, *(p for p in PROGRAMS if p in marked)]))
+
+
+def _features_of(item: pytest.Item) -> list[str]:
+    return [part for mark in item.iter_markers("needs") for part in mark.args if part in FEATURES]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,9 +79,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     missing = {part for part, program in PROGRAMS.items() if shutil.which(program) is None}
     if os.environ.get(WITHOUT_JAVA):
         missing |= NEEDS_JAVA
+    missing |= {part for part in {p for item in items for p in _features_of(item)} if not FEATURES[part][0]()}
     kept, left_out = [], []
     for item in items:
-        parts = parts_of(item)
+        parts = [*parts_of(item), *_features_of(item)]
         if lacking := [part for part in parts if part in missing]:
             left_out.append(item)
             config.stash[_LEFT_OUT][lacking[0]] += 1
@@ -88,5 +112,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if counts := config.stash[_LEFT_OUT]:
         terminalreporter.section("left out, for want of what they need", sep="=", yellow=True)
         for part, count in sorted(counts.items()):
-            needs = f"the program {PROGRAMS[part]}" if part in PROGRAMS else "a JDK 17 and Maven"
-            terminalreporter.line(f"{count:>6} tests with {part}: {needs}")
+            terminalreporter.line(f"{count:>6} tests with {part}: {_needed_for(part)}")
+
+
+def _needed_for(part: str) -> str:
+    if part in FEATURES:
+        return FEATURES[part][1]
+    return f"the program {PROGRAMS[part]}" if part in PROGRAMS else "a JDK 17 and Maven"

@@ -17,6 +17,7 @@ import pytest
 
 from storage.errors import BadInput, UnsupportedFeature
 from storage.fileio import FileIO, local, open_file_io
+from tests.support.external_services import UNSHARE
 
 
 @pytest.fixture
@@ -247,17 +248,15 @@ assert io.list_directory(folder) == []
 """
 
 
+@pytest.mark.needs("a small disk")
 @pytest.mark.parametrize(
     ("options", "script"),
     [pytest.param("size=256k", FULL_DISK, id="full"), pytest.param("ro", READ_ONLY, id="read-only")],
 )
 def test_a_full_or_read_only_disk_raises_and_leaves_no_files(tmp_path: Path, options: str, script: str) -> None:
     mount = f'mount -t tmpfs -o {options} none "$1" && exec "$2" -c "$3" "$1"'
-    unshare = ["unshare", "--user", "--map-root-user", "--mount", "--"]
-    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this machine lets a user have no mount namespace, so there is no small disk to fill")
     run = subprocess.run(
-        [*unshare, "sh", "-ec", mount, "sh", str(tmp_path), sys.executable, ON_A_SMALL_DISK + script],
+        [*UNSHARE, "sh", "-ec", mount, "sh", str(tmp_path), sys.executable, ON_A_SMALL_DISK + script],
         capture_output=True,
         text=True,
         check=False,
