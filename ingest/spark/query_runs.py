@@ -6,6 +6,7 @@ looks like a replay. But a run never repeats a batch: Spark repeats one only aft
 
 from __future__ import annotations
 
+import threading
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -25,24 +26,39 @@ class Target(NamedTuple):
     commit_user: str
 
 
-_written: Final[dict[Target, tuple[str, int]]] = {}  # the newest batch of each target: run and number
+class WrittenBatches:
+    """The newest batch of each target, and the run that has written it. Safe to use from several threads.
+
+    targets_max: if there are more targets, those that were written longest ago are forgotten. A function of
+        foreachBatch that changes rows has a new commit user, and so a new target, in each batch.
+    """
+
+    def __init__(self, targets_max: int = 10_000) -> None:
+        self._targets_max = targets_max
+        self._newest: dict[Target, tuple[str, int]] = {}  # the target that was written last is the last
+        self._lock = threading.Lock()
+
+    def add(self, target: Target, run: str, batch_id: int) -> None:
+        with self._lock:
+            self._newest.pop(target, None)
+            self._newest[target] = (run, batch_id)
+            if len(self._newest) > self._targets_max:
+                del self._newest[next(iter(self._newest))]
+
+    def check_absent(self, target: Target, run: str, batch_id: int) -> None:
+        """Raises PositionRefused if this run has written the batch."""
+        if self._newest.get(target) == (run, batch_id):
+            raise PositionRefused(
+                f"{target.table}: this run of the query has written batch {batch_id} already. Rows of a second call "
+                "would be taken for a replay, and be lost. Nothing was written",
+                [
+                    f"call the sink once per batch, with all its rows, in a query with a new checkpoint directory: "
+                    f"batch {batch_id} of this one counts as written"
+                ],
+            )
 
 
-def note_written(target: Target, run: str, batch_id: int) -> None:
-    _written[target] = (run, batch_id)
-
-
-def check_not_written(target: Target, run: str, batch_id: int) -> None:
-    """Raises PositionRefused if this run has written the batch."""
-    if _written.get(target) == (run, batch_id):
-        raise PositionRefused(
-            f"{target.table}: this run of the query has written batch {batch_id} already. Rows of a second call would "
-            "be taken for a replay, and be lost. Nothing was written",
-            [
-                f"call the sink once per batch, with all its rows, in a query with a new checkpoint directory: batch "
-                f"{batch_id} of this one counts as written"
-            ],
-        )
+WRITTEN_BATCHES: Final = WrittenBatches()
 
 
 def query_id(batch: DataFrame) -> str | None:

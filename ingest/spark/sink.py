@@ -40,7 +40,7 @@ from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
 from ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
 from ingest.spark.maintenance import maintenance
-from ingest.spark.query_runs import Target, check_not_written, note_written, query_id, run_id
+from ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
 from storage.arguments import checked
 from storage.catalog.base import Catalog
 from storage.catalog.opening import open_catalog
@@ -226,14 +226,14 @@ class TableBatch:
         """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
         is_committed = self._commits.is_committed(self._batch_id, lambda: self._own(offsets()))
         if is_committed and run is not None:
-            check_not_written(self._target, run, self._batch_id)
+            WRITTEN_BATCHES.check_absent(self._target, run, self._batch_id)
         if is_committed:
             _log.info("batch replayed", table=self.context.name, batch_id=self._batch_id)
         return is_committed
 
     def note_written(self, run: str) -> None:
         if isinstance(self.sink.input, TypedColumns):
-            note_written(self._target, run, self._batch_id)
+            WRITTEN_BATCHES.add(self._target, run, self._batch_id)
 
     @property
     def _target(self) -> Target:

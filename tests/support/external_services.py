@@ -7,7 +7,7 @@ its modules needs it: two Spark sessions and two brokers fit two cores, and both
 
 Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and so are
 those that need a program which is not installed (Prometheus, Chromium: packages of Debian), a small disk where users
-may mount none, or glibc. The end of the run says how many, by part. Nothing else leaves a test out; ruff bans `pytest.skip`.
+may mount none, or glibc. The end of the run says how many, by part. Nothing else leaves a test out: ruff bans that.
 """
 
 from __future__ import annotations
