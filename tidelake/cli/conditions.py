@@ -195,7 +195,7 @@ class _Parser:
             match = _TOKEN.match(text, at)
             if match is None:
                 start = at + len(text[at:]) - len(text[at:].lstrip())
-                raise self._error_at(start, "can't be parsed")
+                raise self._error_at(start, _why_no_token(text[start:]))
             tokens.append(_token(match))
             at = match.end()
         return [*tokens, _Token("end", None, len(text.rstrip()))]
@@ -251,3 +251,15 @@ def _number(text: str) -> int | Decimal | float:
     _, digits, exponent = value.as_tuple()
     is_short = isinstance(exponent, int) and len(digits) + abs(exponent) <= MAX_DECIMAL_PRECISION
     return Decimal(f"{value:f}") if is_short else float(text)
+
+
+def _why_no_token(text: str) -> str:
+    """Returns why a text begins neither with a column nor with a value or a sign."""
+    first = text[0]
+    if text[:2] in ('""', "``"):
+        return "expected a column's name between the quotes"
+    if first in "'\"`":
+        return f"the quote {first} isn't closed"
+    if first.isdigit() or first in "+-.":
+        return "not a number; texts are written in single quotes, and there is no arithmetic"
+    return f"{first} has no meaning here; a column is compared with a value, as in id = 5"

@@ -118,9 +118,23 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
         ("(amount = 5", "condition: expected )\n    (amount = 5\n               ^"),
         ("amount in ()", "condition: expected a value\n    amount in ()\n               ^"),
         ("amount between 1, 2", "condition: expected AND\n    amount between 1, 2\n                    ^"),
-        ("amount ~ 5", "condition: can't be parsed\n    amount ~ 5\n           ^"),
-        ("status = 'open", "condition: can't be parsed\n    status = 'open\n             ^"),
-        ("amount = 5a", "condition: can't be parsed\n    amount = 5a\n             ^"),
+        (
+            "amount ~ 5",
+            "condition: ~ has no meaning here; a column is compared with a value, as in id = 5\n"
+            "    amount ~ 5\n           ^",
+        ),
+        (
+            "amount / 2 > 5",
+            "condition: / has no meaning here; a column is compared with a value, as in id = 5\n"
+            "    amount / 2 > 5\n           ^",
+        ),
+        ("status = 'open", "condition: the quote ' isn't closed\n    status = 'open\n             ^"),
+        ('"" = 5', 'condition: expected a column\'s name between the quotes\n    "" = 5\n    ^'),
+        (
+            "amount = 5a",
+            "condition: not a number; texts are written in single quotes, and there is no arithmetic\n"
+            "    amount = 5a\n             ^",
+        ),
         (
             "status like '%x'",
             "condition: LIKE takes a prefix followed by %, as in 'abc%'\n    status like '%x'\n                ^",
