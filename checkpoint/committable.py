@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from checkpoint.offsets import SourcePosition
-from checkpoint.position_text import POSITION_PROPERTY, position_to_text
-from storage.commit.commit_message import CommitMessage, Committable
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
+from tidelake.checkpoint.offsets import SourcePosition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_to_text
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from checkpoint.committable import TableCommittable
-from checkpoint.epoch import Epoch
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.recovery import resume_offsets
-from checkpoint.states import CheckpointEvent, CheckpointState, next_state
-from storage.commit.commit_message import CommitMessage
-from storage.errors import BadInput
-from storage.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.epoch import Epoch
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.recovery import resume_offsets
+from tidelake.checkpoint.states import CheckpointEvent, CheckpointState, next_state
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 
 
 @dataclass(frozen=True, slots=True)

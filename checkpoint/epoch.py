@@ -1,8 +1,8 @@
 """The epoch of a process: a growing number in the snapshots that decides which process of a pipeline may commit.
 
 A starting process publishes an empty snapshot in every table, with an epoch above all epochs that it found. From then
-on every older process finds that snapshot before its next commit (`checkpoint.fence`), even if it was suspended for a
-long time.
+on every older process finds that snapshot before its next commit (`tidelake.checkpoint.fence`), even if it was
+suspended for a long time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 
 EPOCH_PROPERTY: Final = "tidelake.epoch"  # key in Snapshot.properties
 EPOCH_VERSION: Final = 1

@@ -9,8 +9,8 @@
 Creating `snapshot-N` if absent is the only race. The process that loses it refreshes, and then sees the winner's
 snapshot. So no newer snapshot can appear between the check that found none and the publication.
 
-The same check detects another commit user that reads the source into the table (`checkpoint.other_users`). The records
-that both read would be in the table twice.
+The same check detects another commit user that reads the source into the table (`tidelake.checkpoint.other_users`). The
+records that both read would be in the table twice.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
-from checkpoint.epoch import Epoch, epoch_of
-from checkpoint.offsets import SourcePosition, TopicPartition
-from checkpoint.other_users import committer
-from checkpoint.position_problems import first_few
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.table_state import SnapshotSummary
-from storage.errors import CommitConflict, PositionRefused, WriterFenced
-from storage.snapshots.snapshot import Snapshot
+from tidelake.checkpoint.epoch import Epoch, epoch_of
+from tidelake.checkpoint.offsets import SourcePosition, TopicPartition
+from tidelake.checkpoint.other_users import committer
+from tidelake.checkpoint.position_problems import first_few
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.table_state import SnapshotSummary
+from tidelake.storage.base.errors import CommitConflict, PositionRefused, WriterFenced
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 
 
 class RecoveryOutdated(CommitConflict):

@@ -25,11 +25,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpoint.offsets import SourcePosition
-from checkpoint.position_text import position_from_text, position_to_text
-from checkpoint.routing import Routing
-from checkpoint.table_state import SnapshotSummary, TableState
-from storage.errors import CorruptFile, UnsupportedFeature
+from tidelake.checkpoint.offsets import SourcePosition
+from tidelake.checkpoint.position_text import position_from_text, position_to_text
+from tidelake.checkpoint.routing import Routing
+from tidelake.checkpoint.table_state import SnapshotSummary, TableState
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 
 PROGRESS_VERSION: Final = 1
 _NEVER: Final = sys.maxsize  # a pipeline has one such file, so its size matters less than that of each snapshot

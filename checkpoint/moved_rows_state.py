@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpoint.offsets import TopicPartition
-from storage.errors import CorruptFile, UnsupportedFeature
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 
 MOVED_ROWS_PROPERTY: Final = "tidelake.moved-rows"  # key in Snapshot.properties
 MOVED_ROWS_VERSION: Final = 1

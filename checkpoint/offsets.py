@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from storage.errors import BadInput
+from tidelake.storage.base.errors import BadInput
 
 
 class TopicPartition(NamedTuple):
@@ -49,7 +49,8 @@ class RecoveryDecision:
     """The decision of an operator after a refusal.
 
     flag: the command's option and its argument, for example `--accept-gap shop.orders`.
-    accepted_problems: the problems that were accepted, as values of `checkpoint.position_problems.ProblemKind`.
+    accepted_problems: the problems that were accepted, as values of
+    `tidelake.checkpoint.position_problems.ProblemKind`.
     """
 
     flag: str

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from checkpoint.epoch import EPOCH_PROPERTY
-from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition, identity_changes
-from checkpoint.position_problems import PositionProblem, ProblemKind, first_few
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.table_state import SnapshotSummary
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY
+from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition, identity_changes
+from tidelake.checkpoint.position_problems import PositionProblem, ProblemKind, first_few
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.table_state import SnapshotSummary
 
 
 def newest_of_each_user(

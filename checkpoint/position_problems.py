@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from checkpoint.offsets import (
+from tidelake.checkpoint.offsets import (
     CHAIN_BREAK,
     OffsetRange,
     SourceIdentity,

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
-from storage.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 
 POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
 POSITION_VERSION: Final = 1

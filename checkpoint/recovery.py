@@ -20,14 +20,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from checkpoint.epoch import epoch_of
-from checkpoint.idle_progress import IdleProgress, ProgressEntry
-from checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
-from checkpoint.position_problems import PositionProblem, ProblemKind
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.routing import Routing, routing_of, takes_topic
-from checkpoint.table_state import SnapshotSummary, TableState
-from storage.errors import CorruptFile
+from tidelake.checkpoint.epoch import epoch_of
+from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
+from tidelake.checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
+from tidelake.checkpoint.position_problems import PositionProblem, ProblemKind
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.routing import Routing, routing_of, takes_topic
+from tidelake.checkpoint.table_state import SnapshotSummary, TableState
+from tidelake.storage.base.errors import CorruptFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
-from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
-from checkpoint.position_problems import (
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_problems import (
     POSITION_LOST,
     PositionProblem,
     ProblemKind,
@@ -24,9 +24,9 @@ from checkpoint.position_problems import (
     compare_with_source,
     first_few,
 )
-from checkpoint.recovery import RecoveredTable, last_before_chain_break, position_of
-from checkpoint.table_state import TableState
-from storage.errors import CorruptFile, PositionRefused
+from tidelake.checkpoint.recovery import RecoveredTable, last_before_chain_break, position_of
+from tidelake.checkpoint.table_state import TableState
+from tidelake.storage.base.errors import CorruptFile, PositionRefused
 
 
 def offsets_past_gap(

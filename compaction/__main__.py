@@ -11,14 +11,14 @@ import json
 import sys
 from collections.abc import Sequence
 
-from compaction.append.clustering import ClusteringStrategy
-from compaction.cancellation import cancelled_by_signals
-from compaction.jobs.request import CompactionRequest
-from compaction.jobs.watch import watch
-from compaction.report import CompactionReport
-from compaction.table_compaction import compact
-from storage.catalog.opening import open_catalog
-from storage.errors import TidelakeError
+from tidelake.compaction.append.clustering import ClusteringStrategy
+from tidelake.compaction.cancellation import cancelled_by_signals
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.jobs.watch import watch
+from tidelake.compaction.report import CompactionReport
+from tidelake.compaction.table_compaction import compact
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.catalog.opening import open_catalog
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

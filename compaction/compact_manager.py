@@ -15,20 +15,20 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TypeAlias
 
-from compaction.cancellation import CompactionCancelled
-from compaction.merge_tree.merge_tree import MergeTree
-from compaction.report import BucketCompaction
-from compaction.scheduler import CompactionScheduler, ScheduledTask, shared_scheduler
-from storage.errors import CorruptFile
-from storage.files.bucket_directory import partition_directory
-from storage.files.data_file import DataFileMeta
-from storage.logs import get_logger
-from storage.lookup.lookup_cache import LookupCache
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
+from tidelake.compaction.cancellation import CompactionCancelled
+from tidelake.compaction.merge_tree.merge_tree import MergeTree
+from tidelake.compaction.report import BucketCompaction
+from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask, shared_scheduler
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
+from tidelake.storage.write.lookup.lookup_cache import LookupCache
 
 _log = get_logger(__name__)
 
@@ -37,7 +37,7 @@ CompactionListener: TypeAlias = Callable[[str, CompactResult, float], None]
 
 
 class BucketCompactManager:
-    """Compacts one bucket during writing. See `storage.write.compactor.Compactor`."""
+    """Compacts one bucket during writing. See `tidelake.storage.write.compactor.Compactor`."""
 
     def __init__(
         self,

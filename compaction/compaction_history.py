@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from storage.format import COMPACTION_REASON_PROPERTY, CommitKind, FileKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import delta_entries
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, CommitKind, FileKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from compaction.postpone_compaction import in_order
-from storage.bucketing import Bucketing, BucketMode, bucket_mode
-from storage.commit.commit_message import CommitMessage
-from storage.files.data_file import DataFileMeta
-from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.memory_budget import MemoryBudget
-from storage.write.postpone.bucket_numbers import PostponeOptions
-from storage.write.table_writer import TableWriter
+from tidelake.compaction.postpone_compaction import in_order
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions
+from tidelake.storage.write.table_writer import TableWriter
 
 Rescale = Callable[[TableContext, bytes], object]  # rescales one partition to the number of buckets in the context
 

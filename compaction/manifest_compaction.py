@@ -1,6 +1,7 @@
 """Merges the manifests of a table at once, whatever their size: for plans after thousands of small commits.
 
-Commits also merge manifests (`storage.manifests.manifest_merge`), but only as much as pays off within a commit.
+Commits also merge manifests (`tidelake.storage.commit.manifests.manifest_merge`), but only as much as pays off within a
+commit.
 
 Source: Java `operation/FileStoreCommitImpl.compactManifest`.
 """
@@ -10,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from storage.commit.commit_changes import CommitChanges
-from storage.commit.commit_message import Committable
-from storage.commit.publisher import CommitEnvironment, CommitRequest, Publisher
-from storage.commit.table_commit import new_commit_user
-from storage.errors import CommitConflict
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.manifests.manifest_file_meta import ManifestFileMeta
-from storage.manifests.manifest_merge import MergeLimits
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import table_manifests
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.commit_changes import CommitChanges
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
+from tidelake.storage.commit.manifests.manifest_merge import MergeLimits
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import table_manifests
+from tidelake.storage.commit.publisher import CommitEnvironment, CommitRequest, Publisher
+from tidelake.storage.commit.table_commit import new_commit_user
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 _MERGE_ALL_OPTIONS: Final = {"manifest.full-compaction-threshold-size": "1 b", "manifest.merge-min-count": "2"}
 _ATTEMPTS: Final = 5  # the retry of a commit merges no manifests

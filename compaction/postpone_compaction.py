@@ -17,23 +17,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from compaction.cancellation import CancellationToken
-from compaction.compact_manager import compact_manager_factory
-from compaction.report import BucketCompaction, CompactionReport
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.commit_steps import retry_on_conflict
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput
-from storage.files.data_file import DataFileMeta
-from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
-from storage.write.postpone.bucket_numbers import PostponeOptions
-from storage.write.restored_table import restore_files
-from storage.write.table_writer import TableWriter
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.compaction.report import BucketCompaction, CompactionReport
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_steps import retry_on_conflict
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
+from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions
+from tidelake.storage.write.restored_table import restore_files
+from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5
 _NUMBER: Final = re.compile(r"-(\d+)\.[^-]*$")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from storage.binary_row import decode_rows
-from storage.errors import TidelakeError
-from storage.files.bucket_directory import partition_directory
-from storage.table import TableContext
-from storage.types.json_values import json_values
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.json_values import json_values
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from compaction.cancellation import IsCancelled
+from tidelake.compaction.cancellation import IsCancelled
 
 T = TypeVar("T")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compaction.cancellation import CancellationToken
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from compaction.postpone_compaction import compact_postponed
-from compaction.report import CompactionReport
-from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import UnsupportedFeature
-from storage.table import TableContext
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.postpone_compaction import compact_postponed
+from tidelake.compaction.report import CompactionReport
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.table import TableContext
 
 
 def compact(

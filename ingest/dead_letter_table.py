@@ -13,24 +13,24 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock
-from ingest.dead_letters import DeadLetters, dead_letter_id, dead_letter_id_of_line
-from ingest.formats.base import DecodeFailure, FailureKind
-from ingest.raw_batch import RawBatch
-from storage.catalog.base import Catalog
-from storage.clock import epoch_ms
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.ddl.schema_changes import AddColumn
-from storage.errors import BadInput
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.read.predicate import Predicate, as_predicate, col
-from storage.read.scan import TableScan
-from storage.read.snapshot_reader import SnapshotReader
-from storage.table import TableContext
-from storage.types import STRING
-from storage.write.table_writer import TableWriter
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.dead_letters import DeadLetters, dead_letter_id, dead_letter_id_of_line
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.ddl.schema_changes import AddColumn
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import STRING
+from tidelake.storage.read.predicate import Predicate, as_predicate, col
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.write.table_writer import TableWriter
 
 _TIME: Final = pa.timestamp("ms", "UTC")
 COLUMNS: Final = pa.schema(

@@ -22,13 +22,13 @@ from uuid import uuid4
 
 import msgspec
 
-from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock, SystemClock
-from ingest.formats.base import DecodeFailure
-from ingest.raw_batch import RawBatch
-from storage.errors import CorruptFile
-from storage.fileio.base import FileIO
-from storage.logs import get_logger
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.clock import Clock, SystemClock
+from tidelake.ingest.formats.base import DecodeFailure
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.fileio.base import FileIO
 
 _log = get_logger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from ingest.secrets import RedactedOptions
-from ingest.source_settings import FolderSettings, KafkaSettings, Name, NotNegative, Positive
+from tidelake.ingest.secrets import RedactedOptions
+from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, Name, NotNegative, Positive
 
 TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"
 PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")  # in the name of an entry that stands for many tables

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ingest.secrets import Secret
+from tidelake.ingest.secrets import Secret
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]

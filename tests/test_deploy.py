@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import yaml
 
-from ingest.config.config import parse_config
 from tests.test_docker import DOCKERFILE
 from tidelake.cli.arguments import parse
 from tidelake.cli.exits import ExitCode
+from tidelake.ingest.config.config import parse_config
 
 DEPLOY: Final = Path(__file__).parent.parent / "deploy"
 UNIT: Final = DEPLOY / "systemd" / "tidelake@.service"

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from ingest.config.config import load_config
-from ingest.monitoring.metric_list import METRICS
-from ingest.settings import Config
-from ingest.source_settings import KafkaSettings
 from tidelake.cli.arguments import parse
+from tidelake.ingest.config.config import load_config
+from tidelake.ingest.monitoring.metric_list import METRICS
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import KafkaSettings
 
 DOCKER: Final = Path(__file__).parent.parent / "docker"
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))

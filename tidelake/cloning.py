@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.catalog.base import Catalog
-from storage.errors import BadInput
-from storage.maintenance.table_clone import check_clonable, clone_files
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.maintenance.table_clone import check_clonable, clone_files
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 def clone(source: TableContext, catalog: Catalog, name: str, snapshot_id: int | None, tag: str | None) -> None:

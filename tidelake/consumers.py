@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.arguments import checked
-from storage.errors import BadInput
-from storage.snapshots.consumers import Consumer, consumer_names
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.snapshots.consumers import Consumer, consumer_names
 from tidelake.table import Table
 
 

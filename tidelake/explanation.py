@@ -6,13 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from storage.format import CommitKind
-from storage.options import MergeEngine
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.json_values import json_rows
-from storage.verify.row_history import RowHistory, Version
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.storage.maintenance.verify.row_history import RowHistory, Version
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.json_values import json_rows
 
 
 def source_ranges(snapshot: Snapshot | None) -> dict[str, tuple[int, int]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from storage.arguments import check_whole_number, checked
-from storage.errors import BadInput
-from storage.format import DEFAULT_BRANCH
-from storage.maintenance import branch_changes, tag_changes
-from storage.maintenance.branch_merge import merge_branch
-from storage.maintenance.orphans import OrphanCleaning, clean_orphans
-from storage.maintenance.rollback import LaterStates, at_watermark, later_states, roll_back
-from storage.snapshots.branches import branch_names
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.verify.inspection import ORPHAN_AGE_MS
+from tidelake.storage.base.arguments import check_whole_number, checked
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.maintenance import branch_changes, tag_changes
+from tidelake.storage.maintenance.branch_merge import merge_branch
+from tidelake.storage.maintenance.orphans import OrphanCleaning, clean_orphans
+from tidelake.storage.maintenance.rollback import LaterStates, at_watermark, later_states, roll_back
+from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.snapshots.branches import branch_names
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 class TableHistory:

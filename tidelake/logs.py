@@ -10,13 +10,11 @@ import os
 import sys
 from collections.abc import MutableMapping
 from enum import StrEnum
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 import structlog
 
-from storage.logs import FIELDS
-
-OUR_PACKAGES: Final = ("tidelake", "ingest", "checkpoint", "compaction", "storage")
+from tidelake.storage.base.logs import FIELDS
 
 
 class LogFormat(StrEnum):
@@ -39,8 +37,7 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(wanted if wanted <= logging.DEBUG else max(wanted, logging.WARNING))
-    for package in OUR_PACKAGES:
-        logging.getLogger(package).setLevel(wanted)
+    logging.getLogger("tidelake").setLevel(wanted)
     logging.captureWarnings(True)
 
 

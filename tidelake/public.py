@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from compaction.report import CompactionReport
-from storage.catalog.view import View
-from storage.ddl.materialized import MaterializedDefinition
-from storage.ddl.schema_changes import (
+from tidelake.catalog import Catalog, open_catalog
+from tidelake.compaction.report import CompactionReport
+from tidelake.consumers import ConsumerPosition, TableConsumers
+from tidelake.materialized.refreshed import Refreshed, RefreshKind
+from tidelake.scan import Scan
+from tidelake.storage.base.errors import (
+    AccessDenied,
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptFile,
+    PositionRefused,
+    SnapshotExpired,
+    TidelakeError,
+    UnsupportedFeature,
+    WriterFenced,
+)
+from tidelake.storage.catalog.view import View
+from tidelake.storage.ddl.materialized import MaterializedDefinition
+from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     DropColumn,
     RemoveOption,
@@ -20,27 +36,11 @@ from storage.ddl.schema_changes import (
     UpdateColumnType,
     UpdateComment,
 )
-from storage.errors import (
-    AccessDenied,
-    BadInput,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    CorruptFile,
-    PositionRefused,
-    SnapshotExpired,
-    TidelakeError,
-    UnsupportedFeature,
-    WriterFenced,
-)
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.changes.position import ChangePosition
-from storage.read.predicate import Column, Predicate, col
-from storage.read.variants.columns import variant_from_json, variant_get, variant_to_json
-from storage.snapshots.snapshot import Snapshot
-from tidelake.catalog import Catalog, open_catalog
-from tidelake.consumers import ConsumerPosition, TableConsumers
-from tidelake.materialized.refreshed import Refreshed, RefreshKind
-from tidelake.scan import Scan
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.predicate import Column, Predicate, col
+from tidelake.storage.read.variants.columns import variant_from_json, variant_get, variant_to_json
 from tidelake.table import Table
 from tidelake.table_kinds.migrating import Migration
 from tidelake.writer import Writer

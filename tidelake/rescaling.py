@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from compaction.compact_manager import compact_manager_factory
-from storage.binary_row import decode_rows
-from storage.bucketing import BucketMode, bucket_mode
-from storage.commit.commit_message import Committable
-from storage.commit.overwrite import matching_partitions
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput, CommitConflict
-from storage.files.bucket_directory import partition_directory
-from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, CommitKind
-from storage.maintenance.partition_done import partitions_like
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import delta_entries, live_entries
-from storage.read.scan import TableScan
-from storage.read.snapshot_reader import SnapshotReader
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
+from tidelake.storage.commit.overwrite import matching_partitions
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.maintenance.partition_done import partitions_like
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5
 

@@ -8,22 +8,22 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from storage.analysis.analyze import read_statistics
-from storage.analysis.row_estimate import estimated_rows
-from storage.arguments import checked
-from storage.errors import BadInput, UnsupportedFeature
-from storage.read.changes.subtask import Subtask
-from storage.read.evolution.tracked_columns import tracked_schema
-from storage.read.explain import ExplainedFile, explain_scan
-from storage.read.fallback_branch import BranchRead, FallbackBranch, branch_reads
-from storage.read.incremental_read import Increment, read_increment
-from storage.read.predicate import And, Predicate, as_predicate
-from storage.read.scan import TableScan, created_since
-from storage.read.snapshot_reader import SnapshotReader
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.maintenance.analysis.analyze import read_statistics
+from tidelake.storage.maintenance.analysis.row_estimate import estimated_rows
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.evolution.tracked_columns import tracked_schema
+from tidelake.storage.read.explain import ExplainedFile, explain_scan
+from tidelake.storage.read.fallback_branch import BranchRead, FallbackBranch, branch_reads
+from tidelake.storage.read.incremental_read import Increment, read_increment
+from tidelake.storage.read.predicate import And, Predicate, as_predicate
+from tidelake.storage.read.scan import TableScan, created_since
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.read.split import Split
 
 
 class Scan:

@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.identifier import SYSTEM_DATABASE
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format import RowKind
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.follow import Follower
-from storage.read.predicate import Predicate
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
-from storage.system_tables.base import SystemTable, SystemTableRead
-from storage.types.row_kinds import with_kind
 from tidelake.scan import Scan, projection
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.identifier import SYSTEM_DATABASE
+from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
+from tidelake.storage.model.format import RowKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.follow import Follower
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.split import Split
 from tidelake.table import Table
 from tidelake.writer import Writer
 

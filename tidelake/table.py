@@ -9,23 +9,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction import table_compaction
-from compaction.append.clustering import ClusteringStrategy
-from compaction.cancellation import CancellationToken
-from compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
-from compaction.jobs.request import CompactionRequest
-from compaction.report import CompactionReport
-from storage.arguments import INT64_MAX, check_whole_number, checked, checked_except
-from storage.errors import BadInput
-from storage.expire.expire_now import ExpiryResult, expire_now
-from storage.expire.retention import retention_of
-from storage.option_support import check_supported
-from storage.options import Operation
-from storage.read.changes.change_reader import ChangeBatch, ChangeReader
-from storage.read.changes.subtask import Subtask
-from storage.read.fallback_branch import fallback_branch, refuse_fallback_branch
-from storage.read.follow import Bound, CancelEvent, Follower, follow
-from storage.read.incremental_read import (
+from tidelake.compaction import table_compaction
+from tidelake.compaction.append.clustering import ClusteringStrategy
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.report import CompactionReport
+from tidelake.row_level.row_changes import RowChanges
+from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
+from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
+from tidelake.storage.commit.expire.retention import retention_of
+from tidelake.storage.kinds.system_tables.base import SystemTableRead
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.fallback_branch import fallback_branch, refuse_fallback_branch
+from tidelake.storage.read.follow import Bound, CancelEvent, Follower, follow
+from tidelake.storage.read.incremental_read import (
     NO_INCREMENT,
     Increment,
     NoIncrement,
@@ -36,15 +40,11 @@ from storage.read.incremental_read import (
     parse_scan_mode,
     read_increment,
 )
-from storage.read.predicate import Predicate, as_predicate
-from storage.read.stream.consumer_progress import ConsumerProgress
-from storage.read.stream.start import Start, StartAt
-from storage.read.time_travel import TimeTravel, named_state
-from storage.system_tables.base import SystemTableRead
-from storage.table import TableContext
-from storage.write.memory_budget import MemoryBudget
-from tidelake.row_level.row_changes import RowChanges
-from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
+from tidelake.storage.read.predicate import Predicate, as_predicate
+from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
+from tidelake.storage.read.stream.start import Start, StartAt
+from tidelake.storage.read.time_travel import TimeTravel, named_state
+from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.writer import Writer
 
 

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from compaction.manifest_compaction import ManifestCompaction, compact_manifests
-from storage.analysis.analyze import TableStatistics, analyze, read_statistics
-from storage.arguments import checked
-from storage.errors import BadInput
-from storage.maintenance.orphans import OrphanCleaning
-from storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
-from storage.maintenance.partition_expiry import expire_partitions
-from storage.options.maintenance_options import PartitionExpirationStrategy
-from storage.repair.earliest_snapshot import repair_earliest_snapshot
-from storage.repair.missing_files import remove_missing_files
-from storage.repair.missing_manifests import remove_missing_manifests
-from storage.repair.purge import purge
+from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.history import TableHistory
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.maintenance.analysis.analyze import TableStatistics, analyze, read_statistics
+from tidelake.storage.maintenance.orphans import OrphanCleaning
+from tidelake.storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
+from tidelake.storage.maintenance.partition_expiry import expire_partitions
+from tidelake.storage.maintenance.repair.earliest_snapshot import repair_earliest_snapshot
+from tidelake.storage.maintenance.repair.missing_files import remove_missing_files
+from tidelake.storage.maintenance.repair.missing_manifests import remove_missing_manifests
+from tidelake.storage.maintenance.repair.purge import purge
+from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
 
 
 class TableMaintenance(TableHistory):

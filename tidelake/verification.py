@@ -7,16 +7,16 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, epoch_of
-from checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, chain_breaks
-from checkpoint.position_problems import ProblemKind
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.routing import routing_of
-from storage.errors import TidelakeError
-from storage.snapshots.snapshot import Snapshot
-from storage.verify import Finding, Report, Severity, inspect
-from storage.verify.finding import REPORT
-from storage.verify.inspection import ORPHAN_AGE_MS
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, epoch_of
+from tidelake.checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, chain_breaks
+from tidelake.checkpoint.position_problems import ProblemKind
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.routing import routing_of
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.maintenance.verify import Finding, Report, Severity, inspect
+from tidelake.storage.maintenance.verify.finding import REPORT
+from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.table import Table
 
 _REMEDY: Final = (
@@ -36,7 +36,7 @@ def inspect_table(
     deep: bool = False,
     orphans_older_than_ms: int = ORPHAN_AGE_MS,
 ) -> Report:
-    """Inspect a table; see `storage.verify.inspect`."""
+    """Inspect a table; see `tidelake.storage.maintenance.verify.inspect`."""
     return inspect(
         table.context,
         snapshot_id=snapshot_id,

@@ -10,26 +10,26 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from compaction.compact_manager import compact_manager_factory
-from compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_write_fixed_bucket
-from storage.arguments import checked
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.commit_steps import settle_writer
-from storage.commit.overwrite import matching_partitions
-from storage.commit.publisher import CommitEnvironment
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.maintenance.batch_tags import tag_batch_write
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.maintenance.partition_done import mark_done_at_end_of_input
-from storage.manifests.manifest_store import ManifestStore
-from storage.table import TableContext
-from storage.write.assigners.cross_partition.replaceable import check_replaceable
-from storage.write.memory_budget import MemoryBudget
-from storage.write.sequence_renumbering import renumber_files
-from storage.write.table_writer import TableWriter
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_write_fixed_bucket
 from tidelake.rescaling import rescale_partition
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_steps import settle_writer
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.overwrite import matching_partitions
+from tidelake.storage.commit.publisher import CommitEnvironment
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.maintenance.partition_done import mark_done_at_end_of_input
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.cross_partition.replaceable import check_replaceable
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.sequence_renumbering import renumber_files
+from tidelake.storage.write.table_writer import TableWriter
 
 
 class Writer:

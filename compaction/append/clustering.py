@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.merge.normalized_keys import normalize_column
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.normalized_keys import normalize_column
 
 CURVE_COLUMN: Final = "_CURVE_POSITION"
 CURVE_FIELD: Final = pa.field(CURVE_COLUMN, pa.int64(), nullable=False)

@@ -14,9 +14,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
-from storage.merge.multi_pass_merge import keep_all
-from storage.merge.spill_file import SpillFile
+from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs
+from tidelake.storage.merge.multi_pass_merge import keep_all
+from tidelake.storage.merge.spill_file import SpillFile
 
 PIECE_BYTES: Final = 64 * 1024 * 1024
 _FAN_IN: Final = 64

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from storage.files.data_file import DataFileMeta
-from storage.options import TableOptions
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.options import TableOptions
 
 Files: TypeAlias = tuple[DataFileMeta, ...]
 DeletedRows: TypeAlias = Mapping[str, int | None]

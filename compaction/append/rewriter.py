@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from compaction.cancellation import CompactionCancelled, IsCancelled
-from storage.deletion_vectors.index_file import DeletionFile, read_vector
-from storage.files.bucket_directory import data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import read_data_file
-from storage.format import FileSource
-from storage.schema.table_schema import TRACKING_FIELDS
-from storage.table import TableContext
-from storage.types import DataField
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
+from tidelake.compaction.cancellation import CompactionCancelled, IsCancelled
+from tidelake.storage.files.bucket_directory import data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.schema.table_schema import TRACKING_FIELDS
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True)

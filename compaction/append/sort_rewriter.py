@@ -1,6 +1,7 @@
 """Sorts the rows of an append table into new files, so that a condition on some columns reads few files.
 
-Source of the idea: Java `flink/action/SortCompactAction.java`. The order of rows: `compaction.append.clustering`.
+Source of the idea: Java `flink/action/SortCompactAction.java`. The order of rows:
+`tidelake.compaction.append.clustering`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from compaction.append.clustering import CURVE_COLUMN, ClusteringStrategy, Curve
-from compaction.append.external_sort import PIECE_BYTES, ExternalSort
-from compaction.append.rewriter import AppendRewriter
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.data_file import DataFileMeta
-from storage.merge.normalized_keys import normalize_column
-from storage.table import TableContext
-from storage.types import DataField, arrow_type
-from storage.write.compactor import CompactResult
+from tidelake.compaction.append.clustering import CURVE_COLUMN, ClusteringStrategy, Curve
+from tidelake.compaction.append.external_sort import PIECE_BYTES, ExternalSort
+from tidelake.compaction.append.rewriter import AppendRewriter
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.normalized_keys import normalize_column
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_type
+from tidelake.storage.write.compactor import CompactResult
 
 _SAMPLES_PER_MAGNIFICATION: Final = 100
 _MAGNIFICATION_MIN: Final = 20

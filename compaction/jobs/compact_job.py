@@ -19,29 +19,29 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from compaction.append.external_sort import PIECE_BYTES
-from compaction.cancellation import CancellationToken, CompactionCancelled
-from compaction.jobs.job_expiry import JobExpiry
-from compaction.jobs.job_scope import JobScope
-from compaction.jobs.planner import CompactTask, plan_tasks
-from compaction.jobs.request import CompactionRequest
-from compaction.jobs.table_files import TableFiles
-from compaction.jobs.task_result import TaskResult, TaskRunner
-from compaction.report import BucketCompaction, CompactionReport
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.publisher import CommitEnvironment
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.logs import get_logger
-from storage.manifests.index_manifest import index_files_by_bucket
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
-from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
+from tidelake.compaction.append.external_sort import PIECE_BYTES
+from tidelake.compaction.cancellation import CancellationToken, CompactionCancelled
+from tidelake.compaction.jobs.job_expiry import JobExpiry
+from tidelake.compaction.jobs.job_scope import JobScope
+from tidelake.compaction.jobs.planner import CompactTask, plan_tasks
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.jobs.table_files import TableFiles
+from tidelake.compaction.jobs.task_result import TaskResult, TaskRunner
+from tidelake.compaction.report import BucketCompaction, CompactionReport
+from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.publisher import CommitEnvironment
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
+from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 
 _log = get_logger(__name__)
 

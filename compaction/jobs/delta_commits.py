@@ -5,9 +5,9 @@ Source: Java `flink/sink/GlobalFullCompactionSinkWrite.java`, which counts its o
 
 from __future__ import annotations
 
-from compaction.merge_tree.compact_unit import PickReason
-from storage.format import COMPACTION_REASON_PROPERTY, CommitKind
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.compaction.merge_tree.compact_unit import PickReason
+from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 
 
 class DeltaCommitCounter:

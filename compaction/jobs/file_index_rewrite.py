@@ -12,26 +12,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from compaction.jobs.request import CompactionRequest
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.commit_steps import retry_on_conflict
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import CommitOutcomeUnknown
-from storage.file_index.container import container_bytes
-from storage.file_index.file_indexer import FileIndexer
-from storage.file_index.settings import FileIndexSettings
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.file_index import index_file_name
-from storage.files.reader import read_data_file
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import live_entries
-from storage.paths import file_index_name, is_file_index_name, next_file_index_name
-from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.predicate import Predicate
-from storage.read.scan import wanted_partitions
-from storage.table import TableContext
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.storage.base.errors import CommitOutcomeUnknown
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_steps import retry_on_conflict
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.file_index.container import container_bytes
+from tidelake.storage.files.file_index.file_indexer import FileIndexer
+from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.files.file_indexes import index_file_name
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.paths import file_index_name, is_file_index_name, next_file_index_name
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.scan import wanted_partitions
 
 _ATTEMPTS_MAX: Final = 5
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from compaction.cancellation import CancellationToken
-from storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
-from storage.table import TableContext
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
+from tidelake.storage.model.table import TableContext
 
 
 class JobExpiry:

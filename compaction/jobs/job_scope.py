@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from storage.files.data_file import DataFileMeta
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 class JobScope:

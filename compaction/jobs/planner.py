@@ -7,25 +7,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from compaction.append.picker import AppendCompactionOptions, Files, pick_consecutive, pick_unordered
-from compaction.append.rewriter import AppendRewriter
-from compaction.append.sort_rewriter import Clustering, sort_files
-from compaction.cancellation import IsCancelled
-from compaction.jobs.request import CompactionRequest
-from compaction.jobs.table_files import TableFiles
-from compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from compaction.merge_tree.merge_tree import MergeTree
-from storage.bucketing import BucketMode, bucket_mode
-from storage.deletion_vectors.index_file import DeletionFile
-from storage.errors import CorruptFile
-from storage.files.index_file import IndexFileMeta
-from storage.maintenance.partition_expiry import expired_by_value
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.read.scan import wanted_partitions
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
+from tidelake.compaction.append.picker import AppendCompactionOptions, Files, pick_consecutive, pick_unordered
+from tidelake.compaction.append.rewriter import AppendRewriter
+from tidelake.compaction.append.sort_rewriter import Clustering, sort_files
+from tidelake.compaction.cancellation import IsCancelled
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.jobs.table_files import TableFiles
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from tidelake.compaction.merge_tree.merge_tree import MergeTree
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.maintenance.partition_expiry import expired_by_value
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.scan import wanted_partitions
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
 
 TaskFunction: TypeAlias = Callable[[IsCancelled], CompactResult]
 Deletions: TypeAlias = Mapping[str, DeletionFile]  # the deletion vector by data file of the bucket

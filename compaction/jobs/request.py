@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compaction.append.clustering import ClusteringStrategy
-from compaction.append.sort_rewriter import Clustering
-from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import BadInput
-from storage.option_support import check_supported
-from storage.options import Operation
-from storage.read.predicate import Predicate
-from storage.table import TableContext
+from tidelake.compaction.append.clustering import ClusteringStrategy
+from tidelake.compaction.append.sort_rewriter import Clustering
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.predicate import Predicate
 
 _JOB_OPTIONS: Final = {
     "write-only": "false",  # write-only tables leave compaction to this job

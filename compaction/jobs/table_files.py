@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from storage.deletion_vectors.index_file import DeletionFile
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import IndexFileMeta, deletion_files_of
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
 
 _Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
 

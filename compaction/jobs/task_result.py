@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from compaction.jobs.planner import CompactTask
-from storage.commit.commit_message import CommitMessage
-from storage.errors import CorruptFile
-from storage.write.compactor import CompactResult
+from tidelake.compaction.jobs.planner import CompactTask
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.write.compactor import CompactResult
 
 TaskRunner: TypeAlias = Callable[[Sequence[CompactTask]], Sequence[CompactResult | CorruptFile]]
 """Returns for each task, in their order, its result or the file that it could not read. Raises any other error."""

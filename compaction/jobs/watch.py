@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from compaction.cancellation import CancellationToken
-from compaction.jobs.compact_job import compact_round
-from compaction.jobs.delta_commits import DeltaCommitCounter
-from compaction.jobs.job_expiry import JobExpiry
-from compaction.jobs.request import CompactionRequest
-from compaction.report import CompactionReport
-from storage.backoff import ExponentialBackoff
-from storage.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
-from storage.logs import get_logger
-from storage.metadata_cache import MetadataCache
-from storage.snapshots.snapshot import SnapshotStore
-from storage.table import TableContext
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.compact_job import compact_round
+from tidelake.compaction.jobs.delta_commits import DeltaCommitCounter
+from tidelake.compaction.jobs.job_expiry import JobExpiry
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.report import CompactionReport
+from tidelake.storage.base.backoff import ExponentialBackoff
+from tidelake.storage.base.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.model.metadata_cache import MetadataCache
+from tidelake.storage.model.snapshots.snapshot import SnapshotStore
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

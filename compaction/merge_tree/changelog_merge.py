@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from storage.format import LEVEL_COLUMN
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.row_changes import KeyedRows, changes_among, row_changes
-from storage.merge.sort_order import RowIndices
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions import MergeFunction
+from tidelake.storage.merge.row_changes import KeyedRows, changes_among, row_changes
+from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.model.format import LEVEL_COLUMN
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 _KEY_NUMBER: Final = "_KEY_NUMBER"  # the group of a merged row; internal to the merge
 
@@ -57,7 +57,7 @@ class CompactionMerge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """Merges for tables without a changelog from compaction. The rows of a single run are kept as they are."""
+    """Merges for tables without a changelog from tidelake.compaction. The rows of a single run are kept as they are."""
 
     engine: MergeFunction
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from storage.files.data_file import DataFileMeta
+from tidelake.storage.files.data_file import DataFileMeta
 
 
 class PickReason(StrEnum):

@@ -10,19 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from compaction.merge_tree.changelog_merge import CompactionMerge, FullCompactionMerge, PlainMerge, compared_columns
-from compaction.merge_tree.levels import Levels
-from compaction.merge_tree.lookup_merge import Find, FirstRowLookup, LookupMerge
-from compaction.merge_tree.upgrade_strategy import (
+from tidelake.compaction.merge_tree.changelog_merge import (
+    CompactionMerge,
+    FullCompactionMerge,
+    PlainMerge,
+    compared_columns,
+)
+from tidelake.compaction.merge_tree.levels import Levels
+from tidelake.compaction.merge_tree.lookup_merge import Find, FirstRowLookup, LookupMerge
+from tidelake.compaction.merge_tree.upgrade_strategy import (
     UpgradeStrategy,
     full_compaction_upgrade_strategy,
     lookup_upgrade_strategy,
 )
-from storage.files.data_file import DataFileMeta
-from storage.merge.merge_functions import MergeFunction, merge_engine_of, merge_function_of
-from storage.merge.merge_reader import MergeOrder
-from storage.options import ChangelogProducer, MergeEngine
-from storage.table import TableContext
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.merge_functions import MergeFunction, merge_engine_of, merge_function_of
+from tidelake.storage.merge.merge_reader import MergeOrder
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from compaction.merge_tree.levels import Levels
-from compaction.merge_tree.universal_compaction import pick_all_runs
-from storage.files.data_file import DataFileMeta
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from tidelake.compaction.merge_tree.levels import Levels
+from tidelake.compaction.merge_tree.universal_compaction import pick_all_runs
+from tidelake.storage.files.data_file import DataFileMeta
 
 
 def pick_full_compaction(levels: Levels, *, must_rewrite: Callable[[DataFileMeta], bool]) -> CompactUnit | None:

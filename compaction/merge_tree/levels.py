@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from storage.commit.conflicts import first_overlap
-from storage.files.data_file import DataFileMeta
-from storage.merge.sorted_run import key_ranges
-from storage.types import DataType
+from tidelake.storage.commit.conflicts import first_overlap
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.sorted_run import key_ranges
+from tidelake.storage.model.types import DataType
 
 
 @dataclass(frozen=True, slots=True)

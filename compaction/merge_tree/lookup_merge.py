@@ -24,14 +24,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
-from storage.format import LEVEL_COLUMN
-from storage.lookup.previous_rows import not_older_than_newest, with_previous
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import MergeOrder
-from storage.merge.row_changes import KeyedRows, changes_among, row_changes
-from storage.merge.sort_order import RowIndices
+from tidelake.compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions import MergeFunction
+from tidelake.storage.merge.merge_reader import MergeOrder
+from tidelake.storage.merge.row_changes import KeyedRows, changes_among, row_changes
+from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.model.format import LEVEL_COLUMN
+from tidelake.storage.write.lookup.previous_rows import not_older_than_newest, with_previous
 
 Find = Callable[[pa.RecordBatch], KeyedRows]
 """Finds the rows above the output level, with `_LEVEL`, by the position of their keys in the batch, in key order."""

@@ -20,31 +20,31 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from compaction.cancellation import IsCancelled
-from compaction.merge_tree.compact_unit import CompactUnit
-from compaction.merge_tree.compaction_merges import CompactionMerges
-from compaction.merge_tree.full_compaction import pick_full_compaction
-from compaction.merge_tree.levels import Levels
-from compaction.merge_tree.lookup_merge import Find
-from compaction.merge_tree.record_level_expire import RecordLevelExpire
-from compaction.merge_tree.rewrite_plan import Step, Upgrade, can_drop_deletes, plan_rewrite
-from compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
-from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
-from storage.clock import epoch_ms
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import IndexFileMeta
-from storage.lookup.deletion_marks import DeletionMarks
-from storage.lookup.lookup_cache import LookupCache
-from storage.lookup.lookup_file import FileLookupResult
-from storage.lookup.lookup_levels import IsVisible, LookupLevels
-from storage.merge.row_order import sequence_numbers_decide
-from storage.schema.table_schema import KIND_FIELD
-from storage.table import TableContext
-from storage.types.row_kinds import is_retract, row_kinds
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
-from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
+from tidelake.compaction.cancellation import IsCancelled
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit
+from tidelake.compaction.merge_tree.compaction_merges import CompactionMerges
+from tidelake.compaction.merge_tree.full_compaction import pick_full_compaction
+from tidelake.compaction.merge_tree.levels import Levels
+from tidelake.compaction.merge_tree.lookup_merge import Find
+from tidelake.compaction.merge_tree.record_level_expire import RecordLevelExpire
+from tidelake.compaction.merge_tree.rewrite_plan import Step, Upgrade, can_drop_deletes, plan_rewrite
+from tidelake.compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
+from tidelake.compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.merge.row_order import sequence_numbers_decide
+from tidelake.storage.model.schema.table_schema import KIND_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
+from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
+from tidelake.storage.write.lookup.deletion_marks import DeletionMarks
+from tidelake.storage.write.lookup.lookup_cache import LookupCache
+from tidelake.storage.write.lookup.lookup_file import FileLookupResult
+from tidelake.storage.write.lookup.lookup_levels import IsVisible, LookupLevels
 
 
 class MergeTree:

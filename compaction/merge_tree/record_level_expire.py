@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.files.data_file import DataFileMeta
-from storage.files.statistics import value_bounds
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.statistics import value_bounds
+from tidelake.storage.model.table import TableContext
 
 _MILLISECONDS_FROM = 1_000_000_000_000  # a BIGINT from this value on is in milliseconds, a smaller one in seconds
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

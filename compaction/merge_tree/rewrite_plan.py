@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from compaction.merge_tree.compact_unit import CompactUnit
-from compaction.merge_tree.upgrade_strategy import UpgradeStrategy
-from storage.files.data_file import DataFileMeta
-from storage.merge.sorted_run import Section, interval_partition, key_ranges
-from storage.types import DataType
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit
+from tidelake.compaction.merge_tree.upgrade_strategy import UpgradeStrategy
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.sorted_run import Section, interval_partition, key_ranges
+from tidelake.storage.model.types import DataType
 
 
 @dataclass(frozen=True, slots=True)

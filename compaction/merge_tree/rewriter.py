@@ -1,7 +1,7 @@
 """Merges the files of sections into files of one level.
 
-Rows are streamed: one batch of each run is open, whatever the size of the runs (`storage.merge.merge_reader`). Merged
-rows are written to files that roll over at the target size.
+Rows are streamed: one batch of each run is open, whatever the size of the runs (`tidelake.storage.merge.merge_reader`).
+Merged rows are written to files that roll over at the target size.
 
 Source: Java `mergetree/compact/MergeTreeCompactRewriter.java`.
 """
@@ -16,21 +16,21 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from compaction.cancellation import CompactionCancelled, IsCancelled
-from compaction.merge_tree.changelog_merge import CompactionMerge, Merged
-from compaction.merge_tree.record_level_expire import RecordLevelExpire
-from storage.deletion_vectors.index_file import DeletionFile
-from storage.files.data_file import DataFileMeta
-from storage.files.writer import RollingFileWriter
-from storage.format import FileSource
-from storage.merge.section_merge import SectionMerge
-from storage.merge.sections import BatchSize, rewrite_batch_size
-from storage.merge.sorted_run import Section, SortedRun
-from storage.schema.table_schema import LEVEL_FIELD
-from storage.table import TableContext
-from storage.types import DataField
-from storage.types.row_kinds import is_retract, row_kinds
-from storage.write.bucket_files import BucketFiles
+from tidelake.compaction.cancellation import CompactionCancelled, IsCancelled
+from tidelake.compaction.merge_tree.changelog_merge import CompactionMerge, Merged
+from tidelake.compaction.merge_tree.record_level_expire import RecordLevelExpire
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.merge.section_merge import SectionMerge
+from tidelake.storage.merge.sections import BatchSize, rewrite_batch_size
+from tidelake.storage.merge.sorted_run import Section, SortedRun
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.schema.table_schema import LEVEL_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.write.bucket_files import BucketFiles
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class MergeTreeRewriter:
     is_cancelled: polled between batches; if true, CompactionCancelled is raised
     merge: merges rows of equal keys, and produces changes
     spill_directory: None is the system's temporary directory
-    keeps_dropped_deletes: whether dropped deletes are written, too (`storage.commit.tombstones`)
+    keeps_dropped_deletes: whether dropped deletes are written, too (`tidelake.storage.commit.tombstones`)
     deletion_files: by data file, the deletion vector whose rows are left out
     """
 

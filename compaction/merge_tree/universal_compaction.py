@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from compaction.merge_tree.levels import LevelSortedRun
-from compaction.merge_tree.off_peak_hours import OffPeakHours
-from storage.errors import BadInput
-from storage.options import LookupCompact, TableOptions
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from tidelake.compaction.merge_tree.levels import LevelSortedRun
+from tidelake.compaction.merge_tree.off_peak_hours import OffPeakHours
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options import LookupCompact, TableOptions
 
 Runs = Sequence[LevelSortedRun]  # newest first
 

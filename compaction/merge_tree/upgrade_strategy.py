@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from storage.files.data_file import DataFileMeta
-from storage.options import MergeEngine, TableOptions
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.options import MergeEngine, TableOptions
 
 
 class UpgradeStrategy(Enum):

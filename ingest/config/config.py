@@ -9,23 +9,23 @@ from typing import Any, Final
 
 import msgspec
 
-from ingest.config.config_layers import add_environment, add_flags, read_yaml
-from ingest.config.config_messages import config_error
-from ingest.config.connect_names import take_connect_names
-from ingest.config.kafka_checks import kafka_errors
-from ingest.config.table_option_checks import option_errors
-from ingest.config.template_checks import template_errors
-from ingest.config.yaml_settings import ConfigError, Path
-from ingest.formats.connect_schema import spelled_source_type
-from ingest.formats.types.type_mapping import TypeMapping
-from ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
-from ingest.settings import Config
-from ingest.source_settings import KafkaSettings
-from storage.arguments import check_file_name
-from storage.catalog.options import is_case_sensitive
-from storage.errors import BadInput
-from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
-from storage.types import parse_type
+from tidelake.ingest.config.config_layers import add_environment, add_flags, read_yaml
+from tidelake.ingest.config.config_messages import config_error
+from tidelake.ingest.config.connect_names import take_connect_names
+from tidelake.ingest.config.kafka_checks import kafka_errors
+from tidelake.ingest.config.table_option_checks import option_errors
+from tidelake.ingest.config.template_checks import template_errors
+from tidelake.ingest.config.yaml_settings import ConfigError, Path
+from tidelake.ingest.formats.connect_schema import spelled_source_type
+from tidelake.ingest.formats.types.type_mapping import TypeMapping
+from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.storage.base.arguments import check_file_name
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.options import is_case_sensitive
+from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
+from tidelake.storage.model.types import parse_type
 
 _LONGEST_AFFIX: Final = ".dead-letters"
 _CHARACTERS_MAX: Final = 16 << 20  # so that reading an endless device ends

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ingest.config.yaml_settings import SECRET_IN_TEXT, ConfigError, Path, SettingPlace, read_settings
-from ingest.secrets import HIDDEN, SECRET_NAME
+from tidelake.ingest.config.yaml_settings import SECRET_IN_TEXT, ConfigError, Path, SettingPlace, read_settings
+from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
 
 ENVIRONMENT_PREFIX: Final = "TIDELAKE_"
 _LEVEL: Final = "__"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ingest.config.config_layers import ConfigLayers
-from ingest.config.yaml_settings import Path, SettingPlace
+from tidelake.ingest.config.config_layers import ConfigLayers
+from tidelake.ingest.config.yaml_settings import Path, SettingPlace
 
 _GROUP: Final = "errors"
 _TABLE_REMEDY: Final = (

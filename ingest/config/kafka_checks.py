@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ingest.config.yaml_settings import Path
-from ingest.source_settings import KafkaSettings, StartSettings
+from tidelake.ingest.config.yaml_settings import Path
+from tidelake.ingest.source_settings import KafkaSettings, StartSettings
 
 _PORT_MAX: Final = 65_535
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")

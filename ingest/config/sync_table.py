@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ingest.config.kafka_conf import source_settings
+from tidelake.ingest.config.kafka_conf import source_settings
 
 
 @dataclass(frozen=True, slots=True)

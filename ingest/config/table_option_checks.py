@@ -1,7 +1,7 @@
 """Checks the table options of a configuration before any table is created.
 
-Checks that need the columns are possible only after the first record of a table (`ingest.tables.pipeline_tables`). All
-other checks are made here.
+Checks that need the columns are possible only after the first record of a table
+(`tidelake.ingest.tables.pipeline_tables`). All other checks are made here.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from ingest.settings import TableSettings
-from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.local import LocalFileIO
-from storage.format import UNAWARE_BUCKET
-from storage.messages.suggestions import did_you_mean
-from storage.option_support import check_supported
-from storage.options import Operation, TableOptions
-from storage.options.registry import TABLE_REGISTRY, find_option
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import STRING, DataField
+from tidelake.ingest.settings import TableSettings
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import UNAWARE_BUCKET
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation, TableOptions
+from tidelake.storage.model.options.registry import TABLE_REGISTRY, find_option
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import STRING, DataField
 
 _KEYS: Final = {"primary-key": "primary_key", "partition": "partition_by"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ingest.settings import PLACEHOLDER, TableSettings
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
+from tidelake.ingest.settings import PLACEHOLDER, TableSettings
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.identifier import Identifier
 
 
 def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:

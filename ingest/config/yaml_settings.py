@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from ingest.secrets import HIDDEN, SECRET_NAME
-from storage.errors import BadInput
+from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
+from tidelake.storage.base.errors import BadInput
 
 Path: TypeAlias = tuple[str | int, ...]
 

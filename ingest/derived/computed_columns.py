@@ -15,9 +15,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.derived.temporal_functions import PARTS, check_temporal, formatter, times
-from storage.errors import BadInput
-from storage.types import (
+from tidelake.ingest.derived.temporal_functions import PARTS, check_temporal, formatter, times
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.types import (
     INT,
     INTEGER_ROOTS,
     STRING,

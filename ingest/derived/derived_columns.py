@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ingest.derived.computed_columns import ComputedColumn, computed_columns
-from ingest.derived.metadata_columns import METADATA_TYPES, check_metadata
-from ingest.settings import TableSettings
-from storage.errors import BadInput
-from storage.messages.alter_command import add_column, alter_command
-from storage.schema.table_schema import TableSchema
-from storage.types import DataType, nullable
+from tidelake.ingest.derived.computed_columns import ComputedColumn, computed_columns
+from tidelake.ingest.derived.metadata_columns import METADATA_TYPES, check_metadata
+from tidelake.ingest.settings import TableSettings
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.alter_command import add_column, alter_command
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataType, nullable
 
 
 @dataclass(frozen=True, slots=True)

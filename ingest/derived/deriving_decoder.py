@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.derived.computed_columns import ComputedColumn
-from ingest.derived.derived_columns import DerivedColumns
-from ingest.derived.metadata_columns import metadata_arrays
-from ingest.formats.base import (
+from tidelake.ingest.derived.computed_columns import ComputedColumn
+from tidelake.ingest.derived.derived_columns import DerivedColumns
+from tidelake.ingest.derived.metadata_columns import metadata_arrays
+from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
     FailureKind,
@@ -28,9 +28,9 @@ from ingest.formats.base import (
     TargetOf,
     UnavailableValues,
 )
-from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import RawBatch
-from storage.format import KIND_COLUMN
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.format import KIND_COLUMN
 
 _ERRORS = (ValueError, pa.ArrowNotImplementedError)
 
@@ -50,7 +50,7 @@ class _Bound:
 
 
 class DerivingDecoder:
-    """A decoder that adds derived columns. See `ingest.formats.base.Decoder`.
+    """A decoder that adds derived columns. See `tidelake.ingest.formats.base.Decoder`.
 
     format_: the format of the records.
     derived: derived columns by the table's name. Rows of other tables are passed on unchanged. It may grow.

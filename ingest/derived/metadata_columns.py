@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import JsonView
-from ingest.formats.format_capabilities import OriginOf, RecordOrigin
-from ingest.formats.registry import capabilities_of
-from ingest.raw_batch import RawBatch, timestamp_type_names
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
-from storage.types import BIGINT, INT, STRING, DataType, timestamp_ltz
+from tidelake.ingest.formats.base import JsonView
+from tidelake.ingest.formats.format_capabilities import OriginOf, RecordOrigin
+from tidelake.ingest.formats.registry import capabilities_of
+from tidelake.ingest.raw_batch import RawBatch, timestamp_type_names
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.types import BIGINT, INT, STRING, DataType, timestamp_ltz
 
 _LOG_METADATA: Final[Mapping[str, DataType]] = {
     "topic": STRING,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from ingest.settings import SchemaEvolutionSettings
+from tidelake.ingest.settings import SchemaEvolutionSettings
 
 
 class ChangeKind(StrEnum):

@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from ingest.evolution.behavior import Action, SchemaBehavior
-from ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
-from ingest.evolution.statement_changes import dropped_columns, statement_changes
-from ingest.formats.base import DecodedBatch, DecodeFailure, Target
-from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.online_ddl import ShadowChange, ShadowStep
-from ingest.tables.column_types import ColumnTypes
-from ingest.tables.table_lineage import AlteredCopy, TableLineage
-from storage.ddl.schema_changes import SchemaChange
-from storage.errors import BadInput
-from storage.logs import get_logger
-from storage.table import TableContext
-from storage.threads import run_uncancellable
+from tidelake.ingest.evolution.behavior import Action, SchemaBehavior
+from tidelake.ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
+from tidelake.ingest.evolution.statement_changes import dropped_columns, statement_changes
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, Target
+from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.online_ddl import ShadowChange, ShadowStep
+from tidelake.ingest.tables.column_types import ColumnTypes
+from tidelake.ingest.tables.table_lineage import AlteredCopy, TableLineage
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.model.table import TableContext
 
 ROUNDS_MAX: Final = 100  # rounds for one record; each changes the table, or the known schema of it
 

@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ingest.derived.computed_columns import made_of
-from ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
-from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.types.inferred_types import inferred_type
-from ingest.formats.types.mysql_types import mysql_source_type
-from ingest.tables.column_types import ColumnTypes
-from storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, SchemaChange
-from storage.table import TableContext
-from storage.types import nullable
+from tidelake.ingest.derived.computed_columns import made_of
+from tidelake.ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
+from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.types.inferred_types import inferred_type
+from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.ingest.tables.column_types import ColumnTypes
+from tidelake.storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, SchemaChange
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import nullable
 
 _RENAME_CYCLE_ERROR: Final = (
     "columns exchange their names. If the record is read again after a crash, it is unknown whether they have been "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ingest.formats.base import Target
-from ingest.tables.moved_rows.moved_rows import MovedRowsByTable
-from ingest.tables.table_router import TableRouter
-from ingest.tables.table_sink import TableSink
-from ingest.tables.table_targets import TableTargets
-from storage.catalog.base import Catalog
-from storage.ddl.schema_changes import SchemaChange
-from storage.table import TableContext
+from tidelake.ingest.formats.base import Target
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsByTable
+from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.model.table import TableContext
 
 
 class TableSchemas:

@@ -14,20 +14,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import SourceType
-from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.formats.online_ddl import ShadowChange
-from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
-from storage.merge.partial_update_options import PartialUpdateOptions
-from storage.merge.sequence_groups import sequence_groups
-from storage.messages.suggestions import did_you_mean
-from storage.options import ChangelogProducer, MergeEngine
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import DataField, DataType
+from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.online_ddl import ShadowChange
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
+from tidelake.storage.merge.sequence_groups import sequence_groups
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, DataType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -387,8 +387,8 @@ class TableNotInferred(BadInput):
 class Format(Protocol):
     """A format of change records with its options. The rest of `ingest` uses formats only through this protocol.
 
-    Each format has a class in its own package, which `ingest.formats.registry` names. Objects of the class can be
-    pickled, because Spark's executors decode with them.
+    Each format has a class in its own package, which `tidelake.ingest.formats.registry` names. Objects of the class can
+    be pickled, because Spark's executors decode with them.
     """
 
     NAME: ClassVar[str]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ingest.formats.base import Target
-from ingest.formats.record_schema import RecordColumn, RecordSchema
-from ingest.formats.values.json_text import BadValue
-from storage.format import RowKind
-from storage.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
+from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.record_schema import RecordColumn, RecordSchema
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.storage.model.format import RowKind
+from tidelake.storage.model.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import KeyChanges, TableRows, Target, UnavailableValues
-from ingest.raw_batch import RawBatch
-from storage.format import KIND_COLUMN
+from tidelake.ingest.formats.base import KeyChanges, TableRows, Target, UnavailableValues
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.format import KIND_COLUMN
 
 _KIND_FIELD = pa.field(KIND_COLUMN, pa.int8(), False)
 

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from ingest.formats.source_order import SourceOrderOf
-from ingest.formats.transactions import TransactionOf
+from tidelake.ingest.formats.source_order import SourceOrderOf
+from tidelake.ingest.formats.transactions import TransactionOf
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats.base import DecodeFailure, FailureKind, Skipped, Target, TargetOf
-from ingest.formats.changed_row import ChangedRow
-from ingest.formats.ddl_statements import column_statements
-from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.narrow_columns import NarrowColumns
-from ingest.formats.online_ddl import shadow_changes
-from ingest.formats.record_schema import UnknownColumns
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind, Skipped, Target, TargetOf
+from tidelake.ingest.formats.changed_row import ChangedRow
+from tidelake.ingest.formats.ddl_statements import column_statements
+from tidelake.ingest.formats.decoded_rows import DecodedRows
+from tidelake.ingest.formats.narrow_columns import NarrowColumns
+from tidelake.ingest.formats.online_ddl import shadow_changes
+from tidelake.ingest.formats.record_schema import UnknownColumns
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import RawBatch
 
 
 class FoundRows:

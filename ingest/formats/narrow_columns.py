@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ingest.formats.base import NeededColumn, Target
-from ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, SemanticType, SourceType
-from ingest.formats.types.inferred_types import inferred_type
-from ingest.formats.values.decimals import wide_decimal
-from ingest.formats.values.json_text import BadValue
-from storage.messages.alter_command import alter_command, path_text, set_type
-from storage.schema.column_uses import use_that_fixes_type
-from storage.schema.table_schema import TableSchema
-from storage.schema.type_changes import can_change
-from storage.types import (
+from tidelake.ingest.formats.base import NeededColumn, Target
+from tidelake.ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, ConnectorSettings, SemanticType, SourceType
+from tidelake.ingest.formats.types.inferred_types import inferred_type
+from tidelake.ingest.formats.values.decimals import wide_decimal
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.storage.model.messages.alter_command import alter_command, path_text, set_type
+from tidelake.storage.model.schema.column_uses import use_that_fixes_type
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.types import (
     DOUBLE,
     STRING,
     STRING_ROOTS,

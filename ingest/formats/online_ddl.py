@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from ingest.formats.ddl_statements import ColumnStatement, column_statements
-from ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.ddl_statements import ColumnStatement, column_statements
+from tidelake.ingest.formats.source_table import SourceTable
 
 _COPY: Final = re.compile(r"_+(.+)_(?:gho|new)")
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import NeededColumn, Target
-from ingest.formats.connect_schema import (
+from tidelake.ingest.formats.base import NeededColumn, Target
+from tidelake.ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
     SemanticType,
@@ -24,18 +24,18 @@ from ingest.formats.connect_schema import (
     completed,
     spelled_source_type,
 )
-from ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
-from ingest.formats.source_table import SourceTable
-from ingest.formats.types.inferred_types import inferred_type
-from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for
-from ingest.formats.values.dispatch import value_decoder_for
-from ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
-from ingest.formats.values.nested import UnknownField
-from ingest.formats.values.raw_texts import any_value_decoder
-from ingest.formats.values.unavailable_placeholders import Placeholders
-from storage.format import is_reserved_column
-from storage.messages.alter_command import add_column, alter_command, path_text
-from storage.types import BINARY_ROOTS, STRING, DataType, arrow_type
+from tidelake.ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.types.inferred_types import inferred_type
+from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for
+from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
+from tidelake.ingest.formats.values.nested import UnknownField
+from tidelake.ingest.formats.values.raw_texts import any_value_decoder
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
+from tidelake.storage.model.format import is_reserved_column
+from tidelake.storage.model.messages.alter_command import add_column, alter_command, path_text
+from tidelake.storage.model.types import BINARY_ROOTS, STRING, DataType, arrow_type
 
 S = TypeVar("S")
 

@@ -1,8 +1,8 @@
 """The formats of change records by their names in the option `format`.
 
 To add a format, add a package next to `debezium` whose `format` module has a class that implements
-`ingest.formats.base.Format`, and one line here. A pipeline uses one format, so the modules of a format are imported
-only if the configuration names it.
+`tidelake.ingest.formats.base.Format`, and one line here. A pipeline uses one format, so the modules of a format are
+imported only if the configuration names it.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from ingest.formats.base import Format
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.formats.transactions import TransactionOf
-from storage.errors import UnsupportedFeature
-from storage.messages.suggestions import did_you_mean
+from tidelake.ingest.formats.base import Format
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.transactions import TransactionOf
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 FORMATS: Final[Mapping[str, str]] = {
-    "debezium-json": "ingest.formats.debezium.format:DebeziumJson",
-    "debezium-avro": "ingest.formats.debezium_avro.format:DebeziumAvro",
-    "debezium-bson": "ingest.formats.debezium_bson.format:DebeziumBson",
-    "canal-json": "ingest.formats.canal.format:CanalJson",
-    "maxwell-json": "ingest.formats.maxwell.format:MaxwellJson",
-    "ogg-json": "ingest.formats.ogg.format:OggJson",
-    "aliyun-json": "ingest.formats.aliyun.format:AliyunJson",
-    "aws-dms-json": "ingest.formats.dms.format:DmsJson",
-    "json": "ingest.formats.plain_json.format:PlainJson",
-    "avro": "ingest.formats.plain_avro.format:PlainAvro",
-    "csv": "ingest.formats.csv.format:Csv",
+    "debezium-json": "tidelake.ingest.formats.debezium.format:DebeziumJson",
+    "debezium-avro": "tidelake.ingest.formats.debezium_avro.format:DebeziumAvro",
+    "debezium-bson": "tidelake.ingest.formats.debezium_bson.format:DebeziumBson",
+    "canal-json": "tidelake.ingest.formats.canal.format:CanalJson",
+    "maxwell-json": "tidelake.ingest.formats.maxwell.format:MaxwellJson",
+    "ogg-json": "tidelake.ingest.formats.ogg.format:OggJson",
+    "aliyun-json": "tidelake.ingest.formats.aliyun.format:AliyunJson",
+    "aws-dms-json": "tidelake.ingest.formats.dms.format:DmsJson",
+    "json": "tidelake.ingest.formats.plain_json.format:PlainJson",
+    "avro": "tidelake.ingest.formats.plain_avro.format:PlainAvro",
+    "csv": "tidelake.ingest.formats.csv.format:Csv",
 }
 """Format name to module and class."""
 

@@ -11,18 +11,18 @@ from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Final, Protocol
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
-from ingest.monitoring.observations import RunObservations
-from ingest.monitoring.readiness import not_ready
-from ingest.monitoring.server import MonitoringServer
-from ingest.monitoring.status import identity_of, status_document
-from ingest.monitoring.table_levels import TableLevelsReader
-from ingest.settings import MetricsSettings
-from ingest.sources.base import SourceUnavailable
-from storage.logs import get_logger
-from storage.table import TableContext
-from storage.threads import run_uncancellable
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.readiness import not_ready
+from tidelake.ingest.monitoring.server import MonitoringServer
+from tidelake.ingest.monitoring.status import identity_of, status_document
+from tidelake.ingest.monitoring.table_levels import TableLevelsReader
+from tidelake.ingest.settings import MetricsSettings
+from tidelake.ingest.sources.base import SourceUnavailable
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.model.table import TableContext
 
 _REFRESH_MS_MAX: Final = 5_000
 _FOREIGN_TABLE_INTERVAL_MS: Final = (

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock
-from ingest.monitoring.duration_histogram import DurationHistogram
-from ingest.monitoring.partition_progress import PartitionProgress
-from ingest.monitoring.table_levels import TableLevels
-from ingest.raw_batch import RawBatch
-from storage.clock import epoch_ms
-from storage.write.compactor import CompactResult
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.monitoring.duration_histogram import DurationHistogram
+from tidelake.ingest.monitoring.partition_progress import PartitionProgress
+from tidelake.ingest.monitoring.table_levels import TableLevels
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.write.compactor import CompactResult
 
 CHECKPOINTS_KEPT: Final = 60
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.raw_batch import RawBatch
 
 
 class _ReadBatch(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.observations import RunObservations
 
 STALL_INTERVALS: Final = 2  # checkpoint intervals without a commit while records wait for one
 _ACTIVITIES_SHOWN: Final = 3

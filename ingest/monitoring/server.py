@@ -19,9 +19,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from ingest.monitoring.readiness import NotReady
-from storage.errors import BadInput
-from storage.logs import get_logger
+from tidelake.ingest.monitoring.readiness import NotReady
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
 
 _RETRY_INTERVAL_S: Final = 0.5
 _PROBE_TIMEOUT_S: Final = 2.0

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Any, Final
 
-from ingest.monitoring.metrics import ProcessGauges
-from ingest.monitoring.observations import RunObservations, TableObservation
-from ingest.monitoring.readiness import not_ready
-from ingest.monitoring.table_levels import sorted_runs
-from storage.clock import epoch_ms
+from tidelake.ingest.monitoring.metrics import ProcessGauges
+from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
+from tidelake.ingest.monitoring.readiness import not_ready
+from tidelake.ingest.monitoring.table_levels import sorted_runs
+from tidelake.storage.base.clock import epoch_ms
 
 BUCKETS_SHOWN: Final = 64  # buckets per table, those with the most sorted runs
 

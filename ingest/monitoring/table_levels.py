@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.format import FileKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import delta_entries, live_entries_of
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
+from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 class LevelFiles(NamedTuple):

@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from checkpoint.offsets import TopicPartition
-from ingest.dead_letters import DeadLetters
-from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
-from ingest.monitoring.partition_progress import newest_time_ms
-from ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
-from ingest.quarantine.failures import ANY_TABLE, TableScope, failures_of
-from ingest.raw_batch import RawBatch
-from ingest.tables.moved_rows.moved_rows import MovedRow, MovedRowsByTable
-from ingest.tables.table_rows import drop_records, slice_by_offset
-from ingest.tables.table_sink import TableSink
-from ingest.tables.truncate_filter import TruncateFilter
-from ingest.tables.unavailable_values import (
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
+from tidelake.ingest.monitoring.partition_progress import newest_time_ms
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
+from tidelake.ingest.quarantine.failures import ANY_TABLE, TableScope, failures_of
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRow, MovedRowsByTable
+from tidelake.ingest.tables.table_rows import drop_records, slice_by_offset
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.ingest.tables.truncate_filter import TruncateFilter
+from tidelake.ingest.tables.unavailable_values import (
     AwaitedRow,
     FilledRows,
     fill_unavailable,
     key_change_halves,
     rows_leaving_key,
 )
-from storage.clock import epoch_ms
-from storage.errors import BadInput
-from storage.write.bucket_router import RoutedRows
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.write.bucket_router import RoutedRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

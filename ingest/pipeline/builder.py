@@ -8,57 +8,57 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from checkpoint.coordinator import CheckpointPolicy
-from ingest.clock import Clock, SystemClock
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.failing_records import build_failing_records
-from ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
-from ingest.pipeline.building.monitor import build_monitor
-from ingest.pipeline.building.parts import (
+from tidelake.checkpoint.coordinator import CheckpointPolicy
+from tidelake.ingest.clock import Clock, SystemClock
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.building.failing_records import build_failing_records
+from tidelake.ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
+from tidelake.ingest.pipeline.building.monitor import build_monitor
+from tidelake.ingest.pipeline.building.parts import (
     DEFAULT_COMMAND,
     CheckpointParts,
     FailingRecords,
     SourceParts,
     TableParts,
 )
-from ingest.pipeline.building.quarantine_parts import (
+from tidelake.ingest.pipeline.building.quarantine_parts import (
     QuarantineParts,
     build_quarantine,
     creation_by_table,
     has_quarantine,
 )
-from ingest.pipeline.building.sources import build_source_parts
-from ingest.pipeline.building.tables_at_once import tables_at_once
-from ingest.pipeline.building.writes import Writes
-from ingest.pipeline.checkpointer import Checkpointer, SnapshotProperties
-from ingest.pipeline.flow import Flow, FlowTables
-from ingest.pipeline.pipeline import Pipeline
-from ingest.pipeline.pipeline_recovery import PipelineRecovery
-from ingest.pipeline.progress_file import ProgressFile, progress_path
-from ingest.pipeline.progress_tracker import ProgressTracker
-from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.pipeline.startup import Startup
-from ingest.quarantine.record_log import tables_with_directory
-from ingest.settings import Config, TableSettings
-from ingest.sources.base import Source
-from ingest.tables.existing_tables import with_existing_tables
-from ingest.tables.pipeline_tables import PipelineTables
-from ingest.tables.table_differences import TableDifference, check_differences, differences
-from ingest.tables.table_history import history_snapshots_of_each
-from ingest.tables.table_sink import StorageTableSink
-from storage.catalog.base import Catalog
-from storage.catalog.opening import check_holds_files, open_catalog
-from storage.fileio import FileIO, open_retrying_file_io
-from storage.logs import get_logger
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.table import TableContext
-from storage.threads import map_parallel
-from storage.write.memory_budget import MemoryBudget
+from tidelake.ingest.pipeline.building.sources import build_source_parts
+from tidelake.ingest.pipeline.building.tables_at_once import tables_at_once
+from tidelake.ingest.pipeline.building.writes import Writes
+from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperties
+from tidelake.ingest.pipeline.flow import Flow, FlowTables
+from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.ingest.pipeline.pipeline_recovery import PipelineRecovery
+from tidelake.ingest.pipeline.progress_file import ProgressFile, progress_path
+from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.pipeline.startup import Startup
+from tidelake.ingest.quarantine.record_log import tables_with_directory
+from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.sources.base import Source
+from tidelake.ingest.tables.existing_tables import with_existing_tables
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
+from tidelake.ingest.tables.table_history import history_snapshots_of_each
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.opening import check_holds_files, open_catalog
+from tidelake.storage.fileio import FileIO, open_retrying_file_io
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
-    from ingest.monitoring.monitor import PipelineMonitor
+    from tidelake.ingest.monitoring.monitor import PipelineMonitor
 
 _log = get_logger(__name__)
 

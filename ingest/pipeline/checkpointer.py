@@ -14,30 +14,30 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from checkpoint.committable import TableCommittable
-from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
-from checkpoint.epoch import Epoch, new_writer_id
-from checkpoint.fence import RecoveryOutdated
-from checkpoint.offsets import TopicPartition
-from checkpoint.recovery import resume_offsets
-from checkpoint.routing import ROUTING_PROPERTY, Routing
-from ingest.dead_letters import DeadLetters
-from ingest.monitoring.observations import RunObservations
-from ingest.monitoring.tracing import span
-from ingest.pipeline.flush_priority import FlushPriority
-from ingest.pipeline.pipeline_recovery import RecoveredPipeline
-from ingest.pipeline.progress_tracker import ProgressTracker
-from ingest.pipeline.run_metrics import CheckpointTimer
-from ingest.quarantine.failures import TableFailed, failures_of
-from ingest.quarantine.quarantine import Quarantine
-from ingest.sources.base import Source
-from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
-from ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
-from ingest.tables.table_sink import TableSink
-from storage.commit.commit_message import CommitMessage
-from storage.errors import WriterFenced
-from storage.logs import get_logger
-from storage.threads import map_uncancellable, run_uncancellable
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
+from tidelake.checkpoint.epoch import Epoch, new_writer_id
+from tidelake.checkpoint.fence import RecoveryOutdated
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.recovery import resume_offsets
+from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.tracing import span
+from tidelake.ingest.pipeline.flush_priority import FlushPriority
+from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
+from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
+from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
+from tidelake.ingest.quarantine.failures import TableFailed, failures_of
+from tidelake.ingest.quarantine.quarantine import Quarantine
+from tidelake.ingest.sources.base import Source
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.storage.base.errors import WriterFenced
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
+from tidelake.storage.commit.commit_message import CommitMessage
 
 TABLES_AT_ONCE: Final = 8  # tables that flush or publish at the same time; both mostly wait for the store
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodeFailure, FailureKind
-from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
 
 _REMEDIES: Final = {
     FailureKind.BAD_RECORD: (

@@ -5,9 +5,9 @@
                                              checkpoint: due by time, by bytes, at the end
 
 Channels are bounded in bytes, so a slow table pauses the source. CPU-bound work runs in one thread, blocking work in
-others (`storage.threads`). Checkpoints and writes exclude each other: a checkpoint runs between two batches, and
-publishes exactly the position that was written. `checkpoint.states` explains why a crash at any point neither loses nor
-duplicates records.
+others (`tidelake.storage.base.threads`). Checkpoints and writes exclude each other: a checkpoint runs between two
+batches, and publishes exactly the position that was written. `tidelake.checkpoint.states` explains why a crash at any
+point neither loses nor duplicates records.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from checkpoint.coordinator import CheckpointCoordinator
-from checkpoint.offsets import TopicPartition
-from checkpoint.states import CheckpointState
-from ingest.channel import Channel
-from ingest.clock import wait_at_most
-from ingest.formats.base import DecodedBatch, Decoder, TableNotInferred
-from ingest.formats.source_table import SourceTable
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.checkpointer import Checkpointer
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.pipeline.pending_batches import PendingBatch
-from ingest.pipeline.progress_tracker import ProgressTracker
-from ingest.pipeline.write_stage import WriteStage
-from ingest.quarantine.catch_up import CatchUp
-from ingest.quarantine.failures import TableFailed
-from ingest.quarantine.first_record_parts import Tolerates, decoded_parts
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import Source
-from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
+from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.states import CheckpointState
+from tidelake.ingest.channel import Channel
+from tidelake.ingest.clock import wait_at_most
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, TableNotInferred
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.checkpointer import Checkpointer
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.pipeline.pending_batches import PendingBatch
+from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
+from tidelake.ingest.pipeline.write_stage import WriteStage
+from tidelake.ingest.quarantine.catch_up import CatchUp
+from tidelake.ingest.quarantine.failures import TableFailed
+from tidelake.ingest.quarantine.first_record_parts import Tolerates, decoded_parts
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import Source
+from tidelake.storage.base.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
 CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
 """(batch, unrouted source tables with a row of each): creates tables for them. Returns whether any was created."""

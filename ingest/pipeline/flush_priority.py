@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from compaction.scheduler import CompactionScheduler, shared_scheduler
-from ingest.clock import Clock, wait_at_most
+from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
+from tidelake.ingest.clock import Clock, wait_at_most
 
 # A flush that takes longer waits for a store, so more CPU time doesn't help it.
 _DECODING_MS_MAX: Final = 100

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodedBatch
-from ingest.raw_batch import RawBatch
-from ingest.tables.unavailable_values import AwaitedRow
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import DecodedBatch
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.unavailable_values import AwaitedRow
 
 
 @dataclass(frozen=True, slots=True)

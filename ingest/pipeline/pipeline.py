@@ -8,20 +8,20 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ingest.pipeline.flow import Flow
-from ingest.pipeline.pipeline_recovery import RecoveredPipeline
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.pipeline.run_states import RunEvent, RunState, next_run_state
-from ingest.pipeline.startup import Startup
-from ingest.sources.base import Source, SourceUnavailable
-from ingest.tables.table_sink import TableSink
-from storage.errors import BadInput, PositionRefused
-from storage.logs import get_logger
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.threads import run_uncancellable, single_error
+from tidelake.ingest.pipeline.flow import Flow
+from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.pipeline.run_states import RunEvent, RunState, next_run_state
+from tidelake.ingest.pipeline.startup import Startup
+from tidelake.ingest.sources.base import Source, SourceUnavailable
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.storage.base.errors import BadInput, PositionRefused
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import run_uncancellable, single_error
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 
 if TYPE_CHECKING:
-    from ingest.monitoring.monitor import PipelineMonitor
+    from tidelake.ingest.monitoring.monitor import PipelineMonitor
 
 _log = get_logger(__name__)
 

@@ -9,32 +9,32 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from checkpoint.idle_progress import IdleProgress
-from checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
-from checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, identity_changes
-from checkpoint.other_users import overlaps_with_other_users
-from checkpoint.position_problems import POSITION_LOST, PositionProblem, SourceState, compare_with_source
-from checkpoint.recovery import RecoveredTable, position_of, recover_table, resume_offsets
-from checkpoint.recovery_options import (
+from tidelake.checkpoint.idle_progress import IdleProgress
+from tidelake.checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
+from tidelake.checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, identity_changes
+from tidelake.checkpoint.other_users import overlaps_with_other_users
+from tidelake.checkpoint.position_problems import POSITION_LOST, PositionProblem, SourceState, compare_with_source
+from tidelake.checkpoint.recovery import RecoveredTable, position_of, recover_table, resume_offsets
+from tidelake.checkpoint.recovery_options import (
     RefusedTable,
     decided_position,
     offsets_past_gap,
     position_refused,
     rewound_offsets,
 )
-from checkpoint.routing import Routing
-from checkpoint.table_state import MISSING_TABLE, TableState
-from ingest.pipeline.progress_file import ProgressFile
-from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.quarantine.own_position import JoinedLog, join_log
-from ingest.quarantine.record_log import RecordLog
-from ingest.sources.base import AtOffsets, Earliest, Source, Start
-from ingest.tables.table_lineage import SourceLineage
-from ingest.tables.table_router import TableRouter
-from ingest.tables.table_sink import TableSink
-from ingest.tables.unusable_table import TableUnusable, opened_at_start
-from storage.errors import BadInput
-from storage.threads import map_uncancellable
+from tidelake.checkpoint.routing import Routing
+from tidelake.checkpoint.table_state import MISSING_TABLE, TableState
+from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
+from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
+from tidelake.ingest.quarantine.record_log import RecordLog
+from tidelake.ingest.sources.base import AtOffsets, Earliest, Source, Start
+from tidelake.ingest.tables.table_lineage import SourceLineage
+from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.ingest.tables.unusable_table import TableUnusable, opened_at_start
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.threads import map_uncancellable
 
 _TABLES_AT_ONCE: Final = 32
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from checkpoint.idle_progress import IdleProgress
-from storage.errors import TidelakeError
-from storage.fileio.base import FileIO
-from storage.logs import get_logger
+from tidelake.checkpoint.idle_progress import IdleProgress
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.fileio.base import FileIO
 
 _log = get_logger(__name__)
 

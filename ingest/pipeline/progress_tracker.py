@@ -2,7 +2,7 @@
 
 Neither decides the pipeline's position. The registration keeps its newest snapshots from expiring. The progress file
 avoids reading records again that had no rows for idle tables, and records the state if the snapshots expire anyway
-(`checkpoint.idle_progress`).
+(`tidelake.checkpoint.idle_progress`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from checkpoint.epoch import Epoch
-from checkpoint.idle_progress import IdleProgress, ProgressEntry
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.routing import Routing
-from ingest.clock import Clock, wait_at_most
-from ingest.pipeline.progress_file import ProgressFile
-from ingest.tables.table_sink import TableSink
-from storage.errors import TidelakeError
-from storage.logs import get_logger
-from storage.threads import map_uncancellable, run_uncancellable
+from tidelake.checkpoint.epoch import Epoch
+from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.routing import Routing
+from tidelake.ingest.clock import Clock, wait_at_most
+from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 
 INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
 REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones

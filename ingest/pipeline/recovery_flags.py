@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
-from checkpoint.offsets import TopicPartition
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.sources.base import AtOffsets, AtTimestamp, Earliest
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 RewindTo = Earliest | AtTimestamp | AtOffsets
 

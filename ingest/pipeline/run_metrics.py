@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
-from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock
-from ingest.monitoring.observations import RunObservations
-from storage.logs import get_logger
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.storage.base.logs import get_logger
 
 _WARN_INTERVAL_MS: Final = 60_000
 

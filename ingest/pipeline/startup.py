@@ -1,7 +1,7 @@
 """The start of a process: it recovers where to continue, and becomes the owner of its pipeline.
 
 Each process of a pipeline has an epoch. Before it reads, it publishes an empty snapshot with its epoch in every table.
-From then on, older processes can't commit any more (`checkpoint.fence`).
+From then on, older processes can't commit any more (`tidelake.checkpoint.fence`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from checkpoint.coordinator import CheckpointCoordinator
-from checkpoint.fence import RecoveryOutdated
-from ingest.dead_letters import DeadLetters
-from ingest.pipeline.batch_writer import BatchWriter
-from ingest.pipeline.checkpointer import Checkpointer
-from ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
-from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.quarantine.quarantine import Quarantine
-from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.fence import RecoveryOutdated
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.pipeline.batch_writer import BatchWriter
+from tidelake.ingest.pipeline.checkpointer import Checkpointer
+from tidelake.ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
+from tidelake.ingest.quarantine.quarantine import Quarantine
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
 
 ATTEMPTS: Final = 20  # an attempt fails if an older process commits meanwhile
 

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from checkpoint.offsets import TopicPartition
-from ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
-from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Skipped
-from ingest.formats.source_table import SourceTable
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.batch_writer import BatchWriter, WriteResult
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
-from ingest.quarantine.failures import TableFailed
-from ingest.quarantine.quarantine import Quarantine
-from ingest.raw_batch import RawBatch
-from ingest.tables.truncate_handler import InexactTruncate, TruncateHandler
-from storage.logs import get_logger
-from storage.threads import RunCpuBound, run_cpu_bound, run_uncancellable
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Skipped
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.batch_writer import BatchWriter, WriteResult
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches
+from tidelake.ingest.quarantine.failures import TableFailed
+from tidelake.ingest.quarantine.quarantine import Quarantine
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.truncate_handler import InexactTruncate, TruncateHandler
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
 _WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
 
@@ -28,7 +28,7 @@ _log = get_logger(__name__)
 
 
 class WriteProgress(Protocol):
-    """Gets how far each partition was written: `checkpoint.coordinator.CheckpointCoordinator`."""
+    """Gets how far each partition was written: `tidelake.checkpoint.coordinator.CheckpointCoordinator`."""
 
     def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...

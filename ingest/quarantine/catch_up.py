@@ -14,28 +14,28 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from checkpoint.coordinator import CheckpointCoordinator
-from checkpoint.epoch import Epoch, epoch_of
-from checkpoint.idle_progress import IdleProgress
-from checkpoint.moved_rows_state import moved_rows_of
-from checkpoint.offsets import SourcePosition, TopicPartition
-from checkpoint.recovery import recover_table
-from checkpoint.routing import Routing
-from checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
-from ingest.clock import Clock, wait_at_most
-from ingest.dead_letters import DeadLetters
-from ingest.formats.base import DecodedBatch, Decoder, TableNotInferred, Target, TargetOf
-from ingest.formats.source_table import SourceTable
-from ingest.quarantine.failures import TableFailed, failures_of
-from ingest.quarantine.first_record_parts import Tolerates, decoded_parts
-from ingest.quarantine.own_position import join_log
-from ingest.quarantine.quarantine import Quarantine, QuarantinedTable
-from ingest.raw_batch import RawBatch, join_batches
-from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
-from ingest.tables.table_lineage import TableLineage
-from ingest.tables.table_sink import TableSink
-from storage.errors import BadInput
-from storage.threads import run_cpu_bound, run_uncancellable
+from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.epoch import Epoch, epoch_of
+from tidelake.checkpoint.idle_progress import IdleProgress
+from tidelake.checkpoint.moved_rows_state import moved_rows_of
+from tidelake.checkpoint.offsets import SourcePosition, TopicPartition
+from tidelake.checkpoint.recovery import recover_table
+from tidelake.checkpoint.routing import Routing
+from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
+from tidelake.ingest.clock import Clock, wait_at_most
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, TableNotInferred, Target, TargetOf
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.quarantine.failures import TableFailed, failures_of
+from tidelake.ingest.quarantine.first_record_parts import Tolerates, decoded_parts
+from tidelake.ingest.quarantine.own_position import join_log
+from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
+from tidelake.ingest.raw_batch import RawBatch, join_batches
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.table_lineage import TableLineage
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 
 _FINAL_WRITE_BYTES: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
 _JOINED_BYTES: Final = 8 << 20  # bytes of records that are written as one batch
@@ -43,7 +43,7 @@ _WAIT_MS: Final = 100
 
 
 class BatchSink(Protocol):
-    """Writes batches to one table: `ingest.pipeline.write_stage.WriteStage`, only for that table.
+    """Writes batches to one table: `tidelake.ingest.pipeline.write_stage.WriteStage`, only for that table.
 
     Methods raise TableFailed. The error of a record that stops the table is returned.
     """
@@ -61,7 +61,7 @@ class BatchSink(Protocol):
 
 
 class TableOpener(Protocol):
-    """Opens tables: `ingest.tables.pipeline_tables.PipelineTables`."""
+    """Opens tables: `tidelake.ingest.tables.pipeline_tables.PipelineTables`."""
 
     def reopen(self, table: str) -> tuple[TableSink, Target] | None: ...
     def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool: ...
@@ -164,7 +164,7 @@ class CatchUp:
 
 
 class FlowControl(Protocol):
-    """The methods that the catch-up needs of a run's flow (`ingest.pipeline.flow`)."""
+    """The methods that the catch-up needs of a run's flow (`tidelake.ingest.pipeline.flow`)."""
 
     @property
     def coordinator(self) -> CheckpointCoordinator: ...

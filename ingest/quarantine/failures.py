@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ingest.formats.base import DecodeFailure
-from ingest.raw_batch import RawBatch
-from ingest.tables.table_router import TableRouter
-from storage.errors import PositionRefused, TidelakeError, WriterFenced
+from tidelake.ingest.formats.base import DecodeFailure
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.storage.base.errors import PositionRefused, TidelakeError, WriterFenced
 
 
 class TableFailed(TidelakeError):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableNotInferred
-from ingest.raw_batch import RawBatch
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableNotInferred
+from tidelake.ingest.raw_batch import RawBatch
 
 Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]
 """(partition, offset): returns whether a bad record there may become a dead letter."""

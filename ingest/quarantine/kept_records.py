@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import DecodedBatch, Skipped
-from ingest.quarantine.failures import OwnerOf
-from ingest.raw_batch import RawBatch
-from ingest.tables.table_router import TableRouter
+from tidelake.ingest.formats.base import DecodedBatch, Skipped
+from tidelake.ingest.quarantine.failures import OwnerOf
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.table_router import TableRouter
 
 
 def kept_records(

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from ingest.quarantine.record_log import directory_of, tables_with_directory
-from storage.errors import CorruptFile
-from storage.fileio.base import FileIO
+from tidelake.ingest.quarantine.record_log import directory_of, tables_with_directory
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.fileio.base import FileIO
 
 _NAME: Final = "notice.json"
 _VERSION: Final = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint.offsets import OffsetRange, SourcePosition
-from checkpoint.table_state import SnapshotSummary
-from ingest.quarantine.record_log import RecordLog
+from tidelake.checkpoint.offsets import OffsetRange, SourcePosition
+from tidelake.checkpoint.table_state import SnapshotSummary
+from tidelake.ingest.quarantine.record_log import RecordLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,23 +18,23 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
-from ingest.clock import Clock
-from ingest.formats.base import DecodedBatch
-from ingest.quarantine.failures import OwnerOf
-from ingest.quarantine.kept_records import kept_records
-from ingest.quarantine.notices import QuarantineNotice, read_notice, write_notice
-from ingest.quarantine.record_log import RecordLog, directory_of, tables_with_directory
-from ingest.raw_batch import RawBatch
-from ingest.settings import QuarantineSettings
-from ingest.tables.table_router import TableRouter
-from ingest.tables.table_sink import TableSink
-from storage.backoff import ExponentialBackoff
-from storage.clock import epoch_ms
-from storage.errors import CorruptFile, TidelakeError
-from storage.fileio.base import FileIO
-from storage.logs import get_logger
-from storage.threads import run_uncancellable
+from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.formats.base import DecodedBatch
+from tidelake.ingest.quarantine.failures import OwnerOf
+from tidelake.ingest.quarantine.kept_records import kept_records
+from tidelake.ingest.quarantine.notices import QuarantineNotice, read_notice, write_notice
+from tidelake.ingest.quarantine.record_log import RecordLog, directory_of, tables_with_directory
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import QuarantineSettings
+from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.storage.base.backoff import ExponentialBackoff
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import CorruptFile, TidelakeError
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.fileio.base import FileIO
 
 MARK_INTERVAL_MS: Final = 60_000  # interval at which a log without new records stores its end
 
@@ -46,7 +46,7 @@ class QuarantineFull(TidelakeError):
 
 
 class OwnPositions(Protocol):
-    """The methods that the quarantine needs of `checkpoint.coordinator.CheckpointCoordinator`."""
+    """The methods that the quarantine needs of `tidelake.checkpoint.coordinator.CheckpointCoordinator`."""
 
     @property
     def positions(self) -> Mapping[str, SourcePosition]: ...

@@ -16,11 +16,11 @@ from typing import Final
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
-from ingest.raw_batch import RawBatch
-from storage.errors import CorruptFile
-from storage.fileio.base import FileIO
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.fileio.base import FileIO
 
 SEGMENT_BYTES: Final = 16 << 20  # bytes of undecoded records, in memory and in one segment
 _SUFFIX: Final = ".arrow"

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkpoint.offsets import SourcePosition
-from checkpoint.position_text import position_from_text, position_to_text
-from ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, RawBatch, TimestampTypes
-from storage.errors import CorruptFile, TidelakeError, UnsupportedFeature
+from tidelake.checkpoint.offsets import SourcePosition
+from tidelake.checkpoint.position_text import position_from_text, position_to_text
+from tidelake.ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, RawBatch, TimestampTypes
+from tidelake.storage.base.errors import CorruptFile, TidelakeError, UnsupportedFeature
 
 VERSION: Final = 1
 _HEAD: Final = b"tidelake.quarantine"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import RawBatch, binary_column, timestamp_types_of
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.raw_batch import RawBatch, binary_column, timestamp_types_of
 
 DeadLetter = dict[str, Any]
 """A row of the dead-letter table, as `dead_letter_table.values_of` returns it."""

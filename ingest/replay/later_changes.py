@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import Decoder, TableRows
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import Source
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import Decoder, TableRows
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import Source
 
 Key: TypeAlias = tuple[Any, ...]
 

@@ -22,33 +22,33 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from compaction.compact_manager import compact_manager_factory
-from ingest.dead_letter_table import DeadLetterTable, values_of
-from ingest.pipeline.builder import expanded
-from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.lower_case import format_of
-from ingest.pipeline.building.sources import build_source
-from ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
-from ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
-from ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
-from ingest.settings import Config
-from ingest.sources.base import Source
-from ingest.tables.table_router import router_of
-from ingest.tables.table_targets import TableTargets
-from storage.catalog.opening import open_catalog
-from storage.clock import epoch_ms
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, PositionRefused
-from storage.logs import get_logger
-from storage.read.predicate import Predicate, col
-from storage.row_level.assignments import Assignments
-from storage.row_level.row_changes import RowLevelOperation, change_rows
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
+from tidelake.ingest.pipeline.builder import expanded
+from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.building.lower_case import format_of
+from tidelake.ingest.pipeline.building.sources import build_source
+from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
+from tidelake.ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
+from tidelake.ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
+from tidelake.ingest.settings import Config
+from tidelake.ingest.sources.base import Source
+from tidelake.ingest.tables.table_router import router_of
+from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.predicate import Predicate, col
+from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.row_level.row_changes import RowLevelOperation, change_rows
+from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5  # an attempt fails if the pipeline commits meanwhile
 _IDS_AT_ONCE: Final = 500

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.formats.base import TableRows
-from ingest.replay.dead_letter_batches import DeadLetter, place_of
-from ingest.replay.later_changes import Change, Key, LaterChanges, keys_of, row_values
-from storage.merge.aggregate_functions import is_order_free
-from storage.options import MergeEngine
-from storage.table import TableContext
+from tidelake.ingest.formats.base import TableRows
+from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of
+from tidelake.ingest.replay.later_changes import Change, Key, LaterChanges, keys_of, row_values
+from tidelake.storage.merge.aggregate_functions import is_order_free
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.model.table import TableContext
 
 REPLAYED: Final = "replayed"
 SUPERSEDED: Final = "superseded"  # all its rows have changed again since

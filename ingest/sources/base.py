@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
-from ingest.raw_batch import RawBatch
-from storage.errors import TidelakeError
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import TidelakeError
 
 
 class SourceUnavailable(TidelakeError):

@@ -11,8 +11,8 @@ from typing import BinaryIO, Final, Protocol
 
 import zstandard
 
-from storage.errors import BadInput, CorruptFile
-from storage.fileio.access import Access, access
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.fileio.access import Access, access
 
 # Size of a block of lines. Each batch has a fixed cost: with 4 MiB a pipeline takes 50 % more CPU time than with 24.
 # Several blocks and their decoded batches are in memory at once: 32 MiB take 25 MiB more memory, and are not faster.

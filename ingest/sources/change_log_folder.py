@@ -19,15 +19,21 @@ from typing import Final
 
 import numpy as np
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
-from ingest.clock import Clock, SystemClock
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import AtOffsets, Earliest, Start, empty_batch
-from ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
-from ingest.sources.change_log_record import BadLine, PartitionRecords, first_decrease, is_complete, parse_records
-from storage.errors import BadInput
-from storage.fileio.access import Access, access
-from storage.threads import run_cpu_bound
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
+from tidelake.ingest.clock import Clock, SystemClock
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import AtOffsets, Earliest, Start, empty_batch
+from tidelake.ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
+from tidelake.ingest.sources.change_log_record import (
+    BadLine,
+    PartitionRecords,
+    first_decrease,
+    is_complete,
+    parse_records,
+)
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.threads import run_cpu_bound
+from tidelake.storage.fileio.access import Access, access
 
 POLL_INTERVAL_MS: Final = 1_000
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import BinaryColumn, Headers, RawBatch, TimestampTypes, joined_types, timestamp_types_of
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.raw_batch import BinaryColumn, Headers, RawBatch, TimestampTypes, joined_types, timestamp_types_of
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]

@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import numpy as np
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import Source
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import Source
 
 
 class RangeUnavailable(Exception):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from checkpoint.epoch import EPOCH_PROPERTY
-from checkpoint.position_text import POSITION_PROPERTY
-from compaction.compact_manager import compact_manager_factory
-from ingest.spark.batch_position import (
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY
+from tidelake.checkpoint.position_text import POSITION_PROPERTY
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.ingest.spark.batch_position import (
     BatchPosition,
     Ranges,
     TablePosition,
@@ -19,14 +19,14 @@ from ingest.spark.batch_position import (
     is_from_batch,
     ranges_text,
 )
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.publisher import Guard
-from storage.commit.table_commit import TableCommit
-from storage.errors import CommitConflict, PositionRefused
-from storage.logs import get_logger
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
+from tidelake.storage.base.errors import CommitConflict, PositionRefused
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.publisher import Guard
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.table_writer import TableWriter
 
 QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent if Spark doesn't report it
 

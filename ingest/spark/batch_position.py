@@ -1,10 +1,10 @@
 """Compares the offsets of a batch with the table's position: the same, in the table already, next, or past it.
 
-The table's position is how far each partition was read into it, by any commit user (`checkpoint.other_users`). Within a
-query, Spark's offset log connects the batches. So offsets between two batches held no readable records (compacted
-records, transaction markers, aborted transactions). If a query reads a partition for the first time, this is not known:
-it must begin at the table's position. Until then the partition is *unread*, and the query's snapshots list the unread
-partitions.
+The table's position is how far each partition was read into it, by any commit user (`tidelake.checkpoint.other_users`).
+Within a query, Spark's offset log connects the batches. So offsets between two batches held no readable records
+(compacted records, transaction markers, aborted transactions). If a query reads a partition for the first time, this is
+not known: it must begin at the table's position. Until then the partition is *unread*, and the query's snapshots list
+the unread partitions.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from checkpoint.fence import summarize
-from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
-from checkpoint.other_users import table_position
-from checkpoint.position_problems import ProblemKind, compare_with_batch, first_few
-from checkpoint.position_text import POSITION_PROPERTY, position_to_text
-from checkpoint.recovery import position_of
-from checkpoint.recovery_options import BATCH_FLAGS, batch_refused
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.checkpoint.fence import summarize
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from tidelake.checkpoint.other_users import table_position
+from tidelake.checkpoint.position_problems import ProblemKind, compare_with_batch, first_few
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_to_text
+from tidelake.checkpoint.recovery import position_of
+from tidelake.checkpoint.recovery_options import BATCH_FLAGS, batch_refused
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 
 UNREAD_PROPERTY: Final = "tidelake.spark-unread"  # key in Snapshot.properties: JSON, topic to partitions
 

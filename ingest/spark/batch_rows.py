@@ -21,20 +21,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from checkpoint.offsets import TopicPartition
-from checkpoint.routing import takes_topic
-from ingest.dead_letters import dead_letter_members
-from ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
-from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import RawBatch
-from ingest.spark.batch_statistics import BatchStatistics, SchemaNeed
-from ingest.spark.raw_columns import raw_batches
-from ingest.tables.table_router import Route, TableRouter
-from ingest.tables.table_targets import ColumnDecisions
-from ingest.tables.unavailable_values import NO_OLD_ROW_REASON
-from storage.errors import BadInput
-from storage.table import TableContext
-from storage.write.row_converter import RowConverter
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.routing import takes_topic
+from tidelake.ingest.dead_letters import dead_letter_members
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed
+from tidelake.ingest.spark.raw_columns import raw_batches
+from tidelake.ingest.tables.table_router import Route, TableRouter
+from tidelake.ingest.tables.table_targets import ColumnDecisions
+from tidelake.ingest.tables.unavailable_values import NO_OLD_ROW_REASON
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.row_converter import RowConverter
 
 ORDER_PREFIX: Final = "_order_"
 TIME_COLUMN: Final = "_time"
@@ -102,8 +102,8 @@ class RawRecords:
     format: the format of the records.
     match: patterns of source tables whose records are written. None: records of any source table, but only of one.
     keeps_dead_letters: records that can't be decoded become dead letters. Otherwise the first one stops the query.
-    source_types: see `ingest.formats.base.Target`.
-    rounded_columns: see `ingest.formats.base.Target`.
+    source_types: see `tidelake.ingest.formats.base.Target`.
+    rounded_columns: see `tidelake.ingest.formats.base.Target`.
     topics: patterns of topics whose records are written.
     decisions: for a query whose tables follow their sources: the schema needs of records are sent to the driver.
         None: the first record that needs a schema change stops the query.

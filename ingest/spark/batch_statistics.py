@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.formats.base import DecodeFailure
-from ingest.raw_batch import RawBatch
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.formats.base import DecodeFailure
+from tidelake.ingest.raw_batch import RawBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 1. Records are decoded once, for all tables, to chunks, which Spark persists. The driver gets their offsets and buckets.
    So a batch that must not be written is refused before any file is written.
 2. For tables whose buckets an index chooses, the first job divides rows by key groups. A second job assigns their
-   buckets (`ingest.spark.assigning`), and Spark persists the result.
+   buckets (`tidelake.ingest.spark.assigning`), and Spark persists the result.
 3. The driver reads the state of these buckets once, and sends each task its part. Tasks write files.
 
 Then the tables are committed in parallel. If another writer's commit was first, a table is planned and written again,
@@ -25,17 +25,17 @@ from pyspark.sql.functions import array, coalesce, col, expr
 from pyspark.sql.types import ArrayType
 from pyspark.storagelevel import StorageLevel
 
-from ingest.spark.assigning.assign_plan import plan_assigners
-from ingest.spark.assigning.assign_task import AssignTask
-from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_statistics import BatchStatistics
-from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.key_groups import has_dynamic_buckets
-from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
-from ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
-from storage.commit.commit_message import CommitMessage
-from storage.garbage_collection import paused_collection
-from storage.table import TableContext
+from tidelake.ingest.spark.assigning.assign_plan import plan_assigners
+from tidelake.ingest.spark.assigning.assign_task import AssignTask
+from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
+from tidelake.ingest.spark.bucket_task import BucketTask
+from tidelake.ingest.spark.shuffling.key_groups import has_dynamic_buckets
+from tidelake.ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
+from tidelake.ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
+from tidelake.storage.base.garbage_collection import paused_collection
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.model.table import TableContext
 
 _SHUFFLE_PARTITIONS_MIN: Final = 8
 _SHUFFLE_PARTITIONS_MAX: Final = 1_000

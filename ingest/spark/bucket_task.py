@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction.compact_manager import compact_manager_factory
-from compaction.scheduler import InlineScheduler
-from ingest.formats.base import TableRows, Target, UnavailableValues
-from ingest.spark.batch_rows import (
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.compaction.scheduler import InlineScheduler
+from tidelake.ingest.formats.base import TableRows, Target, UnavailableValues
+from tidelake.ingest.spark.batch_rows import (
     DEAD_LETTER_COLUMN,
     OLD_KEY_PREFIX,
     ORDER_PREFIX,
@@ -24,10 +24,10 @@ from ingest.spark.batch_rows import (
     RawRecords,
     bad_record_remedy,
 )
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.chunk_store import ChunkStore
-from ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
-from ingest.spark.ordering.row_order import (
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
+from tidelake.ingest.spark.chunk_store import ChunkStore
+from tidelake.ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
+from tidelake.ingest.spark.ordering.row_order import (
     Order,
     check_no_order_is_needed,
     key_changes,
@@ -35,22 +35,22 @@ from ingest.spark.ordering.row_order import (
     record_numbers,
     source_order,
 )
-from ingest.spark.package_version import package_version
-from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
-from ingest.spark.shuffling.task_plan import TaskPlan
-from ingest.spark.task_start import begin_task
-from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
-from ingest.tables.unavailable_values import fill_unavailable
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN
-from storage.lookup.row_lookup import lookup_newest_rows
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.memory_budget import MemoryBudget
-from storage.write.restored_table import RestoredState
-from storage.write.row_converter import RowConverter
-from storage.write.table_writer import TableWriter
+from tidelake.ingest.spark.package_version import package_version
+from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
+from tidelake.ingest.spark.shuffling.task_plan import TaskPlan
+from tidelake.ingest.spark.task_start import begin_task
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
+from tidelake.ingest.tables.unavailable_values import fill_unavailable
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.restored_table import RestoredState
+from tidelake.storage.write.row_converter import RowConverter
+from tidelake.storage.write.table_writer import TableWriter
 
 ROW_BATCH_BYTES: Final = 8 << 20  # bytes of rows that are read together
 _WRITE_BUFFER_BYTES: Final = 32 << 20  # unless the table's option sets it; small, as each core runs a task

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ingest.formats.base import OpenedFormat
-from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import Headers, RawBatch, binary_column
-from ingest.spark.package_version import package_version
-from ingest.spark.raw_columns import raw_batches
-from ingest.spark.task_start import begin_task
+from tidelake.ingest.formats.base import OpenedFormat
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.raw_batch import Headers, RawBatch, binary_column
+from tidelake.ingest.spark.package_version import package_version
+from tidelake.ingest.spark.raw_columns import raw_batches
+from tidelake.ingest.spark.task_start import begin_task
 
 _SCHEMA: Final = "payload binary"
 

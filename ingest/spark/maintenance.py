@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 
-from ingest.tables.table_history import consumer_name
-from storage.logs import get_logger
-from storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
-from storage.snapshots.consumers import Consumer
-from storage.table import TableContext
+from tidelake.ingest.tables.table_history import consumer_name
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
+from tidelake.storage.model.snapshots.consumers import Consumer
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

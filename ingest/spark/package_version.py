@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from storage.errors import UnsupportedFeature
+from tidelake.storage.base.errors import UnsupportedFeature
 
 PACKAGE = "tidelake"
 

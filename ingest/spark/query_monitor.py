@@ -16,14 +16,14 @@ from typing import Final
 
 import msgspec
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.clock import SystemClock
-from ingest.monitoring.metrics import ProcessGauges
-from ingest.monitoring.monitor import PipelineMonitor
-from ingest.monitoring.observations import RunObservations
-from ingest.settings import MetricsSettings
-from storage.logs import get_logger
-from storage.table import TableContext
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.clock import SystemClock
+from tidelake.ingest.monitoring.metrics import ProcessGauges
+from tidelake.ingest.monitoring.monitor import PipelineMonitor
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.settings import MetricsSettings
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.model.table import TableContext
 
 Ends = Callable[[], Mapping[TopicPartition, int]]
 """Returns the known ends of the logs."""

@@ -29,30 +29,30 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
-from checkpoint.routing import takes_topic
-from compaction.fixed_bucket_batch import Rescale
-from ingest.dead_letter_table import DeadLetterTable
-from ingest.formats.registry import open_format
-from ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
-from ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
-from ingest.spark.batch_position import BatchPosition, Ranges
-from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
-from ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
-from ingest.spark.maintenance import maintenance
-from ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
-from storage.arguments import checked
-from storage.catalog.base import Catalog
-from storage.catalog.opening import open_catalog
-from storage.commit.commit_message import Committable
-from storage.commit.publisher import Guard
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict
-from storage.fileio import open_file_io
-from storage.logs import get_logger
-from storage.metadata_cache import MetadataCache
-from storage.table import TableContext
-from storage.write.assigners.cross_partition.replaceable import check_replaceable
+from tidelake.checkpoint.routing import takes_topic
+from tidelake.compaction.fixed_bucket_batch import Rescale
+from tidelake.ingest.dead_letter_table import DeadLetterTable
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
+from tidelake.ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
+from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
+from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
+from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
+from tidelake.ingest.spark.maintenance import maintenance
+from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.publisher import Guard
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.model.metadata_cache import MetadataCache
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.cross_partition.replaceable import check_replaceable
 
 _log = get_logger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark import TaskContext
 
-from ingest.allocators import keep_blocks_between_batches
-from ingest.spark.package_version import check_version
+from tidelake.ingest.allocators import keep_blocks_between_batches
+from tidelake.ingest.spark.package_version import check_version
 
 
 def begin_task(version: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ingest.derived.derived_columns import DerivedColumns
-from ingest.formats.base import InferredTable
-from ingest.formats.connect_schema import SourceType, spelled_source_type
-from ingest.formats.types.inferred_types import inferred_type
-from ingest.formats.types.type_mapping import TypeMapping
-from ingest.settings import TableSettings
-from storage.types import STRING, DataField, DataType, not_null, parse_type
+from tidelake.ingest.derived.derived_columns import DerivedColumns
+from tidelake.ingest.formats.base import InferredTable
+from tidelake.ingest.formats.connect_schema import SourceType, spelled_source_type
+from tidelake.ingest.formats.types.inferred_types import inferred_type
+from tidelake.ingest.formats.types.type_mapping import TypeMapping
+from tidelake.ingest.settings import TableSettings
+from tidelake.storage.model.types import STRING, DataField, DataType, not_null, parse_type
 
 
 @dataclass(frozen=True, slots=True)

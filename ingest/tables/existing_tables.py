@@ -6,15 +6,15 @@ from collections.abc import Collection
 
 import msgspec
 
-from checkpoint.routing import Routing, routing_of
-from ingest.settings import Config
-from ingest.tables.table_history import CommitHistory
-from ingest.tables.table_templates import ExpandedTable, TableTemplates
-from storage.catalog.base import Catalog
-from storage.errors import TidelakeError
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.threads import map_parallel
+from tidelake.checkpoint.routing import Routing, routing_of
+from tidelake.ingest.settings import Config
+from tidelake.ingest.tables.table_history import CommitHistory
+from tidelake.ingest.tables.table_templates import ExpandedTable, TableTemplates
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collection[str] = ()) -> Config:

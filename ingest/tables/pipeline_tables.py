@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from ingest.formats.base import InferredTable, TableNotInferred, Target
-from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import RawBatch
-from ingest.settings import TableSettings
-from ingest.tables.column_types import ColumnTypes
-from ingest.tables.table_differences import TableDifference, check_differences, differences
-from ingest.tables.table_router import router_of
-from ingest.tables.table_sink import TableSink
-from ingest.tables.table_targets import TableTargets
-from ingest.tables.table_templates import ExpandedTable
-from ingest.tables.unusable_table import TableUnusable, opened_at_start
-from storage.catalog.base import Catalog
-from storage.errors import BadInput
-from storage.logs import get_logger
-from storage.options import MergeEngine
-from storage.table import TableContext
-from storage.threads import map_parallel
+from tidelake.ingest.formats.base import InferredTable, TableNotInferred, Target
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.tables.column_types import ColumnTypes
+from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
+from tidelake.ingest.tables.table_router import router_of
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.ingest.tables.table_templates import ExpandedTable
+from tidelake.ingest.tables.unusable_table import TableUnusable, opened_at_start
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

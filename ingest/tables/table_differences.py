@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ingest.formats.types.type_rules import is_widening
-from ingest.settings import TableSettings
-from storage.ddl.option_changes import check_option_change
-from storage.errors import BadInput
-from storage.messages.alter_command import alter_command, set_option, set_type
-from storage.options.registry import find_option
-from storage.schema.type_changes import can_change
-from storage.table import TableContext
-from storage.types import nullable, parse_type
+from tidelake.ingest.formats.types.type_rules import is_widening
+from tidelake.ingest.settings import TableSettings
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.option_changes import check_option_change
+from tidelake.storage.model.messages.alter_command import alter_command, set_option, set_type
+from tidelake.storage.model.options.registry import find_option
+from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import nullable, parse_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from checkpoint.epoch import Epoch, epoch_of
-from checkpoint.other_users import newest_of_each_user
-from checkpoint.position_text import POSITION_PROPERTY
-from checkpoint.table_state import SnapshotSummary, TableState
-from storage.errors import BadInput, CorruptFile
-from storage.logs import get_logger
-from storage.snapshots.consumers import Consumer
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.threads import map_parallel
+from tidelake.checkpoint.epoch import Epoch, epoch_of
+from tidelake.checkpoint.other_users import newest_of_each_user
+from tidelake.checkpoint.position_text import POSITION_PROPERTY
+from tidelake.checkpoint.table_state import SnapshotSummary, TableState
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.model.snapshots.consumers import Consumer
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 HISTORY_SNAPSHOTS: Final = 64  # checked for chain breaks at a start; `tidelake table verify` checks all
 _SNAPSHOTS_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start

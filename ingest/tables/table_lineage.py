@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.source_order import SourceOrder
+from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.source_order import SourceOrder
 
 LINEAGE_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
 _VERSION: Final = 1

@@ -1,7 +1,7 @@
 """Decides which table a record belongs to.
 
-Records name their source table. Each table of the pipeline has patterns of source tables. (`storage.write` decides
-partition and bucket of a row.)
+Records name their source table. Each table of the pipeline has patterns of source tables. (`tidelake.storage.write`
+decides partition and bucket of a row.)
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from checkpoint.routing import takes_topic
-from ingest.formats.base import Target
-from ingest.formats.source_table import SourceTable
-from ingest.settings import TableSettings
-from ingest.tables.table_templates import ExpandedTable, TableTemplates
-from storage.errors import BadInput
+from tidelake.checkpoint.routing import takes_topic
+from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.tables.table_templates import ExpandedTable, TableTemplates
+from tidelake.storage.base.errors import BadInput
 
 _WILDCARDS: Final = frozenset("*?[")  # wildcards of shell patterns
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import KeyChanges, TableRows, UnavailableValues
+from tidelake.ingest.formats.base import KeyChanges, TableRows, UnavailableValues
 
 
 def slice_by_offset(batch: TableRows, start: int, stop: int | None) -> TableRows:

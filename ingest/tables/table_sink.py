@@ -10,30 +10,31 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from checkpoint.committable import TableCommittable
-from checkpoint.fence import EpochFence
-from checkpoint.table_state import SnapshotSummary, TableState
-from compaction.compact_manager import CompactionListener, compact_manager_factory
-from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
-from ingest.tables.unavailable_values import RowLookup
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.commit_steps import settle_writer
-from storage.commit.table_commit import TableCommit
-from storage.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
-from storage.logs import get_logger
-from storage.lookup.row_lookup import lookup_newest_rows
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.table import TableContext
-from storage.write.bucket_router import RoutedRows
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.fence import EpochFence
+from tidelake.checkpoint.table_state import SnapshotSummary, TableState
+from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
+from tidelake.ingest.tables.unavailable_values import RowLookup
+from tidelake.storage.base.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_steps import settle_writer
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import RoutedRows
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 
 _log = get_logger(__name__)
 
 
 class RowWriter(Protocol):
-    """Writes rows to files of one table: the methods of `storage.write.table_writer.TableWriter` for a pipeline."""
+    """Writes rows to files of one table: the methods of `tidelake.storage.write.table_writer.TableWriter` for a
+    pipeline."""
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         """Split rows (table columns, `_VALUE_KIND`) for `add`. This is fast. Raises BadInput if rows don't fit."""
@@ -75,7 +76,7 @@ class RowWriter(Protocol):
 
 
 class PipelineHistory(Protocol):
-    """The history of a table, for a pipeline: `ingest.tables.table_history.CommitHistory`."""
+    """The history of a table, for a pipeline: `tidelake.ingest.tables.table_history.CommitHistory`."""
 
     @property
     def created_ms(self) -> int:

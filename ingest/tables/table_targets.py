@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ingest.derived.derived_columns import DerivedColumns
-from ingest.formats.base import Target
-from ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
-from ingest.settings import TableSettings
-from storage.table import TableContext
+from tidelake.ingest.derived.derived_columns import DerivedColumns
+from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
+from tidelake.ingest.settings import TableSettings
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

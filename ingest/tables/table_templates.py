@@ -11,11 +11,11 @@ from functools import cached_property
 
 import msgspec
 
-from checkpoint.routing import takes_topic
-from ingest.formats.source_table import SourceTable
-from ingest.settings import PLACEHOLDER, SourceTablesSettings, TableSettings
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
+from tidelake.checkpoint.routing import takes_topic
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.settings import PLACEHOLDER, SourceTablesSettings, TableSettings
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.identifier import Identifier
 
 
 class ExpandedTable(TableSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

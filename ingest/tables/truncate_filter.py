@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.formats.base import DecodeFailure, FailureKind, TableRows
-from ingest.formats.source_order import SourceOrder, SourceOrderOf
-from ingest.raw_batch import RawBatch
-from ingest.tables.table_lineage import TableLineage, TruncateMarker
-from ingest.tables.table_rows import keep_records
-from storage.logs import get_logger
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind, TableRows
+from tidelake.ingest.formats.source_order import SourceOrder, SourceOrderOf
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.table_lineage import TableLineage, TruncateMarker
+from tidelake.ingest.tables.table_rows import keep_records
+from tidelake.storage.base.logs import get_logger
 
 _log = get_logger(__name__)
 

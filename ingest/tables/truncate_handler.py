@@ -19,19 +19,19 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
-from ingest.formats.source_order import SourceOrder, SourceOrderOf
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import AtTimestamp, Source
-from ingest.sources.ranges import RangeUnavailable, read_ranges
-from ingest.tables.table_lineage import TableLineage, TruncateMarker
-from ingest.tables.table_rows import keep_records
-from ingest.tables.table_sink import TableSink
-from ingest.tables.truncate_filter import orders_of
-from storage.errors import BadInput
-from storage.logs import get_logger
-from storage.threads import run_cpu_bound, run_uncancellable
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
+from tidelake.ingest.formats.source_order import SourceOrder, SourceOrderOf
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import AtTimestamp, Source
+from tidelake.ingest.sources.ranges import RangeUnavailable, read_ranges
+from tidelake.ingest.tables.table_lineage import TableLineage, TruncateMarker
+from tidelake.ingest.tables.table_rows import keep_records
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.ingest.tables.truncate_filter import orders_of
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 
 # Reading again begins at the time of the truncate minus _LOOKBACK_MS, and some records before that. The next larger
 # number of records is used if these don't show that this is early enough.
@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 
 
 class KnownPartitions(Protocol):
-    """The needed methods of `checkpoint.coordinator.CheckpointCoordinator`."""
+    """The needed methods of `tidelake.checkpoint.coordinator.CheckpointCoordinator`."""
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
     def written_position_of(self, table: str) -> Mapping[TopicPartition, int]: ...

@@ -2,7 +2,8 @@
 
 1. Some sources leave out large values (PostgreSQL's TOAST) that an update did not change. The old value must stay.
 2. The old value is in the row before the record, in the same batch or in the table.
-3. If the record moved the row to another key, it is in the row as it left its old key (`ingest.tables.moved_rows`). The
+3. If the record moved the row to another key, it is in the row as it left its old key
+(`tidelake.ingest.tables.moved_rows`). The
    record that deletes it there may be in another batch, and may not have arrived yet.
 4. A killed connector sends records again. The row of a repeated update may be deleted already, by a record that the
    table has. The update is left out if the batch has a later record of its key, which defines the row.
@@ -19,15 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.base import KeyChange, TableRows, UnavailableValues
-from ingest.tables.moved_rows.moved_rows import (
+from tidelake.ingest.formats.base import KeyChange, TableRows, UnavailableValues
+from tidelake.ingest.tables.moved_rows.moved_rows import (
     MERGED_ROW_REASON,
     NOT_IN_TABLE_REASON,
     READ_AGAIN_REASON,
     MovedRow,
     MovedRows,
 )
-from storage.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
 NO_OLD_ROW_REASON: Final = "a value did not change, and the row that holds it is not in the table"
 _NO_SOURCE: Final = -1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from storage.errors import AccessDenied, CorruptFile, TidelakeError, UnsupportedFeature
+from tidelake.storage.base.errors import AccessDenied, CorruptFile, TidelakeError, UnsupportedFeature
 
 
 class TableUnusable(TidelakeError):

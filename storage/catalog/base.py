@@ -7,19 +7,19 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from storage.catalog.identifier import Identifier
-from storage.catalog.view import ViewStore
-from storage.ddl.schema_changes import SchemaChange
-from storage.schema.table_schema import TableSchema
-from storage.system_tables.base import SystemTable
-from storage.table import TableContext
-from storage.types import DataField
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.view import ViewStore
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
 
 
 class Catalog(Protocol):
     """A catalog of databases, tables and views.
 
-    The name of a table is `database.table`; see `storage.catalog.identifier` for branches.
+    The name of a table is `database.table`; see `tidelake.storage.catalog.identifier` for branches.
     Every call raises BadInput for an invalid name, and for a database or table that does not exist.
 
     warehouse: the location of the tables, or the name that a server has for the catalog.
@@ -63,7 +63,7 @@ class Catalog(Protocol):
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """Creates a table without rows, at schema 0 (see `storage.ddl.schema_creation`).
+        """Creates a table without rows, at schema 0 (see `tidelake.storage.ddl.schema_creation`).
 
         Raises BadInput if the table exists. With if_not_exists an existing table is left unchanged, even if its
         columns differ.
@@ -120,7 +120,7 @@ class Catalog(Protocol):
         ...
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
-        """Returns the format table of this name (`storage.format_tables`).
+        """Returns the format table of this name (`tidelake.storage.kinds.format_tables`).
 
         Also returns an object table, if its schema is only in the catalog. Returns None for any other table, and if no
         table has this name.

@@ -14,30 +14,36 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database, of_branch
-from storage.catalog.options import check_letters, is_case_sensitive
-from storage.catalog.view import ViewStore
-from storage.clock import epoch_ms
-from storage.commit.file_system_commit import FileSystemSnapshotCommit
-from storage.ddl.schema_changes import SchemaChange, apply_changes
-from storage.ddl.schema_creation import create_schema
-from storage.errors import BadInput, CommitConflict, UnsupportedFeature
-from storage.fileio.base import FileIO
-from storage.fileio.location import absolute
-from storage.format import DEFAULT_BRANCH
-from storage.logs import get_logger
-from storage.messages.suggestions import did_you_mean
-from storage.option_support import check_alterable, check_creatable
-from storage.options import TableOptions
-from storage.paths import TablePaths
-from storage.schema.schema_store import SchemaStore
-from storage.schema.table_schema import TableSchema
-from storage.snapshots.branches import branch_names, check_branches_read
-from storage.snapshots.snapshot import SnapshotStore
-from storage.system_tables.all_tables import warehouse_table
-from storage.system_tables.base import SystemTable
-from storage.table import SnapshotCommits, TableContext
-from storage.types import DataField
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.identifier import (
+    Identifier,
+    check_database_name,
+    check_own_database,
+    no_database,
+    of_branch,
+)
+from tidelake.storage.catalog.options import check_letters, is_case_sensitive
+from tidelake.storage.catalog.view import ViewStore
+from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
+from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
+from tidelake.storage.ddl.schema_creation import create_schema
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.location import absolute
+from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
+from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.option_support import check_alterable, check_creatable
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.paths import TablePaths
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.snapshots.branches import branch_names, check_branches_read
+from tidelake.storage.model.snapshots.snapshot import SnapshotStore
+from tidelake.storage.model.table import SnapshotCommits, TableContext
+from tidelake.storage.model.types import DataField
 
 _DATABASE_SUFFIX: Final = ".db"
 _ALTER_ATTEMPTS: Final = 100
@@ -47,7 +53,7 @@ _log = get_logger(__name__)
 
 
 class FileSystemCatalog:
-    """A catalog in a directory, see `storage.catalog.base.Catalog`. It can be pickled if its FileIO can.
+    """A catalog in a directory, see `tidelake.storage.catalog.base.Catalog`. It can be pickled if its FileIO can.
 
     warehouse: a location that `io` can access. It need not exist yet. A relative path is resolved now, against the
         current directory.

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from storage.arguments import check_file_name
-from storage.errors import BadInput
-from storage.format import DEFAULT_BRANCH
-from storage.messages.suggestions import did_you_mean
-from storage.paths import check_branch_name
+from tidelake.storage.base.arguments import check_file_name
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.paths import check_branch_name
 
 SYSTEM_DATABASE: Final = "sys"  # holds system tables about all tables; it never has a directory
 

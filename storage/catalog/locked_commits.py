@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
-from storage.backoff import ExponentialBackoff
-from storage.catalog.identifier import Identifier
-from storage.commit.file_system_commit import FileSystemSnapshotCommit
-from storage.errors import CommitConflict
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.snapshot_commit import Statistics
-from storage.table import TableContext
+from tidelake.storage.base.backoff import ExponentialBackoff
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.snapshot_commit import Statistics
+from tidelake.storage.model.table import TableContext
 
 T = TypeVar("T")
 

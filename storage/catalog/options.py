@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.messages.suggestions import did_you_mean
-from storage.option_support import log_options_without_effect
-from storage.options import Operation
-from storage.options.catalog_values import CatalogValues
-from storage.options.option import Option
-from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.option_support import log_options_without_effect
+from tidelake.storage.model.options import Operation
+from tidelake.storage.model.options.catalog_values import CatalogValues
+from tidelake.storage.model.options.option import Option
+from tidelake.storage.model.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
 
 _DEFAULT: Final = "table-default."
 # Prefixes of options of stores and Hadoop. Any name may follow.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from storage.catalog.base import Catalog
-from storage.catalog.identifier import Identifier, check_database_name
-from storage.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.identifier import Identifier, check_database_name
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ Source: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToProperti
 
 from __future__ import annotations
 
-from storage.schema.table_schema import TableSchema
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 
 def table_properties(schema: TableSchema) -> dict[str, str]:

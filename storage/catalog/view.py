@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
-from storage.types import DataField
-from storage.types.type_json import field_from_json, field_to_json
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.model.types import DataField
+from tidelake.storage.model.types.type_json import field_from_json, field_to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.catalog.base import Catalog
-from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
-from storage.catalog.view import View, ViewStore
-from storage.errors import BadInput, UnsupportedFeature
-from storage.messages.suggestions import did_you_mean
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from tidelake.storage.catalog.view import View, ViewStore
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 
 class Views:

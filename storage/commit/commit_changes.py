@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from storage.commit.commit_message import CommitMessage
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import IndexFileMeta
-from storage.format import CommitKind, FileKind
-from storage.manifests.index_manifest import IndexEntry
-from storage.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.manifests.index_manifest import IndexEntry
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.format import CommitKind, FileKind
 
 
 @dataclass(frozen=True, slots=True)

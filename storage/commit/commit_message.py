@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from storage.errors import BadInput
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import IndexFileMeta
-from storage.pickled_values import pickles_as_values
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.pickled_values import pickles_as_values
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta
 
 
 @pickles_as_values
@@ -29,7 +29,7 @@ class CommitMessage:
     deleted_index_files: index files that they replace.
     compact_*: the files that a compaction read and wrote, its changelog and index files, and the reason for it. They
         become a second snapshot.
-    compact_tombstones, known_files: see `storage.commit.tombstones`.
+    compact_tombstones, known_files: see `tidelake.storage.commit.tombstones`.
     base_hash_index: for dynamic buckets: the index files of the partition that the buckets were chosen with. None: not
         checked.
     base_key_index: for tables whose keys move between partitions: the snapshot whose keys the index had (0: an empty

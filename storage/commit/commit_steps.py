@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import CommitConflict, SnapshotExpired
+from tidelake.storage.base.errors import CommitConflict, SnapshotExpired
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.table_commit import TableCommit
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def retry_on_conflict(attempts: int, work: Callable[[], T]) -> T:
 
 
 class CommittedWriter(Protocol):
-    """What a commit calls on its writer, see `storage.write.table_writer.TableWriter`."""
+    """What a commit calls on its writer, see `tidelake.storage.write.table_writer.TableWriter`."""
 
     def committed(self, snapshot_id: int) -> None: ...
     def dropped(self) -> None: ...

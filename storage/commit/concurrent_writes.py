@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from storage.commit.conflicts import Bucket
-from storage.errors import CommitConflict
-from storage.format import CommitKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.conflicts import Bucket
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 
 
 class ConcurrentWrites:

@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from storage.errors import CommitConflict, StaleSequenceNumbers
-from storage.files.data_file import DataFileMeta
-from storage.format import CommitKind, FileKind
-from storage.manifests.manifest_entry import ManifestEntry, merge_entries
-from storage.merge.sorted_run import KeyRange, key_ranges
-from storage.types import DataType
+from tidelake.storage.base.errors import CommitConflict, StaleSequenceNumbers
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.sorted_run import KeyRange, key_ranges
+from tidelake.storage.model.format import CommitKind, FileKind
+from tidelake.storage.model.types import DataType
 
 Bucket: TypeAlias = tuple[bytes, int]  # serialized partition, bucket
 NamePartition: TypeAlias = Callable[[bytes], str]

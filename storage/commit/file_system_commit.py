@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from storage.errors import CommitOutcomeUnknown
-from storage.format import FileKind
-from storage.manifests.manifest_entry import Identity, ManifestEntry
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import base_list, delta_list, merged, table_manifests
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.snapshot_commit import SnapshotCommit, Statistics
-from storage.table import TableContext
+from tidelake.storage.base.errors import CommitOutcomeUnknown
+from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_list, merged, table_manifests
+from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.snapshot_commit import SnapshotCommit, Statistics
+from tidelake.storage.model.table import TableContext
 
 
 class FileSystemSnapshotCommit:

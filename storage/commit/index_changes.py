@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from storage.commit.commit_message import CommitMessage
-from storage.commit.conflicts import Bucket, NamePartition
-from storage.errors import CommitConflict
-from storage.format import HASH_INDEX, FileKind
-from storage.manifests.index_manifest import IndexEntry
-from storage.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.conflicts import Bucket, NamePartition
+from tidelake.storage.commit.manifests.index_manifest import IndexEntry
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.format import HASH_INDEX, FileKind
 
 _Place: TypeAlias = tuple[Bucket, str, str]  # bucket, index type, file name
 

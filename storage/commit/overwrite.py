@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.binary_row import decode_rows
-from storage.commit.conflicts import Bucket, first_overlap
-from storage.errors import BadInput
-from storage.format import POSTPONE_BUCKET, FileKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.merge.sorted_run import key_ranges
-from storage.table import TableContext
-from storage.types import DataType, arrow_type
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.conflicts import Bucket, first_overlap
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.merge.sorted_run import key_ranges
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.format import POSTPONE_BUCKET, FileKind
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataType, arrow_type
 
 
 def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_stats: bool) -> list[ManifestEntry]:

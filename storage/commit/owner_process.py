@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from storage.errors import BadInput
+from tidelake.storage.base.errors import BadInput
 
 
 class OwnerProcess:

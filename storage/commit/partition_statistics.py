@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.format import FileKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.snapshots.snapshot_commit import PartitionStatistics
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.snapshots.snapshot_commit import PartitionStatistics
 
 
 def partition_statistics(entries: Iterable[ManifestEntry]) -> list[PartitionStatistics]:

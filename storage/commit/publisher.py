@@ -44,29 +44,35 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from storage.backoff import ExponentialBackoff
-from storage.bucketing import BucketMode, bucket_mode
-from storage.clock import epoch_ms
-from storage.commit.commit_changes import CommitChanges
-from storage.commit.commit_message import Committable
-from storage.commit.concurrent_writes import ConcurrentWrites
-from storage.commit.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
-from storage.commit.file_system_commit import snapshot_commit_of
-from storage.commit.index_changes import changed_index, check_hash_index, check_vectors
-from storage.commit.owner_process import OwnerProcess
-from storage.commit.partition_statistics import partition_statistics
-from storage.commit.row_ids import check_rows_unchanged
-from storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
-from storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
-from storage.files.bucket_directory import partition_directory
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.manifests.index_manifest import IndexEntry
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import delta_entries, live_entries_of
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.backoff import ExponentialBackoff
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    TidelakeError,
+    UnsupportedFeature,
+)
+from tidelake.storage.commit.commit_changes import CommitChanges
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.concurrent_writes import ConcurrentWrites
+from tidelake.storage.commit.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
+from tidelake.storage.commit.file_system_commit import snapshot_commit_of
+from tidelake.storage.commit.index_changes import changed_index, check_hash_index, check_vectors
+from tidelake.storage.commit.manifests.index_manifest import IndexEntry
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
+from tidelake.storage.commit.owner_process import OwnerProcess
+from tidelake.storage.commit.partition_statistics import partition_statistics
+from tidelake.storage.commit.row_ids import check_rows_unchanged
+from tidelake.storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
+from tidelake.storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.table import TableContext
 
 Guard = Callable[[Sequence[Snapshot]], None]
 

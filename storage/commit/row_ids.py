@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from storage.commit.commit_message import CommitMessage
-from storage.errors import CommitConflict
-from storage.files.data_file import DataFileMeta
-from storage.format import BLOB_FORMAT, ROW_ID_COLUMN, FileKind, FileSource
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.paths import format_of
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.format import BLOB_FORMAT, ROW_ID_COLUMN, FileKind, FileSource
+from tidelake.storage.model.paths import format_of
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 
 
 def with_row_ids(

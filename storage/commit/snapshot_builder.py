@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
-from storage.commit.commit_changes import CommitChanges
-from storage.commit.row_ids import with_row_ids
-from storage.format import FileKind
-from storage.garbage_collection import paused_collection
-from storage.manifests.index_manifest import IndexEntry
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.manifest_file_meta import ManifestFileMeta
-from storage.manifests.manifest_merge import MergeLimits, merge_manifests
-from storage.manifests.manifest_store import ListFile, ManifestStore
-from storage.manifests.snapshot_files import table_manifests
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.garbage_collection import paused_collection
+from tidelake.storage.commit.commit_changes import CommitChanges
+from tidelake.storage.commit.manifests.index_manifest import IndexEntry
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
+from tidelake.storage.commit.manifests.manifest_merge import MergeLimits, merge_manifests
+from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import table_manifests
+from tidelake.storage.commit.row_ids import with_row_ids
+from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

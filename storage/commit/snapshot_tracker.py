@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.errors import CommitConflict
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.snapshots.table_identity import TableIdentity
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.model.snapshots.table_identity import TableIdentity
 
 
 @dataclass(frozen=True, slots=True)

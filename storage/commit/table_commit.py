@@ -1,6 +1,6 @@
 """Commits to one table under one commit user: makes snapshots of the files of its writers.
 
-`storage.commit.publisher` describes how a snapshot is published, and what a crash leaves behind.
+`tidelake.storage.commit.publisher` describes how a snapshot is published, and what a crash leaves behind.
 
 Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.java`.
 """
@@ -12,26 +12,31 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from storage.bucketing import Bucketing
-from storage.commit.commit_changes import CommitChanges, commit_changes
-from storage.commit.commit_message import CommitMessage, Committable, reasons_text
-from storage.commit.conflicts import Bucket
-from storage.commit.overwrite import delete_entries, matching_partitions, upgraded
-from storage.commit.publisher import CommitEnvironment, CommitRequest, CommitResult, Guard, Publisher
-from storage.commit.tombstones import buckets_needing_tombstones
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
-from storage.files.bucket_directory import all_paths, bucket_directory
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import IndexFileMeta, index_file_path
-from storage.format import BATCH_COMMIT_IDENTIFIER, COMPACTION_REASON_PROPERTY, POSTPONE_BUCKET, CommitKind
-from storage.logs import get_logger
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import changelog_entries, delta_entries, live_entries_of
-from storage.merge.aggregate_functions import is_order_free
-from storage.options import TableOptions
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
+from tidelake.storage.commit.commit_message import CommitMessage, Committable, reasons_text
+from tidelake.storage.commit.conflicts import Bucket
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, delta_entries, live_entries_of
+from tidelake.storage.commit.overwrite import delete_entries, matching_partitions, upgraded
+from tidelake.storage.commit.publisher import CommitEnvironment, CommitRequest, CommitResult, Guard, Publisher
+from tidelake.storage.commit.tombstones import buckets_needing_tombstones
+from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta, index_file_path
+from tidelake.storage.merge.aggregate_functions import is_order_free
+from tidelake.storage.model.bucketing import Bucketing
+from tidelake.storage.model.format import (
+    BATCH_COMMIT_IDENTIFIER,
+    COMPACTION_REASON_PROPERTY,
+    POSTPONE_BUCKET,
+    CommitKind,
+)
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 
@@ -59,7 +64,7 @@ class TableCommit:
       delete nothing. The same applies after an interrupt.
     - WriterFenced, raised by a guard: a newer writer owns the table. The rows may have been committed just before it.
     - CommitConflict: this call published nothing. Open the table, write again. StaleSequenceNumbers: or commit the
-      same rows with newer numbers (`storage.write.sequence_renumbering`).
+      same rows with newer numbers (`tidelake.storage.write.sequence_renumbering`).
     - Any other error, as a full disk: this call published nothing. Commit its files again, or drop them (`abort`).
     """
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from storage.commit.commit_message import CommitMessage
-from storage.commit.conflicts import Bucket
-from storage.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.conflicts import Bucket
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 
 
 def buckets_needing_tombstones(messages: Sequence[CommitMessage], live: Iterable[ManifestEntry]) -> set[Bucket]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.casting import cast
-from storage.types import STRING, AtomicType, DataField, Root, arrow_type
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.casting import cast
+from tidelake.storage.model.types import STRING, AtomicType, DataField, Root, arrow_type
 
 
 def default_value(field: DataField) -> pa.Scalar:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage.errors import BadInput
-from storage.format import UNAWARE_BUCKET
-from storage.options.registry import find_option
-from storage.options.table_options import TableOptions
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import UNAWARE_BUCKET
+from tidelake.storage.model.options.registry import find_option
+from tidelake.storage.model.options.table_options import TableOptions
 
 
 def check_option_change(options: Mapping[str, str], key: str, new: str | None, *, has_snapshots: bool) -> None:

@@ -15,18 +15,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from storage.bucketing import Bucketing, BucketMode, bucket_mode
-from storage.errors import BadInput
-from storage.file_index.settings import FileIndexSettings
-from storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
-from storage.merge.partial_update_options import PartialUpdateOptions
-from storage.merge.sequence_groups import UNORDERED_ROOTS
-from storage.messages.suggestions import did_you_mean
-from storage.options import ChangelogProducer, MergeEngine, TableOptions
-from storage.options.registry import find_option
-from storage.options.values import parse_map, parse_size_bytes
-from storage.schema.table_schema import TableSchema
-from storage.types import STRING_ROOTS, TIMESTAMP_ROOTS, AtomicType, DataType, Root, VectorType, walk_types
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
+from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
+from tidelake.storage.merge.sequence_groups import UNORDERED_ROOTS
+from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine, TableOptions
+from tidelake.storage.model.options.registry import find_option
+from tidelake.storage.model.options.values import parse_map, parse_size_bytes
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import (
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
+    AtomicType,
+    DataType,
+    Root,
+    VectorType,
+    walk_types,
+)
 
 Rule = Callable[[TableSchema, TableOptions], None]
 

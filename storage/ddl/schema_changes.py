@@ -15,20 +15,29 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from storage.arguments import check_members, shown
-from storage.ddl.option_changes import check_option_change
-from storage.ddl.schema_creation import normalize_keys
-from storage.ddl.schema_validation import check_schema
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
-from storage.options import TableOptions
-from storage.options.renamed_columns import rename_in_options
-from storage.options.values import parse_names
-from storage.schema.column_uses import indexed_columns
-from storage.schema.field_ids import FieldIds
-from storage.schema.table_schema import TableSchema
-from storage.schema.type_changes import can_change
-from storage.types import ArrayType, DataField, DataType, MapType, RowType, nullable, parse_type, type_from_arrow
+from tidelake.storage.base.arguments import check_members, shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.option_changes import check_option_change
+from tidelake.storage.ddl.schema_creation import normalize_keys
+from tidelake.storage.ddl.schema_validation import check_schema
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.renamed_columns import rename_in_options
+from tidelake.storage.model.options.values import parse_names
+from tidelake.storage.model.schema.column_uses import indexed_columns
+from tidelake.storage.model.schema.field_ids import FieldIds
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    nullable,
+    parse_type,
+    type_from_arrow,
+)
 
 Path: TypeAlias = tuple[str, ...]
 ColumnPath: TypeAlias = str | Path

@@ -11,13 +11,13 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from storage.ddl.schema_validation import check_new_schema
-from storage.errors import BadInput
-from storage.options import TableOptions
-from storage.options.values import parse_names
-from storage.schema.field_ids import FieldIds
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField, DataType, description_from_arrow, type_from_arrow
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.schema_validation import check_new_schema
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.values import parse_names
+from tidelake.storage.model.schema.field_ids import FieldIds
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField, DataType, description_from_arrow, type_from_arrow
 
 
 def create_schema(

@@ -1,7 +1,7 @@
 """The rules that each version of a table's schema must satisfy, and those for new tables.
 
 Each rule is one function, which raises BadInput or UnsupportedFeature naming the column, the reason and the remedy.
-The rules for options are in `storage.ddl.option_validation`.
+The rules for options are in `tidelake.storage.ddl.option_validation`.
 
 Source: Java `schema/SchemaValidation.java`, `schema/Schema.java`, `schema/TableSchema.java`, `types/*Type.java`.
 """
@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from storage.bucketing import BucketMode, bucket_mode, check_new_table
-from storage.ddl.default_values import default_value
-from storage.ddl.materialized import MATERIALIZED_TABLE, check_new_definition
-from storage.ddl.option_validation import OPTION_RULES, Rule, formats
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format import KEY_COLUMN_PREFIX, RESERVED_COLUMNS, is_reserved_column
-from storage.messages.suggestions import did_you_mean
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema, walk_fields
-from storage.types import (
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.ddl.default_values import default_value
+from tidelake.storage.ddl.materialized import MATERIALIZED_TABLE, check_new_definition
+from tidelake.storage.ddl.option_validation import OPTION_RULES, Rule, formats
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode, check_new_table
+from tidelake.storage.model.format import KEY_COLUMN_PREFIX, RESERVED_COLUMNS, is_reserved_column
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema, walk_fields
+from tidelake.storage.model.types import (
     BINARY_ROOTS,
     CONSTRUCTED_ROOTS,
     INTEGER_ROOTS,

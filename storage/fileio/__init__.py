@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage.errors import BadInput
-from storage.fileio.base import FileIO, FileStatus, Output
-from storage.fileio.local import LocalFileIO
-from storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of
-from storage.fileio.retrying import RetryingFileIO
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.fileio.base import FileIO, FileStatus, Output
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of
+from tidelake.storage.fileio.retrying import RetryingFileIO
 
 __all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io"]
 
@@ -27,11 +27,11 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
         return LocalFileIO()
     # The client of object stores takes 6 MiB and 30 ms, so it is not loaded for tables on a local disk.
     if scheme == MEMORY_SCHEME:
-        from storage.fileio.memory import MemoryFileIO  # noqa: PLC0415
+        from tidelake.storage.fileio.memory import MemoryFileIO  # noqa: PLC0415
 
         return MemoryFileIO()
     if scheme in REMOTE_SCHEMES:
-        from storage.fileio.object_store import ObjectStoreFileIO  # noqa: PLC0415
+        from tidelake.storage.fileio.object_store import ObjectStoreFileIO  # noqa: PLC0415
 
         return ObjectStoreFileIO(options)
     known = ", ".join(f"{scheme}://" for scheme in (LOCAL_SCHEME, *REMOTE_SCHEMES, MEMORY_SCHEME))

@@ -20,8 +20,8 @@ from uuid import uuid4
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 
-from storage.errors import UnsupportedFeature
-from storage.fileio.store_errors import first_paragraph, retry_incomplete
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.fileio.store_errors import first_paragraph, retry_incomplete
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput
-from storage.fileio.location import local_path
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.fileio.location import local_path
 
 _DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 

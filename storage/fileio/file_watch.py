@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from storage.fileio.base import FileIO
-from storage.fileio.local import LocalFileIO
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.local import LocalFileIO
 
 _POLL_INTERVAL_S: Final = 0.025
 

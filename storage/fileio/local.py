@@ -28,10 +28,10 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from storage.errors import UnsupportedFeature
-from storage.fileio.access import Access, AccessErrors, access
-from storage.fileio.base import FileStatus, Output
-from storage.fileio.location import local_path
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.fileio.access import Access, AccessErrors, access
+from tidelake.storage.fileio.base import FileStatus, Output
+from tidelake.storage.fileio.location import local_path
 
 _AT_FDCWD: Final = -100  # linux/fcntl.h
 _RENAME_NOREPLACE: Final = 1  # linux/fs.h

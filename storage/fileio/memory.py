@@ -8,9 +8,9 @@ from uuid import uuid4
 
 from obstore.store import MemoryStore
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.location import MEMORY_SCHEME
-from storage.fileio.object_store import ObjectStoreFileIO
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.fileio.location import MEMORY_SCHEME
+from tidelake.storage.fileio.object_store import ObjectStoreFileIO
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

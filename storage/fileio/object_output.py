@@ -10,7 +10,7 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from storage.fileio.store_errors import as_os_errors
+from tidelake.storage.fileio.store_errors import as_os_errors
 
 if TYPE_CHECKING:
     from obstore import WritableFile

@@ -19,15 +19,15 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from storage.errors import BadInput
-from storage.fileio.base import FileStatus, Output
-from storage.fileio.conditional_put import put_if_absent, require_conditional_put
-from storage.fileio.location import remote_path
-from storage.fileio.object_output import ObjectOutput
-from storage.fileio.range_reader import TAIL_BYTES, RangedFile
-from storage.fileio.store_errors import as_os_errors, retry_incomplete
-from storage.fileio.stores import Options, open_store, require_own_process, store_options
-from storage.logs import get_logger
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.fileio.base import FileStatus, Output
+from tidelake.storage.fileio.conditional_put import put_if_absent, require_conditional_put
+from tidelake.storage.fileio.location import remote_path
+from tidelake.storage.fileio.object_output import ObjectOutput
+from tidelake.storage.fileio.range_reader import TAIL_BYTES, RangedFile
+from tidelake.storage.fileio.store_errors import as_os_errors, retry_incomplete
+from tidelake.storage.fileio.stores import Options, open_store, require_own_process, store_options
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta

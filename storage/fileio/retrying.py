@@ -3,8 +3,8 @@ with too many open files.
 
 It retries only calls that may be repeated: reads, listings, deletes, replacing a whole file, and writing a whole file
 with a unique name. It never retries `create_if_absent`, on which commits depend: after an error its outcome is unknown,
-and the caller checks the table (`storage.commit.publisher`). It does not retry files written piece by piece, nor reads
-of an open file.
+and the caller checks the table (`tidelake.storage.commit.publisher`). It does not retry files written piece by piece,
+nor reads of an open file.
 
 Clients of object stores have their own retries.
 """
@@ -20,10 +20,10 @@ from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 
-from storage.backoff import ExponentialBackoff
-from storage.errors import TidelakeError
-from storage.fileio.base import FileIO, FileStatus, Output
-from storage.logs import get_logger
+from tidelake.storage.base.backoff import ExponentialBackoff
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 
 T = TypeVar("T")
 

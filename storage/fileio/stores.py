@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.location import AZURE_SCHEMES, GCS_SCHEMES, REMOTE_SCHEMES, S3_SCHEMES
-from storage.fileio.store_errors import first_paragraph
-from storage.logs import get_logger
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.fileio.location import AZURE_SCHEMES, GCS_SCHEMES, REMOTE_SCHEMES, S3_SCHEMES
+from tidelake.storage.fileio.store_errors import first_paragraph
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.binary_row import decode_rows
-from storage.files.data_file import DataFileMeta
-from storage.paths import partition_path
-from storage.table import TableContext
-from storage.types.partition_text import partition_texts
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.paths import partition_path
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.partition_text import partition_texts
 
 
 def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> str:

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.arrow_conversion import UNITS_PER_SECOND, struct_array, times_from_parts, with_child
-from storage.files.string_casts import from_text, rounded, text_of
-from storage.types import (
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.formats.arrow_conversion import UNITS_PER_SECOND, struct_array, times_from_parts, with_child
+from tidelake.storage.files.string_casts import from_text, rounded, text_of
+from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,
     STRING_ROOTS,
@@ -37,7 +37,7 @@ from storage.types import (
     arrow_type,
     same_ignoring_nullability,
 )
-from storage.types.arrow_buffers import fixed_width_values
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 _FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _MILLIS_PER_DAY: Final = 86_400_000

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from storage.format import FileSource
-from storage.pickled_values import pickles_as_values
+from tidelake.storage.base.pickled_values import pickles_as_values
+from tidelake.storage.model.format import FileSource
 
 # The serialized BinaryRow without fields: the partition of an unpartitioned table, and the key of an append table.
 EMPTY_ROW = bytes(12)

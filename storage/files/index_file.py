@@ -1,7 +1,7 @@
 """The metadata and the paths of a table's index files.
 
-Deletion vectors are read by `storage.deletion_vectors`, and hashes of dynamic buckets by `storage.write.assigners`.
-Global indexes are not read.
+Deletion vectors are read by `tidelake.storage.model.deletion_vectors`, and hashes of dynamic buckets by
+`tidelake.storage.write.assigners`. Global indexes are not read.
 
 Source: Java `index/IndexFileMeta.java`, `index/IndexFileHandler.java`, `utils/FileStorePathFactory.java`.
 """
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from storage.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
-from storage.files.bucket_directory import bucket_directory
-from storage.format import DELETION_VECTORS_INDEX
-from storage.table import TableContext
+from tidelake.storage.files.bucket_directory import bucket_directory
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
+from tidelake.storage.model.format import DELETION_VECTORS_INDEX
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from storage.binary_row import decode_rows
-from storage.errors import BadInput
-from storage.table import TableContext
-from storage.types.partition_text import partition_texts
-from storage.types.time_formats import parse_leniently, time_format
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.partition_text import partition_texts
+from tidelake.storage.model.types.time_formats import parse_leniently, time_format
 
 
 def partition_check(context: TableContext) -> Callable[[bytes], None] | None:

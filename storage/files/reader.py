@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from storage.binary_row import decode_rows
-from storage.errors import CorruptFile
-from storage.fileio.base import FileIO
-from storage.files.casting import cast
-from storage.files.column_bounds import Bounds, ColumnBounds
-from storage.files.data_file import DataFileMeta
-from storage.files.formats import format_named
-from storage.files.formats.arrow_conversion import in_column
-from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
-from storage.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
-from storage.paths import format_of
-from storage.schema.table_schema import (
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.files.casting import cast
+from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.formats import format_named
+from tidelake.storage.files.formats.arrow_conversion import in_column
+from tidelake.storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
+from tidelake.storage.model.paths import format_of
+from tidelake.storage.model.schema.table_schema import (
     KIND_FIELD,
     LEVEL_FIELD,
     POSITION_FIELD,
@@ -35,8 +35,8 @@ from storage.schema.table_schema import (
     SEQUENCE_FIELD,
     TRACKING_FIELDS,
 )
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ _TRACKED: Final = {f.id: f for f in TRACKING_FIELDS.values()}  # in tables witho
 
 
 class PruningPredicate(Protocol):
-    """A condition that can exclude parts of a file by their bounds (`storage.read.predicate`)."""
+    """A condition that can exclude parts of a file by their bounds (`tidelake.storage.read.predicate`)."""
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_] | None: ...
 

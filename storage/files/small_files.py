@@ -15,18 +15,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from storage.binary_row import serialize_rows
-from storage.clock import local_time_as_utc_ms
-from storage.fileio.location import LOCAL_SCHEME, scheme_of
-from storage.files.data_file import DataFileMeta
-from storage.files.formats.base import Edges, SmallFiles
-from storage.files.stats_collection import ColumnGroups
-from storage.files.writer import FilePlan
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.paths import DataFileNames
-from storage.table import TableContext
-from storage.threads import IO_THREADS_MAX, map_to_end
-from storage.types.row_kinds import is_retract
+from tidelake.storage.base.clock import local_time_as_utc_ms
+from tidelake.storage.base.threads import IO_THREADS_MAX, map_to_end
+from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.formats.base import Edges, SmallFiles
+from tidelake.storage.files.stats_collection import ColumnGroups
+from tidelake.storage.files.writer import FilePlan
+from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
+from tidelake.storage.model.paths import DataFileNames
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import is_retract
 
 _LOCAL_PARALLELISM: Final = 8  # with 32, thread switches took a quarter of the processor time
 

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.binary_row import decode_rows_of_files
-from storage.files.casting import cast, keeps_order, may_make_nulls
-from storage.files.column_bounds import Bounds, ColumnBounds, without_nan
-from storage.files.data_file import DataFileMeta, SimpleStats
-from storage.schema.table_schema import TRACKING_FIELDS, TableSchema
-from storage.table import TableContext
-from storage.types import DataField, Root, arrow_type
+from tidelake.storage.files.casting import cast, keeps_order, may_make_nulls
+from tidelake.storage.files.column_bounds import Bounds, ColumnBounds, without_nan
+from tidelake.storage.files.data_file import DataFileMeta, SimpleStats
+from tidelake.storage.model.binary_row import decode_rows_of_files
+from tidelake.storage.model.schema.table_schema import TRACKING_FIELDS, TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, Root, arrow_type
 
 
 def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:

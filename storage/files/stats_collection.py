@@ -13,14 +13,14 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.binary_row import serialize_rows
-from storage.errors import BadInput
-from storage.files.data_file import EMPTY_STATS, SimpleStats
-from storage.files.min_max import ColumnMinMax
-from storage.files.stats_truncation import truncate_bounds
-from storage.format import SYSTEM_FIELD_ID_START
-from storage.options import TableOptions
-from storage.types import CONSTRUCTED_ROOTS, DataField, Root, arrow_type
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.data_file import EMPTY_STATS, SimpleStats
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.files.stats_truncation import truncate_bounds
+from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.format import SYSTEM_FIELD_ID_START
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.types import CONSTRUCTED_ROOTS, DataField, Root, arrow_type
 
 _TRUNCATE: Final = re.compile(r"truncate\(\s*([1-9][0-9]*)\s*\)")
 _NESTED: Final = CONSTRUCTED_ROOTS | {Root.VARIANT}

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.files.formats.arrow_conversion import list_offsets, times_from_parts
-from storage.types import (
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.formats.arrow_conversion import list_offsets, times_from_parts
+from tidelake.storage.model.types import (
     BINARY_ROOTS,
     STRING_ROOTS,
     TIMESTAMP_ROOTS,
@@ -30,7 +30,7 @@ from storage.types import (
     RowType,
     arrow_type,
 )
-from storage.types.partition_text import partition_text
+from tidelake.storage.model.types.partition_text import partition_text
 
 EXACT: Final = Context(prec=2000)  # more digits than a DOUBLE or a reasonable text has
 

@@ -13,23 +13,23 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from storage.binary_row import serialize_rows
-from storage.clock import local_time_as_utc_ms
-from storage.errors import BadInput
-from storage.file_index.file_indexer import FileIndexer
-from storage.file_index.settings import FileIndexSettings
-from storage.files.bucket_directory import all_paths
-from storage.files.data_file import EMPTY_ROW, DataFileMeta
-from storage.files.formats import format_named
-from storage.files.formats.base import FormatWriterSettings
-from storage.files.min_max import ColumnMinMax
-from storage.files.stats_collection import StatsCollector, stats_modes
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
-from storage.paths import DataFileNames, file_extension, file_index_name
-from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import DataField
-from storage.types.row_kinds import is_retract
+from tidelake.storage.base.clock import local_time_as_utc_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.bucket_directory import all_paths
+from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
+from tidelake.storage.files.file_index.file_indexer import FileIndexer
+from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.files.formats import format_named
+from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.files.stats_collection import StatsCollector, stats_modes
+from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
+from tidelake.storage.model.paths import DataFileNames, file_extension, file_index_name
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
+from tidelake.storage.model.types.row_kinds import is_retract
 
 _FIRST_ROW: Final = pa.array([0])
 _CHECK_ROWS: Final = 1_000  # Java checks the size of a file after every 1,000 rows of a writer

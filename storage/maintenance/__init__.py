@@ -1,1 +1,2 @@
-"""What users and jobs do to a table's history: tags, branches, rollbacks, removal of orphan files."""
+"""What is done to a table beside reading and writing it: tags, branches, rollback, orphans, analysis, checks,
+migration, repair."""

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from storage.clock import epoch_ms
-from storage.errors import BadInput, SnapshotExpired
-from storage.logs import get_logger
-from storage.maintenance.tag_changes import create_tag, delete_tag
-from storage.options.maintenance_options import TagCreation
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.snapshots.tag_periods import TagPeriod
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, SnapshotExpired
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag
+from tidelake.storage.model.options.maintenance_options import TagCreation
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.snapshots.tag_periods import TagPeriod
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from storage.errors import BadInput
-from storage.logs import get_logger
-from storage.maintenance.tag_changes import create_tag, delete_tag, replace_tag
-from storage.options.maintenance_options import TagCreation
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag, replace_tag
+from tidelake.storage.model.options.maintenance_options import TagCreation
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

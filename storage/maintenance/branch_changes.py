@@ -7,17 +7,17 @@ Source: Java `utils/FileSystemBranchManager.java`.
 
 from __future__ import annotations
 
-from storage.errors import BadInput, CommitConflict, SnapshotExpired
-from storage.fileio.base import FileIO
-from storage.format import DEFAULT_BRANCH
-from storage.maintenance.rollback import forget_expired_states, forget_later_states
-from storage.maintenance.tag_changes import is_kept, snapshot_to_keep
-from storage.paths import check_branch_name
-from storage.schema.schema_store import SchemaStore
-from storage.snapshots.branches import branch_names
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.snapshots.tags import TagStore
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput, CommitConflict, SnapshotExpired
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.maintenance.rollback import forget_expired_states, forget_later_states
+from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.paths import check_branch_name
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.snapshots.branches import branch_names
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.model.snapshots.tags import TagStore
+from tidelake.storage.model.table import TableContext
 
 
 def create_branch(
@@ -68,7 +68,7 @@ def create_branch(
 def delete_branch(context: TableContext, name: str) -> None:
     """Delete the snapshots, schemas and tags of a branch.
 
-    Data files of this branch alone become orphans: see `storage.maintenance.orphans`.
+    Data files of this branch alone become orphans: see `tidelake.storage.maintenance.orphans`.
 
     Raises BadInput if the branch doesn't exist, or is the fallback branch of the table.
     """

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput
-from storage.files.data_file import DataFileMeta
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.table import TableContext
 
 _ADDING = frozenset({CommitKind.APPEND, CommitKind.ANALYZE})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from storage.maintenance.automatic_tags import AutomaticTags
-from storage.maintenance.partition_expiry import PartitionExpiry
-from storage.maintenance.tag_expiry import TagExpiry
-from storage.table import TableContext
+from tidelake.storage.maintenance.automatic_tags import AutomaticTags
+from tidelake.storage.maintenance.partition_expiry import PartitionExpiry
+from tidelake.storage.maintenance.tag_expiry import TagExpiry
+from tidelake.storage.model.table import TableContext
 
 
 class MaintenanceStep(Protocol):

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Final, TypeAlias, TypeVar
 
-from storage.clock import epoch_ms
-from storage.expire.changelog_expiry import ChangelogExpiry
-from storage.expire.retained_states import Pins
-from storage.expire.snapshot_expiry import ExpiryRound, SnapshotExpiry
-from storage.logs import get_logger
-from storage.maintenance.maintenance_steps import maintenance_steps
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.expire.changelog_expiry import ChangelogExpiry
+from tidelake.storage.commit.expire.retained_states import Pins
+from tidelake.storage.commit.expire.snapshot_expiry import ExpiryRound, SnapshotExpiry
+from tidelake.storage.maintenance.maintenance_steps import maintenance_steps
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

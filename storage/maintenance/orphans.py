@@ -21,17 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storage.clock import epoch_ms
-from storage.errors import BadInput, CorruptFile
-from storage.expire.empty_directories import delete_empty_directories
-from storage.expire.retained_states import all_branches
-from storage.fileio.base import FileStatus
-from storage.maintenance.referenced_files import ReferencedFiles
-from storage.manifests.file_names import Hashes, hashes_of
-from storage.table import TableContext
-from storage.verify.file_listing import FileListing
-from storage.verify.inspection import ORPHAN_AGE_MS
-from storage.verify.orphan_files import bucket_directories, temporary_files
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.commit.expire.empty_directories import delete_empty_directories
+from tidelake.storage.commit.expire.retained_states import all_branches
+from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of
+from tidelake.storage.fileio.base import FileStatus
+from tidelake.storage.maintenance.referenced_files import ReferencedFiles
+from tidelake.storage.maintenance.verify.file_listing import FileListing
+from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
+from tidelake.storage.maintenance.verify.orphan_files import bucket_directories, temporary_files
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from storage.clock import epoch_ms
-from storage.commit.overwrite import matching_partitions
-from storage.errors import BadInput
-from storage.files.bucket_directory import partition_directory
-from storage.logs import get_logger
-from storage.maintenance.success_file import write_success_file
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.overwrite import matching_partitions
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.maintenance.success_file import write_success_file
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

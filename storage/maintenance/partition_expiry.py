@@ -16,18 +16,18 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from storage.binary_row import decode_rows
-from storage.clock import epoch_ms
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput
-from storage.files.partition_times import PartitionTimes
-from storage.logs import get_logger
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import live_entries
-from storage.options.maintenance_options import PartitionExpirationStrategy
-from storage.paths import partition_path
-from storage.table import TableContext
-from storage.types.partition_text import partition_texts
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.files.partition_times import PartitionTimes
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
+from tidelake.storage.model.paths import partition_path
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.partition_text import partition_texts
 
 _log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """The files that any state of any branch of a table names. Orphan cleaning must not delete them.
 
-The states are those of `storage.expire.retained_states`. Each manifest is read once, however often
+The states are those of `tidelake.storage.commit.expire.retained_states`. Each manifest is read once, however often
 `referenced_hashes` is called.
 """
 
@@ -11,18 +11,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from storage.errors import BadInput, CorruptFile
-from storage.expire.retained_states import all_branches, changelog_list, changes_list, retained_states, state_lists
-from storage.manifests.file_names import Hashes, hashes_of, hashes_of_manifest
-from storage.manifests.index_manifest import read_index_manifest
-from storage.manifests.manifest_file_meta import ManifestFileMeta
-from storage.manifests.manifest_store import ListFile, ManifestStore
-from storage.metadata_cache import MetadataCache
-from storage.schema.schema_store import SchemaStore
-from storage.snapshots.changelogs import ChangelogStore
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.commit.expire.retained_states import (
+    all_branches,
+    changelog_list,
+    changes_list,
+    retained_states,
+    state_lists,
+)
+from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of, hashes_of_manifest
+from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
+from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
+from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
+from tidelake.storage.model.metadata_cache import MetadataCache
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.tags import TagStore
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

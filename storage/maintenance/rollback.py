@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from storage.errors import BadInput, SnapshotExpired
-from storage.maintenance.tag_changes import is_kept
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput, SnapshotExpired
+from tidelake.storage.maintenance.tag_changes import is_kept
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from storage.fileio.base import FileIO
-from storage.pretty_json import pretty_json
+from tidelake.storage.base.pretty_json import pretty_json
+from tidelake.storage.fileio.base import FileIO
 
 
 def write_success_file(io: FileIO, path: str, now_ms: int) -> None:

@@ -14,20 +14,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import CorruptFile, SnapshotExpired, UnsupportedFeature
-from storage.fileio.base import FileIO
-from storage.files.bucket_directory import all_paths, bucket_directory
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import index_file_path, index_path_of_name
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.logs import get_logger
-from storage.manifests.index_manifest import index_files_by_bucket, read_index_manifest
-from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.threads import map_parallel
+from tidelake.storage.base.errors import CorruptFile, SnapshotExpired, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import index_file_path, index_path_of_name
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 _COPIED_BYTES: Final = 8 << 20  # read at once

@@ -1,8 +1,8 @@
 """Creates, replaces, renames and deletes tags while snapshots expire.
 
 A process that creates a tag writes it, and then checks whether its snapshot is still kept. An expiry moves the hint
-EARLIEST, and then looks for new tags (`storage.expire.snapshot_expiry`). So one of the two sees the other. A process
-that deletes a tag removes it, and then looks for other references to its files.
+EARLIEST, and then looks for new tags (`tidelake.storage.commit.expire.snapshot_expiry`). So one of the two sees the
+other. A process that deletes a tag removes it, and then looks for other references to its files.
 
 Source: Java `utils/TagManager.java`, `operation/TagDeletion.java`, `tag/TagTimeExpire.java`.
 """
@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from storage.clock import epoch_ms
-from storage.errors import BadInput, SnapshotExpired
-from storage.expire.branch_files import BranchFiles
-from storage.expire.deletion_plan import DeletionPlan, DeletionPlanner
-from storage.expire.retained_states import all_branches, state_lists
-from storage.maintenance.success_file import write_success_file
-from storage.manifests.manifest_store import ManifestStore
-from storage.options.maintenance_options import TagCreation
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tag_periods import TagPeriod
-from storage.snapshots.tags import Tag, tagged_snapshots
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, SnapshotExpired
+from tidelake.storage.commit.expire.branch_files import BranchFiles
+from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
+from tidelake.storage.commit.expire.retained_states import all_branches, state_lists
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.maintenance.success_file import write_success_file
+from tidelake.storage.model.options.maintenance_options import TagCreation
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.tag_periods import TagPeriod
+from tidelake.storage.model.snapshots.tags import Tag, tagged_snapshots
+from tidelake.storage.model.table import TableContext
 
 
 def create_tag(

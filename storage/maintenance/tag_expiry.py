@@ -9,11 +9,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from storage.clock import epoch_ms
-from storage.errors import BadInput
-from storage.maintenance.tag_changes import delete_tag
-from storage.paths import parse_tag_name
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.maintenance.tag_changes import delete_tag
+from tidelake.storage.model.paths import parse_tag_name
+from tidelake.storage.model.table import TableContext
 
 _PAUSE_MS: Final = 60_000  # between two listings of the tags
 

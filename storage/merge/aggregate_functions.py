@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
-from storage.options import MergeEngine, TableOptions
-from storage.options.values import parse_int
-from storage.schema.table_schema import TableSchema
-from storage.types import (
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options import MergeEngine, TableOptions
+from tidelake.storage.model.options.values import parse_int
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import (
     CONSTRUCTED_ROOTS,
     INTEGER_ROOTS,
     STRING,

@@ -1,4 +1,4 @@
-"""Searches many keys in sorted keys, by order words (`storage.merge.normalized_keys`).
+"""Searches many keys in sorted keys, by order words (`tidelake.storage.merge.normalized_keys`).
 
 Source: Java `mergetree/LookupUtils.java`; vectors `lookup_file_search.json`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.merge.normalized_keys import KeyWords, Word
+from tidelake.storage.merge.normalized_keys import KeyWords, Word
 
 
 def first_not_less(sorted_keys: KeyWords, asked: KeyWords) -> NDArray[np.intp]:

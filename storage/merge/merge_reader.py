@@ -19,14 +19,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.files.formats.base import BATCH_BYTES_MAX, LARGE_ROW_BYTES
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.merge.equal_keys import Groups
-from storage.merge.normalized_keys import KeyWords, NormalizedKey, Word, align_keys, count_rows_up_to, normalize_column
-from storage.merge.sort_order import merge_order
-from storage.merge.spill_file import ParkedRows
-from storage.options import TableOptions
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.files.formats.base import BATCH_BYTES_MAX, LARGE_ROW_BYTES
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.normalized_keys import (
+    KeyWords,
+    NormalizedKey,
+    Word,
+    align_keys,
+    count_rows_up_to,
+    normalize_column,
+)
+from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.merge.spill_file import ParkedRows
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
-from storage.merge.spill_file import ParkedRows, SpillFile
-from storage.options import TableOptions
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
+from tidelake.storage.merge.spill_file import ParkedRows, SpillFile
+from tidelake.storage.model.options import TableOptions
 
 FAN_IN: Final = 100  # a process can usually have 1,024 files open, and merges in several threads
 

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.errors import UnsupportedFeature
-from storage.types.arrow_buffers import fixed_width_values
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 Word: TypeAlias = NDArray[Any]  # (n,) int64 or uint64
 KeyWords: TypeAlias = tuple[Word, ...]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput
-from storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, AggregateFunction, ColumnAggregation
-from storage.merge.sequence_groups import SequenceGroup, sequence_groups
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, AggregateFunction, ColumnAggregation
+from tidelake.storage.merge.sequence_groups import SequenceGroup, sequence_groups
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 _ON_DELETE: Final = "partial-update.remove-record-on-delete"
 _ON_SEQUENCES: Final = "partial-update.remove-record-on-sequence-group"

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.format import KIND_COLUMN, RowKind
-from storage.merge.equal_keys import Mask
-from storage.merge.sort_order import RowIndices
-from storage.merge.values.equality import value_codes
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.merge.equal_keys import Mask
+from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.values.equality import value_codes
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)

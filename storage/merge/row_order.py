@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from storage.merge.aggregate_functions import is_order_free
-from storage.merge.sequence_groups import sequence_groups
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
+from tidelake.storage.merge.aggregate_functions import is_order_free
+from tidelake.storage.merge.sequence_groups import sequence_groups
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 
 def sequence_numbers_decide(schema: TableSchema, options: TableOptions) -> bool:

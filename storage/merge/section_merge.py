@@ -12,14 +12,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import Merge, MergeOrder
-from storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
-from storage.merge.sections import BatchSize, merge_batch_size, oldest_first, runs_to_spill
-from storage.merge.sorted_run import Section, SortedRun
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema
+from tidelake.storage.merge.merge_functions import MergeFunction
+from tidelake.storage.merge.merge_reader import Merge, MergeOrder
+from tidelake.storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
+from tidelake.storage.merge.sections import BatchSize, merge_batch_size, oldest_first, runs_to_spill
+from tidelake.storage.merge.sorted_run import Section, SortedRun
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema
 
 T = TypeVar("T")
 

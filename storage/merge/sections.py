@@ -2,7 +2,7 @@
 
 Each open run has one batch of bounded size in memory. An open file also has a page of each column in memory, so wide
 tables can't have many runs open. Their smallest runs are spilled first, in small batches. The limit of open runs for
-narrow tables is in `storage.merge.multi_pass_merge`.
+narrow tables is in `tidelake.storage.merge.multi_pass_merge`.
 
 Source: Java `mergetree/MergeTreeReaders.java`, `mergetree/MergeSorter.java`.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from storage.files.data_file import DataFileMeta
-from storage.merge.sorted_run import Section, SortedRun
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.sorted_run import Section, SortedRun
 
 BATCH_ROWS_MAX: Final = 32_768  # twice as many need more memory, and are not faster
 BATCH_ROWS_MIN: Final = 1_024

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
-from storage.schema.table_schema import TableSchema
-from storage.types import CONSTRUCTED_ROOTS, Root
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import CONSTRUCTED_ROOTS, Root
 
 PREFIX: Final = "fields."
 SUFFIX: Final = ".sequence-group"

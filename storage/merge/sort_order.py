@@ -1,6 +1,6 @@
 """Sorts rows by key, and finds the last row of each key, with NumPy and order words.
 
-Parameters of all functions, for n rows (`storage.merge.normalized_keys`):
+Parameters of all functions, for n rows (`tidelake.storage.merge.normalized_keys`):
 
 keys: the words of the key, most significant first.
 sequences: the words that order rows of equal keys: user-defined sequence fields first, then the sequence number.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.merge.normalized_keys import KeyWords, Word
+from tidelake.storage.merge.normalized_keys import KeyWords, Word
 
 RowIndices = NDArray[np.intp]
 

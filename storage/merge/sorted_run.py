@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from storage.binary_row import decode_rows_of_files
-from storage.files.data_file import DataFileMeta
-from storage.merge.normalized_keys import align_keys, normalize_column
-from storage.types import DataType
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
+from tidelake.storage.model.binary_row import decode_rows_of_files
+from tidelake.storage.model.types import DataType
 
 ComparableKey: TypeAlias = tuple[int, ...]
 SortedRun: TypeAlias = list[DataFileMeta]

@@ -11,7 +11,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from storage.merge.spill_folder import FOLDERS
+from tidelake.storage.merge.spill_folder import FOLDERS
 
 
 class SpillFile:

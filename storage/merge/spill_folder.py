@@ -33,7 +33,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from storage.fileio.access import Access, access
+from tidelake.storage.fileio.access import Access, access
 
 _PREFIX: Final = "tidelake-spill-"
 _LOCK: Final = "lock"  # removed last: a folder without it is either empty or being created

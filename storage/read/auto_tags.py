@@ -5,10 +5,10 @@ Source: Java `table/source/snapshot/IncrementalDeltaStartingScanner.java`.
 
 from __future__ import annotations
 
-from storage.errors import BadInput
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tag_periods import TagPeriod
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.tag_periods import TagPeriod
+from tidelake.storage.model.table import TableContext
 
 
 def snapshots_to_auto_tag(context: TableContext, name: str) -> tuple[Snapshot, Snapshot] | None:

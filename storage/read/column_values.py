@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.errors import BadInput
-from storage.read.literals import in_type_of_column, known_column
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read.literals import in_type_of_column, known_column
 
 
 def column_text(column: str, key: str | None) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storage.errors import BadInput, CorruptFile, SnapshotExpired
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import tagged_snapshots
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.tags import tagged_snapshots
+from tidelake.storage.model.table import TableContext
 
 
 @contextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from storage.files.bucket_directory import bucket_directory, data_file_path, partition_directory
-from storage.files.data_file import DataFileMeta
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.scan import SkipReason, TableScan
-from storage.read.skipping.file_index_predicate import FileIndexPredicate
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path, partition_directory
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.scan import SkipReason, TableScan
+from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
+from tidelake.storage.read.split import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,19 +17,19 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format import DEFAULT_BRANCH
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import live_entries
-from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.scan import TableScan
-from storage.read.snapshot_reader import SnapshotReader
-from storage.read.split import Split
-from storage.read.time_travel import time_in_ms
-from storage.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_names
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.table import TableContext
-from storage.types import same_ignoring_nullability
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_names
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import same_ignoring_nullability
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.read.split import Split
+from tidelake.storage.read.time_travel import time_in_ms
 
 _BRANCH_OPTIONS: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH, "branch", "bucket")  # Java: rewriteOtherOptions
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from storage.clock import epoch_ms
-from storage.fileio.file_watch import call_when_exists
-from storage.read.changes.change_reader import ChangeBatch, ChangeReader, change_batches, without_first
-from storage.read.changes.position import ChangePosition
-from storage.read.changes.read_ahead import read_ahead
-from storage.read.changes.subtask import ALL, Subtask
-from storage.read.stream.consumer_progress import ConsumerProgress
-from storage.read.stream.full_read import FullRead
-from storage.read.stream.next_snapshot import NextSnapshot
-from storage.read.stream.start import Start, StartAt, first_position
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.fileio.file_watch import call_when_exists
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader, change_batches, without_first
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.changes.read_ahead import read_ahead
+from tidelake.storage.read.changes.subtask import ALL, Subtask
+from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
+from tidelake.storage.read.stream.full_read import FullRead
+from tidelake.storage.read.stream.next_snapshot import NextSnapshot
+from tidelake.storage.read.stream.start import Start, StartAt, first_position
 
 _FIRST_WAIT_MS: Final = 20
 _FEW_ROWS: Final = 65_536  # one or two batches: too few to start a thread

@@ -12,16 +12,16 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from storage.arguments import shown
-from storage.errors import BadInput
-from storage.options.scan_options import IncrementalScanMode, StartupMode
-from storage.read.auto_tags import snapshots_to_auto_tag
-from storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
-from storage.read.changes.subtask import Subtask
-from storage.read.expired_snapshots import snapshot_by_id
-from storage.read.snapshot_diff import SnapshotDiff
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.arguments import shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options.scan_options import IncrementalScanMode, StartupMode
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.auto_tags import snapshots_to_auto_tag
+from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.expired_snapshots import snapshot_by_id
+from tidelake.storage.read.snapshot_diff import SnapshotDiff
 
 
 @dataclass(frozen=True, slots=True)

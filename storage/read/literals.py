@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.read.number_comparison import as_number, is_number_type, same_comparison
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read.number_comparison import as_number, is_number_type, same_comparison
 
 
 def known_column(column: str, schema: pa.Schema) -> str:

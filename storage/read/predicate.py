@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.arguments import check_text, shown
-from storage.errors import BadInput
-from storage.files.column_bounds import Bounds, ColumnBounds
-from storage.read.arrow_expressions import columns_read
-from storage.read.column_values import ColumnValues, column_text
+from tidelake.storage.base.arguments import check_text, shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
+from tidelake.storage.read.arrow_expressions import columns_read
+from tidelake.storage.read.column_values import ColumnValues, column_text
 
 Maybe: TypeAlias = NDArray[np.bool_]  # for each file: may it hold a matching row?
 

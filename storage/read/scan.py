@@ -15,28 +15,28 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from storage.binary_row import decode_rows
-from storage.bucketing import Bucketing, BucketMode, bucket_mode
-from storage.deletion_vectors.index_file import DeletionFile
-from storage.files.data_file import DataFileMeta
-from storage.files.statistics import key_bounds, value_bounds
-from storage.format import POSTPONE_BUCKET
-from storage.manifests.index_manifest import deletion_files
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import live_entries
-from storage.merge.sorted_run import Section, interval_partition, key_ranges
-from storage.option_support import check_supported
-from storage.options import MergeEngine, Operation
-from storage.read.evolution.row_id_group_bounds import row_id_group_bounds
-from storage.read.evolution.row_id_groups import RowIdGroup, row_id_groups
-from storage.read.evolution.tracked_columns import tracked_schema
-from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.predicate import Compare, Maybe, Predicate
-from storage.read.skipping.file_index_predicate import FileIndexPredicate
-from storage.read.split import BinPacking, Split, append_splits, evolution_splits, merge_tree_splits
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types import Root, same_ignoring_nullability
+from tidelake.storage.commit.manifests.index_manifest import deletion_files
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.statistics import key_bounds, value_bounds
+from tidelake.storage.merge.sorted_run import Section, interval_partition, key_ranges
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import MergeEngine, Operation
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import Root, same_ignoring_nullability
+from tidelake.storage.read.evolution.row_id_group_bounds import row_id_group_bounds
+from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, row_id_groups
+from tidelake.storage.read.evolution.tracked_columns import tracked_schema
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.predicate import Compare, Maybe, Predicate
+from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
+from tidelake.storage.read.split import BinPacking, Split, append_splits, evolution_splits, merge_tree_splits
 
 
 class SkipReason(StrEnum):

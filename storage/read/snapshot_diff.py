@@ -14,22 +14,22 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.manifests.snapshot_files import live_entries
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_reader import Merge, MergeOrder, merge_runs
-from storage.merge.row_changes import KeyedRows, equal_rows, row_changes
-from storage.merge.sorted_run import Section
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.changes.position import ChangePosition
-from storage.read.changes.subtask import Subtask
-from storage.read.scan import TableScan
-from storage.read.snapshot_reader import SnapshotReader
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
+from tidelake.storage.merge.row_changes import KeyedRows, equal_rows, row_changes
+from tidelake.storage.merge.sorted_run import Section
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.read.split import Split
 
 _IS_AFTER: Final = "_IS_AFTER"
 _Buckets = dict[tuple[bytes, int], Split]

@@ -13,27 +13,27 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.deletion_vectors.index_file import DeletionFile, read_vector
-from storage.errors import BadInput
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import read_data_file
-from storage.format import RowKind
-from storage.merge.merge_functions import MergeFunction, merge_function_of
-from storage.merge.merge_reader import drop_retracts
-from storage.merge.section_merge import SectionMerge
-from storage.merge.sections import BatchSize, batch_size
-from storage.merge.sorted_run import Section, SortedRun
-from storage.read.evolution.row_id_group_reader import RowIdGroupReader
-from storage.read.evolution.tracked_columns import tracked_schema
-from storage.read.expired_snapshots import raise_if_snapshot_expired
-from storage.read.predicate import Predicate
-from storage.read.skipping.file_index_predicate import FileIndexPredicate
-from storage.read.split import Split
-from storage.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema
-from storage.types.row_kinds import with_kind
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.merge.merge_functions import MergeFunction, merge_function_of
+from tidelake.storage.merge.merge_reader import drop_retracts
+from tidelake.storage.merge.section_merge import SectionMerge
+from tidelake.storage.merge.sections import BatchSize, batch_size
+from tidelake.storage.merge.sorted_run import Section, SortedRun
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.format import RowKind
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema
+from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
+from tidelake.storage.read.evolution.tracked_columns import tracked_schema
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
+from tidelake.storage.read.split import Split
 
 _SPECIAL: Final = (KIND_FIELD, SEQUENCE_FIELD, ROW_ID_FIELD)
 _SPECIAL_NAMES: Final = frozenset(field.name for field in _SPECIAL)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from storage.deletion_vectors.index_file import DeletionFile
-from storage.files.data_file import DataFileMeta
-from storage.merge.sorted_run import KeyRange, Section, interval_partition
-from storage.options import MergeEngine
-from storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge.sorted_run import KeyRange, Section, interval_partition
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
 
 T = TypeVar("T")
 

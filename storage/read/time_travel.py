@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from storage.arguments import check_whole_number
-from storage.errors import BadInput
-from storage.option_support import check_supported
-from storage.options import Operation
-from storage.options.scan_options import StartupMode
-from storage.read.expired_snapshots import snapshot_by_id
-from storage.read.stream.start import Start, first_position, newest_compacted
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.arguments import check_whole_number
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation
+from tidelake.storage.model.options.scan_options import StartupMode
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import snapshot_by_id
+from tidelake.storage.read.stream.start import Start, first_position, newest_compacted
 
 _WATERMARK: Final = "watermark-"
 

@@ -8,11 +8,11 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.messages.alter_command import add_column, alter_command, set_type
-from storage.schema.table_schema import TableSchema
-from storage.schema.type_changes import can_change, type_of_both
-from storage.types import DataType, type_from_arrow
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.alter_command import add_column, alter_command, set_type
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.schema.type_changes import can_change, type_of_both
+from tidelake.storage.model.types import DataType, type_from_arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class AlterHints:
 
     location: the table's root directory; "" if it has none.
 
-    A path leads from a column into its type, as in `storage.ddl.schema_changes`.
+    A path leads from a column into its type, as in `tidelake.storage.ddl.schema_changes`.
     """
 
     schema: TableSchema

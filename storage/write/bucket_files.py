@@ -8,22 +8,22 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.deletion_vectors.index_file import DeletionFile, read_vector
-from storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
-from storage.files.column_bounds import ColumnBounds
-from storage.files.data_file import DataFileMeta
-from storage.files.formats.base import BATCH_BYTES_MAX
-from storage.files.reader import Chunks, chunk_bounds, read_data_file
-from storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
-from storage.format import FileSource
-from storage.merge.merge_functions import check_no_nulls
-from storage.paths import DataFileNames
-from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactResult
-from storage.write.deletion_vector_maintainer import discard_index_files
+from tidelake.storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
+from tidelake.storage.files.column_bounds import ColumnBounds
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.formats.base import BATCH_BYTES_MAX
+from tidelake.storage.files.reader import Chunks, chunk_bounds, read_data_file
+from tidelake.storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
+from tidelake.storage.merge.merge_functions import check_no_nulls
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.paths import DataFileNames
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactResult
+from tidelake.storage.write.deletion_vector_maintainer import discard_index_files
 
 _BATCH_ROWS: Final = 65_536
 
@@ -124,7 +124,7 @@ class BucketFiles:
         )
 
     def chunk_bounds(self, file: DataFileMeta, field: DataField) -> ColumnBounds | None:
-        """See `storage.files.reader`."""
+        """See `tidelake.storage.files.reader`."""
         return chunk_bounds(self._context, file, self.path(file), field, partition=self._partition)
 
     @cached_property

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.binary_row import serialize_rows
-from storage.files.data_file import EMPTY_ROW
-from storage.pickled_values import pickles_as_values
-from storage.schema.table_schema import TableSchema
-from storage.write.assigners import BucketAssigner, PartitionedRows
+from tidelake.storage.base.pickled_values import pickles_as_values
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.write.assigners import BucketAssigner, PartitionedRows
 
 
 @pickles_as_values

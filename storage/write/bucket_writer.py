@@ -18,18 +18,18 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from storage.files.data_file import DataFileMeta
-from storage.files.writer import RollingFileWriter
-from storage.logs import get_logger
-from storage.merge.merge_functions import MergeFunction
-from storage.merge.merge_reader import MergeOrder
-from storage.options import ChangelogProducer
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.commit_increment import CommitIncrement, merge_compact_results
-from storage.write.compactor import Compactor, CompactResult, RestoredBucket
-from storage.write.memory_budget import large_row_bytes
-from storage.write.write_buffer import WriteBuffer
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.merge.merge_functions import MergeFunction
+from tidelake.storage.merge.merge_reader import MergeOrder
+from tidelake.storage.model.options import ChangelogProducer
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.commit_increment import CommitIncrement, merge_compact_results
+from tidelake.storage.write.compactor import Compactor, CompactResult, RestoredBucket
+from tidelake.storage.write.memory_budget import large_row_bytes
+from tidelake.storage.write.write_buffer import WriteBuffer
 
 _log = get_logger(__name__)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from storage.files.data_file import DataFileMeta
-from storage.write.compactor import CompactResult
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from storage.files.data_file import DataFileMeta
-from storage.files.index_file import IndexFileMeta
-from storage.options import ChangelogProducer
-from storage.pickled_values import pickles_as_values
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.base.pickled_values import pickles_as_values
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.options import ChangelogProducer
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class CompactResult:
     after: files that replace them. An upgraded file is in both, with two levels and one name.
     changelog: files with the changes that the compaction found
     reason: why the compaction was picked, for people
-    tombstones, known_files: see `storage.commit.tombstones`
+    tombstones, known_files: see `tidelake.storage.commit.tombstones`
     new_index_files: deletion vectors of the bucket
     deleted_index_files: index files that these replace
 

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.commit.commit_message import CommitMessage
-from storage.deletion_vectors.index_file import DeletionFile, IndexFileBuilder, StoredVector, read_vector
-from storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
-from storage.format import DELETION_VECTORS_INDEX
-from storage.paths import IndexFileNames
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, IndexFileBuilder, StoredVector, read_vector
+from tidelake.storage.model.format import DELETION_VECTORS_INDEX
+from tidelake.storage.model.paths import IndexFileNames
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from storage.errors import BadInput
-from storage.files.data_file import DataFileMeta
-from storage.format import POSTPONE_BUCKET
-from storage.manifests.index_manifest import index_files_by_bucket
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import RestoredBucket
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import RestoredBucket
 
 
 @dataclass(frozen=True, slots=True)

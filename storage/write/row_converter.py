@@ -1,7 +1,7 @@
 """Converts a caller's batch to the table's schema, or raises an error. Every written row passes through here.
 
 Columns are matched by name. A column that the batch lacks is null, or has its default value. A column that the table
-lacks is an error, because it would be lost silently. `storage.write.value_conversion` converts the values.
+lacks is an error, because it would be lost silently. `tidelake.storage.write.value_conversion` converts the values.
 
 Source: Java `table/sink/TableWriteImpl.java` (null checks, defaults), `table/sink/RowKindGenerator.java`,
 `utils/RowKindFilter.java`; vectors `write_entry_filter.json`.
@@ -18,18 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.arguments import FILE_NAME_BYTES_MAX, shown
-from storage.ddl.default_values import default_value
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, RowKind
-from storage.options import TableOptions
-from storage.paths import partition_directory_name
-from storage.schema.table_schema import TableSchema
-from storage.types import STRING_ROOTS, DataField, arrow_type
-from storage.types.row_kinds import is_retract
-from storage.write.alter_hints import AlterHints
-from storage.write.value_conversion import convert_exactly
-from storage.write.value_location import ColumnLocation
+from tidelake.storage.base.arguments import FILE_NAME_BYTES_MAX, shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.default_values import default_value
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.paths import partition_directory_name
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import STRING_ROOTS, DataField, arrow_type
+from tidelake.storage.model.types.row_kinds import is_retract
+from tidelake.storage.write.alter_hints import AlterHints
+from tidelake.storage.write.value_conversion import convert_exactly
+from tidelake.storage.write.value_location import ColumnLocation
 
 _ESCAPED_BYTES_MAX: Final = 3  # the most bytes that one byte of a value takes in a directory name
 

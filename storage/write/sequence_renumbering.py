@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.commit.commit_message import CommitMessage
-from storage.files.data_file import DataFileMeta
-from storage.files.writer import RollingFileWriter
-from storage.format import SEQUENCE_COLUMN
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.model.format import SEQUENCE_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.files.small_files import SmallFile, write_small_files
-from storage.files.writer import FilePlan
-from storage.format import FileSource
-from storage.garbage_collection import paused_collection
-from storage.merge.merge_functions import MergeFunction, check_remaining_retracts
-from storage.merge.merge_reader import MergeOrder, merge_batch
-from storage.merge.normalized_keys import align_keys, normalize_column
-from storage.table import TableContext
-from storage.types.row_kinds import row_kinds
-from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
+from tidelake.storage.base.garbage_collection import paused_collection
+from tidelake.storage.files.small_files import SmallFile, write_small_files
+from tidelake.storage.files.writer import FilePlan
+from tidelake.storage.merge.merge_functions import MergeFunction, check_remaining_retracts
+from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch
+from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import row_kinds
+from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
 
 SMALL_BUCKET_BYTES: Final = 256 * 1024  # of rows in memory: below this, a file's fixed cost exceeds that of its bytes
 BUCKETS_MIN: Final = 4

@@ -13,32 +13,32 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.bucketing import Bucketing, BucketMode
-from storage.commit.commit_message import CommitMessage
-from storage.commit.owner_process import OwnerProcess
-from storage.errors import BadInput, TidelakeError
-from storage.files.data_file import is_fully_compacted
-from storage.files.partition_times import partition_check
-from storage.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET
-from storage.merge.merge_functions import check_row_kinds, merge_function_of
-from storage.merge.merge_reader import MergeOrder
-from storage.option_support import check_supported
-from storage.options import Operation
-from storage.table import TableContext
-from storage.threads import map_on_cores
-from storage.types.row_kinds import row_kinds
-from storage.write.assigners import BucketAssigner, bucket_assigner_of
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
-from storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
-from storage.write.commit_increment import CommitIncrement, with_compacted_as_new_files
-from storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
-from storage.write.evolution.tracked_bucket_writer import append_bucket_writer
-from storage.write.memory_budget import MemoryBudget, pieces
-from storage.write.postpone.bucket_writer import PostponeBucketWriter
-from storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
-from storage.write.row_converter import RowConverter
-from storage.write.small_flush import flush_small_buckets
+from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.storage.base.threads import map_on_cores
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.owner_process import OwnerProcess
+from tidelake.storage.files.data_file import is_fully_compacted
+from tidelake.storage.files.partition_times import partition_check
+from tidelake.storage.merge.merge_functions import check_row_kinds, merge_function_of
+from tidelake.storage.merge.merge_reader import MergeOrder
+from tidelake.storage.model.bucketing import Bucketing, BucketMode
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import row_kinds
+from tidelake.storage.write.assigners import BucketAssigner, bucket_assigner_of
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
+from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
+from tidelake.storage.write.commit_increment import CommitIncrement, with_compacted_as_new_files
+from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
+from tidelake.storage.write.evolution.tracked_bucket_writer import append_bucket_writer
+from tidelake.storage.write.memory_budget import MemoryBudget, pieces
+from tidelake.storage.write.postpone.bucket_writer import PostponeBucketWriter
+from tidelake.storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
+from tidelake.storage.write.row_converter import RowConverter
+from tidelake.storage.write.small_flush import flush_small_buckets
 
 
 class TableWriter:

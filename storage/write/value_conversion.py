@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.files.formats.arrow_conversion import struct_array, with_child
-from storage.types import (
+from tidelake.storage.files.formats.arrow_conversion import struct_array, with_child
+from tidelake.storage.model.types import (
     BYTES,
     INT,
     STRING_ROOTS,
@@ -42,8 +42,8 @@ from storage.types import (
     not_null,
     walk_types,
 )
-from storage.types.arrow_buffers import is_ascii
-from storage.write.value_location import ElementLocation, EntryLocation, FieldLocation, ValueLocation
+from tidelake.storage.model.types.arrow_buffers import is_ascii
+from tidelake.storage.write.value_location import ElementLocation, EntryLocation, FieldLocation, ValueLocation
 
 _CHECKED_ROOTS: Final = STRING_ROOTS | {Root.DECIMAL, Root.TIME}
 _VARIANT_PARTS: Final = (DataField(0, "value", not_null(BYTES)), DataField(1, "metadata", not_null(BYTES)))

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.arguments import shown
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
-from storage.types import DataType, arrow_type
-from storage.write.alter_hints import AlterHints
+from tidelake.storage.base.arguments import shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.types import DataType, arrow_type
+from tidelake.storage.write.alter_hints import AlterHints
 
 
 class ValueLocation(ABC):

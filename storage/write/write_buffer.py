@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.files.formats.base import LARGE_ROW_BYTES
-from storage.format import SEQUENCE_COLUMN
-from storage.merge.merge_functions import MergeFunction, check_remaining_retracts
-from storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
-from storage.merge.multi_pass_merge import keep_all
-from storage.merge.spill_file import SpillFile
-from storage.types.row_kinds import row_kinds
-from storage.write.memory_budget import large_row_bytes
+from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.merge.merge_functions import MergeFunction, check_remaining_retracts
+from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
+from tidelake.storage.merge.multi_pass_merge import keep_all
+from tidelake.storage.merge.spill_file import SpillFile
+from tidelake.storage.model.format import SEQUENCE_COLUMN
+from tidelake.storage.model.types.row_kinds import row_kinds
+from tidelake.storage.write.memory_budget import large_row_bytes
 
 # A flush holds a piece of every segment in memory, so their number is limited.
 SEGMENTS_MAX: Final = 64

@@ -14,10 +14,10 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.settings import Config
 from tests.benchmarks.sections import Goal, PageSection, Plan
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.settings import Config
 
 _TABLES: Final = 100
 _CHECKPOINTS: Final = 5

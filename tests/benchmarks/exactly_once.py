@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checkpoint.committable import TableCommittable
-from checkpoint.coordinator import CheckpointCoordinator
-from checkpoint.fence import EpochFence
-from ingest.pipeline.builder import run
-from ingest.pipeline.progress_file import ProgressFile
-from ingest.tables.table_history import CommitHistory
-from ingest.tables.table_sink import StorageTableSink
 from tests.benchmarks.change_log import CHANGES, write_change_log
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, ours
 from tests.benchmarks.ingest_folder import COMPACTING, new_orders_table, pipeline_config
 from tests.benchmarks.sections import Goal, PageSection, Plan
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.fence import EpochFence
+from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.tables.table_history import CommitHistory
+from tidelake.ingest.tables.table_sink import StorageTableSink
 
 _SHARE_MAX: Final = 0.05
 _INTERVALS_MS: Final = {"a checkpoint every 10 s (default)": 10_000, "a checkpoint every second": 1_000}

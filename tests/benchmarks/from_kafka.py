@@ -17,8 +17,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
 from tests.benchmarks.contest import Contender, Sample, Samples, contest, median_ratio, our_pipeline
 from tests.benchmarks.flink import FLINK_SQL, SYNC_TABLE, FlinkJob, flink_classes
@@ -34,6 +32,8 @@ from tests.benchmarks.sections import (
     thousands,
 )
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run
 
 TYPED: Final = "Tidelake, typed columns"
 STRINGS: Final = "Tidelake, STRING columns"

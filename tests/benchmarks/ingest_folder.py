@@ -16,20 +16,20 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.formats.base import Target
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.raw_batch import RawBatch
-from ingest.settings import Config
-from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.write.memory_budget import MemoryBudget
 from tests.benchmarks.change_log import CHANGES, ORDERS, RECORDS, orders_schema, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, tell
 from tests.benchmarks.contest import TIDELAKE, Sample, contest, our_pipeline
 from tests.benchmarks.ingest_run import run_apart
 from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, peak_at_most, race_lines, rate_at_least
 from tests.support.recorded_truth import differences
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import Config
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 MEMORY_MIB: Final = 256
 RATE: Final = 120_000

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, bytes_below, peak_memory_mib, tell
 from tests.benchmarks.contest import contest, our_pipeline
@@ -23,6 +21,8 @@ from tests.benchmarks.sections import RACE_HEADER, PageSection, Plan, race_lines
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run
 
 TOPIC: Final = "bench.orders"
 OPTIONS: Final = {"bucket": "4", "changelog-producer": "input"}

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import PIPELINE_PYTHON
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run
 
 _MODULE: Final = "tests.benchmarks.ingest_run"
 

@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 import tidelake
-from storage.binary_row import serialize_rows
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit
-from storage.files.data_file import DataFileMeta, SimpleStats
-from storage.format import FileSource
-from storage.types import DataType, arrow_type
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, Contender, Sample, contest, median_ratio, ours
 from tests.benchmarks.java import JAVA, JVM
 from tests.benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, race_lines
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.files.data_file import DataFileMeta, SimpleStats
+from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.types import DataType, arrow_type
 
 FILES: Final = 100_000
 _BUCKETS: Final = 10

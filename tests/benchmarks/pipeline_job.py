@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from ingest.allocators import use_service_allocators
+from tidelake.ingest.allocators import use_service_allocators
 
 if __name__ == "__main__":
     use_service_allocators()

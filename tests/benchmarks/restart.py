@@ -20,11 +20,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import REPOSITORY, ours
 from tests.benchmarks.sections import Goal, PageSection, Plan
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run
 
 _SNAPSHOTS: Final = 2000
 _BUCKETS: Final = 5  # each gets one file per checkpoint

@@ -7,9 +7,9 @@ from typing import Final
 from unittest.mock import patch
 
 import tidelake
-from storage.files.formats import parquet_writer
 from tests.benchmarks.flush import WARM_UP_ROWS
 from tests.benchmarks.rows import generate
+from tidelake.storage.files.formats import parquet_writer
 
 TABLE: Final = "rows"
 WARM_UP_TABLE: Final = "warm_up"

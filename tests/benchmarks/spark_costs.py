@@ -20,11 +20,12 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.spark.batch_commits import BatchCommits
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.bucket_task import renumbered
-from ingest.spark.shuffling.shuffle import (
+from tests.benchmarks.clock import Clock
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.spark.batch_commits import BatchCommits
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
+from tidelake.ingest.spark.bucket_task import renumbered
+from tidelake.ingest.spark.shuffling.shuffle import (
     BUCKET_COLUMN,
     buckets_of,
     from_ipc,
@@ -32,13 +33,12 @@ from ingest.spark.shuffling.shuffle import (
     to_ipc,
     with_buckets,
 )
-from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
-from storage.commit.commit_message import CommitMessage
-from storage.metadata_cache import MetadataCache
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.table_writer import TableWriter
-from tests.benchmarks.clock import Clock
+from tidelake.ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.model.metadata_cache import MetadataCache
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.table_writer import TableWriter
 
 SHUFFLE_PARTITIONS: Final = 1_000
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), *((f"c{n}", pa.string()) for n in range(8))])

@@ -22,11 +22,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.spark.sink import write_batch
-from storage.catalog.opening import open_catalog
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, tell
 from tests.benchmarks.contest import TIDELAKE, Sample, ours
@@ -35,8 +30,13 @@ from tests.benchmarks.sections import Goal, PageSection, Plan
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.spark.sink import write_batch
 from tidelake.spark import procedures, read, register, sink
 from tidelake.spark.session import SETTINGS
+from tidelake.storage.catalog.opening import open_catalog
 
 Turns = Mapping[str, list[tuple[float, float]]]
 """By contender: wall seconds and CPU-seconds of each turn."""

@@ -15,14 +15,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.pipeline.builder import run
-from storage.read.split import Split
 from tests.benchmarks.change_log import CHANGES, ORDERS, write_change_log
 from tests.benchmarks.clock import Clock, peak_memory_mib, tell
 from tests.benchmarks.contest import TIDELAKE, our_pipeline
 from tests.benchmarks.ingest_folder import COMPACTING, new_orders_table, pipeline_config
 from tests.benchmarks.sections import Goal, PageSection, Plan, thousands
 from tests.support.recorded_truth import differences
+from tidelake.ingest.pipeline.builder import run
+from tidelake.storage.read.split import Split
 
 _PASSES: Final = 20
 _FILES_PER_PASS: Final = 10

@@ -27,13 +27,13 @@ from aiokafka import AIOKafkaProducer
 from numpy.typing import NDArray
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run
 from tests.benchmarks.contest import PIPELINE_PYTHON, REPOSITORY, JobFailed
 from tests.benchmarks.from_kafka import MEMORY_MIB
 from tests.benchmarks.order_messages import COLUMNS, KEYS, PARTITIONS, row
 from tests.benchmarks.sections import Goal, PageSection, Plan
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run
 
 INTERVALS_MS: Final = (500, 1_000, 10_000)
 _FACTOR: Final = 1.2

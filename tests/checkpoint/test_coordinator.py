@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
-from checkpoint.epoch import Epoch, epoch_of
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.states import CheckpointState, IllegalTransition
-from storage.commit.commit_message import CommitMessage
-from storage.errors import BadInput
-from storage.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
+from tidelake.checkpoint.epoch import Epoch, epoch_of
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.states import CheckpointState, IllegalTransition
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDENTITY = SourceIdentity("c1", {"t": "id"})

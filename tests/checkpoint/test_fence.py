@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from checkpoint.fence import EpochFence, RecoveryOutdated
-from storage.errors import WriterFenced
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.snapshots.snapshot import Snapshot
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
+from tidelake.checkpoint.fence import EpochFence, RecoveryOutdated
+from tidelake.storage.base.errors import WriterFenced
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 
 OURS = Epoch(4, "we")
 

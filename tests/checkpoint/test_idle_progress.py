@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint.idle_progress import IdleProgress, ProgressEntry
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.routing import Routing
-from checkpoint.table_state import TableState
-from storage.errors import CorruptFile, UnsupportedFeature
+from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.routing import Routing
+from tidelake.checkpoint.table_state import TableState
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 
 REACHED = SourcePosition(SourceIdentity("c", {"t": "id"}), {TopicPartition("t", 0): OffsetRange(7, 7)})
 PROGRESS = IdleProgress(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.moved_rows_state import MOVED_ROWS_PROPERTY, MovedRowsState, moved_rows_of
-from checkpoint.offsets import TopicPartition
-from storage.errors import CorruptFile, UnsupportedFeature
+from tidelake.checkpoint.moved_rows_state import MOVED_ROWS_PROPERTY, MovedRowsState, moved_rows_of
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.offsets import (
+from tidelake.checkpoint.offsets import (
     OffsetRange,
     SourceIdentity,
     SourcePosition,
@@ -16,7 +16,7 @@ from checkpoint.offsets import (
     chain_breaks,
     identity_changes,
 )
-from storage.errors import BadInput
+from tidelake.storage.base.errors import BadInput
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_problems import ProblemKind, SourceState, compare_with_source, first_few
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_problems import ProblemKind, SourceState, compare_with_source, first_few
 
 P0, P1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 IDENTITY = SourceIdentity("c1", {"t": "id1", "u": "id2"})

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.idle_progress import IdleProgress
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
-from checkpoint.position_text import PACKED_FROM, POSITION_PROPERTY, position_from_text, position_to_text
-from checkpoint.recovery import recover_table
-from checkpoint.table_state import SnapshotSummary, TableState
-from storage.errors import CorruptFile, UnsupportedFeature
+from tidelake.checkpoint.idle_progress import IdleProgress
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
+from tidelake.checkpoint.position_text import PACKED_FROM, POSITION_PROPERTY, position_from_text, position_to_text
+from tidelake.checkpoint.recovery import recover_table
+from tidelake.checkpoint.table_state import SnapshotSummary, TableState
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPICS = st.text(min_size=1, max_size=8)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from checkpoint.idle_progress import IdleProgress, ProgressEntry
-from checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_problems import ProblemKind
-from checkpoint.position_text import POSITION_PROPERTY, position_to_text
-from checkpoint.recovery import last_before_chain_break, recover_table, resume_offsets
-from checkpoint.routing import ROUTING_PROPERTY, Routing
-from checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
-from storage.errors import CorruptFile
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
+from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_problems import ProblemKind
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_to_text
+from tidelake.checkpoint.recovery import last_before_chain_break, recover_table, resume_offsets
+from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
+from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
+from tidelake.storage.base.errors import CorruptFile
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDENTITY = SourceIdentity("c1", {"t": "id1"})

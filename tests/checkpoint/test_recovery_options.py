@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_problems import PositionProblem, ProblemKind, SourceState
-from checkpoint.recovery import RecoveredTable
-from checkpoint.recovery_options import (
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_problems import PositionProblem, ProblemKind, SourceState
+from tidelake.checkpoint.recovery import RecoveredTable
+from tidelake.checkpoint.recovery_options import (
     RefusedTable,
     decided_position,
     offsets_past_gap,
     position_refused,
     rewound_offsets,
 )
-from checkpoint.table_state import TableState
+from tidelake.checkpoint.table_state import TableState
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW = SourceIdentity("c2", {"t": "new"})

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from checkpoint.states import TRANSITIONS, CheckpointEvent, CheckpointState, IllegalTransition, next_state
+from tidelake.checkpoint.states import TRANSITIONS, CheckpointEvent, CheckpointState, IllegalTransition, next_state
 
 ILLEGAL = [pair for pair in product(CheckpointState, CheckpointEvent) if pair not in TRANSITIONS]
 

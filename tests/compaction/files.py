@@ -7,10 +7,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from compaction.merge_tree.levels import Levels
-from storage.binary_row import decode_rows, serialize_rows
-from storage.files.data_file import EMPTY_STATS, DataFileMeta
-from storage.types import AtomicType, Root
+from tidelake.compaction.merge_tree.levels import Levels
+from tidelake.storage.files.data_file import EMPTY_STATS, DataFileMeta
+from tidelake.storage.model.binary_row import decode_rows, serialize_rows
+from tidelake.storage.model.types import AtomicType, Root
 
 KEY_TYPES: Final = (AtomicType(Root.INT, nullable=False),)
 

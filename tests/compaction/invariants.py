@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compaction.merge_tree.levels import Levels
-from storage.binary_row import serialize_rows
-from storage.files.data_file import DataFileMeta
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
+from tidelake.compaction.merge_tree.levels import Levels
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:

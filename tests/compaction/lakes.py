@@ -9,11 +9,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from storage.fileio import open_file_io
-from storage.fileio.base import FileIO
-from storage.files.bucket_directory import partition_directory
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.model.table import TableContext
 
 COLUMNS: Final = pa.schema(
     [pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), pa.field("p", pa.string(), nullable=False)]

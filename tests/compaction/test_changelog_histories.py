@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.verify import verify
 from tests.support.changelog_fold import check_changelog
 from tests.support.levels import examples
 from tests.support.merge_engines import ENGINES, KIND, SCHEMA, Engine, Rows
+from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table
 from tidelake.writer import Writer
 

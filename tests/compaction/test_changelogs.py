@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from storage.format import CommitKind, FileSource
-from storage.lookup import file_parts
-from storage.lookup.file_parts import LookupFilePart
-from storage.lookup.lookup_cache import LookupCache, Span
-from storage.lookup.lookup_file import FileLookupResult, Keys, LookupFile
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import changelog_entries
-from storage.read.snapshot_reader import SnapshotReader
-from storage.verify import changelog_check, verify
 from tests.support.changelog_fold import check_changelog
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import changelog_entries
+from tidelake.storage.maintenance.verify import changelog_check, verify
+from tidelake.storage.model.format import CommitKind, FileSource
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.write.lookup import file_parts
+from tidelake.storage.write.lookup.file_parts import LookupFilePart
+from tidelake.storage.write.lookup.lookup_cache import LookupCache, Span
+from tidelake.storage.write.lookup.lookup_file import FileLookupResult, Keys, LookupFile
 from tidelake.writer import Writer
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -255,7 +255,7 @@ def test_a_new_writer_decodes_only_the_row_groups_that_contain_its_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_parts, "PART_ROWS", 1_000)
-    monkeypatch.setattr("storage.files.writer.LOOKUP_ROWS", 1_000)
+    monkeypatch.setattr("tidelake.storage.files.writer.LOOKUP_ROWS", 1_000)
     table = new_table(LOOKUP)
     write(table, [(INSERT, k, 0) for k in range(0, 20_000, 2)])
     table.compact(full=True)

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.files import writer as file_writer
-from storage.format import KIND_COLUMN, RowKind
-from storage.merge import sections
-from storage.write.memory_budget import MemoryBudget
 from tests.compaction.invariants import check_tree
 from tests.support.levels import examples
+from tidelake.storage.files import writer as file_writer
+from tidelake.storage.merge import sections
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("w", pa.string())])
 ROWS_PER_FILE = 8  # so that runs have many files: of a size that is looked at after so many rows, and always enough

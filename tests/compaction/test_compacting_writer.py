@@ -15,23 +15,23 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.cancellation import CompactionCancelled, IsCancelled
-from compaction.compact_manager import compact_manager_factory
-from compaction.scheduler import CompactionScheduler, ScheduledTask
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import CorruptFile
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.logs import FIELDS
-from storage.manifests.snapshot_files import delta_entries
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import Compactor, RestoredBucket
-from storage.write.memory_budget import MemoryBudget, MemoryOwner
-from storage.write.table_writer import TableWriter
 from tests.compaction.invariants import check_tree
 from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tests.support.levels import sample
+from tidelake.compaction.cancellation import CompactionCancelled, IsCancelled
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.base.logs import FIELDS
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import Compactor, RestoredBucket
+from tidelake.storage.write.memory_budget import MemoryBudget, MemoryOwner
+from tidelake.storage.write.table_writer import TableWriter
 
 T = TypeVar("T")
 

@@ -13,25 +13,25 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from checkpoint.committable import TableCommittable
-from checkpoint.epoch import Epoch
-from checkpoint.offsets import SourcePosition
-from checkpoint.position_text import POSITION_PROPERTY
-from compaction.compact_manager import compact_manager_factory
-from compaction.scheduler import CompactionScheduler
-from ingest.spark.batch_commits import BatchCommits
-from ingest.tables.table_sink import StorageTableSink
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import CommitConflict
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.verify import verify
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
 from tests.compaction.lakes import orphans
 from tests.compaction.test_changelogs import new_table
 from tests.support.changelog_fold import check_changelog
 from tests.support.commit_races import before_publishing
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.epoch import Epoch
+from tidelake.checkpoint.offsets import SourcePosition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.compaction.scheduler import CompactionScheduler
+from tidelake.ingest.spark.batch_commits import BatchCommits
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 from tidelake.table import Table
 from tidelake.writer import Writer
 

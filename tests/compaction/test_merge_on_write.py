@@ -15,19 +15,19 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from compaction.compact_manager import compact_manager_factory
-from compaction.scheduler import InlineScheduler
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.lookup.row_lookup import lookup_newest_rows
-from storage.snapshots.snapshot import SnapshotStore
-from storage.verify import inspect, verify
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
 from tests.compaction.test_changelog_histories import LAYOUTS, OFTEN_COMPACTED, STEPS, new_table, write
 from tests.support.changelog_fold import check_changelog
 from tests.support.levels import examples
 from tests.support.merge_engines import ENGINES, Engine, Rows
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.compaction.scheduler import InlineScheduler
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.verify import inspect, verify
+from tidelake.storage.model.snapshots.snapshot import SnapshotStore
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 from tidelake.table import Table
 
 VECTORS: Final = {"deletion-vectors.enabled": "true"}

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.verify import verify
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.maintenance.verify import verify
 
 NAME: Final = "db.t"
 SCHEMA: Final = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])

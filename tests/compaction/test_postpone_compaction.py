@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction import postpone_compaction
-from storage.commit.table_commit import TableCommit
-from storage.format import CommitKind
-from storage.manifests.snapshot_files import live_entries
-from storage.verify.inspection import verify
-from storage.write.table_writer import TableWriter
 from tests.support.commit_races import before_publishing
+from tidelake.compaction import postpone_compaction
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.verify.inspection import verify
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False), ("v", pa.string())]

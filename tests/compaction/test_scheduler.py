@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from compaction.cancellation import IsCancelled
-from compaction.scheduler import CompactionScheduler, InlineScheduler
+from tidelake.compaction.cancellation import IsCancelled
+from tidelake.compaction.scheduler import CompactionScheduler, InlineScheduler
 
 WAIT_S: Final = 30  # for something that will happen
 
@@ -183,7 +183,7 @@ def test_no_two_live_threads_share_a_name() -> None:
 def test_a_process_that_ends_does_not_wait_for_its_compactions() -> None:
     program = """
 import sys
-from compaction.scheduler import shared_scheduler
+from tidelake.compaction.scheduler import shared_scheduler
 
 def for_ever(is_cancelled):
     while not is_cancelled():

@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.spark.batch_rows import TypedColumns
-from ingest.spark.shuffling.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
-from storage.bucketing import bucket_ids
-from storage.commit.commit_message import CommitMessage
-from storage.fileio.memory import MemoryFileIO
-from storage.files.data_file import EMPTY_ROW
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import BIGINT, STRING, DataField, not_null
-from storage.write.assigners import AssignedRows, BucketAssigner, PartitionedRows, bucket_assigner_of
-from storage.write.bucket_router import BucketKey, BucketRouter
-from storage.write.table_writer import TableWriter
+from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.shuffling.shuffle import ShuffleMap, from_ipc, shuffle_partition_of
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucketing import bucket_ids
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import BIGINT, STRING, DataField, not_null
+from tidelake.storage.write.assigners import AssignedRows, BucketAssigner, PartitionedRows, bucket_assigner_of
+from tidelake.storage.write.bucket_router import BucketKey, BucketRouter
+from tidelake.storage.write.table_writer import TableWriter
 
 FIELDS = (DataField(0, "day", not_null(STRING)), DataField(1, "id", not_null(BIGINT)))
 KEYED = TableSchema(0, FIELDS, 1, partition_keys=("day",), primary_keys=("day", "id"))

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.fileio import FileIO, open_file_io
 from tests.support.s3_server import S3Server
+from tidelake.storage.fileio import FileIO, open_file_io
 
 DAY_MS = 86_400_000
 LARGE_BYTES = 20_000_000  # several parts of a multipart upload

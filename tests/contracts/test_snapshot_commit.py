@@ -1,5 +1,5 @@
-"""The contract of storage/snapshots/snapshot_commit.py, checked for the commit of the file system, for the commit under
-a database lock, and for a catalog that stores the ids itself. The last one is defined here and resembles a REST
+"""The contract of storage/model/snapshots/snapshot_commit.py, checked for the commit of the file system, for the commit
+under a database lock, and for a catalog that stores the ids itself. The last one is defined here and resembles a REST
 catalog.
 """
 
@@ -15,22 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from storage.catalog.jdbc.address import DatabaseAddress
-from storage.catalog.jdbc.lock import LockSettings, LockTable
-from storage.catalog.jdbc.paimon_tables import make_tables
-from storage.catalog.locked_commits import LockedCommits
-from storage.commit.commit_message import Committable
-from storage.commit.file_system_commit import FileSystemSnapshotCommit
-from storage.fileio.base import FileIO
-from storage.fileio.local import LocalFileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.format import CommitKind
-from storage.schema.schema_store import SchemaStore
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.snapshot_commit import PartitionStatistics, SnapshotCommit, Statistics
-from storage.table import TableContext
-from tests.storage.snapshots.tables import added, committer, latest, make_table, partition
+from tests.storage.model.snapshots.tables import added, committer, latest, make_table, partition
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.paimon_tables import make_tables
+from tidelake.storage.catalog.locked_commits import LockedCommits
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.snapshot_commit import PartitionStatistics, SnapshotCommit, Statistics
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass

@@ -11,21 +11,21 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from checkpoint.offsets import chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.config.config import parse_config
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.pipeline import checkpointer
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.raw_batch import Headers
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.verify import verify
 from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.offsets import chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.pipeline import checkpointer
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.raw_batch import Headers
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table
 
 EVENTS: Final = "shop.events"

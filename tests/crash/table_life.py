@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.commit.publisher import CommitEnvironment
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput
-from storage.fileio.base import FileIO
-from storage.format import KIND_COLUMN, RowKind
-from storage.options import ChangelogProducer
-from storage.snapshots.snapshot import SnapshotStore
-from storage.table import TableContext
-from storage.verify import verify
 from tests.support.changelog_fold import check_changelog
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.publisher import CommitEnvironment
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.options import ChangelogProducer
+from tidelake.storage.model.snapshots.snapshot import SnapshotStore
+from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 from tidelake.writer import Writer
 

@@ -16,9 +16,6 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from storage.errors import TidelakeError
-from storage.fileio.base import FileIO
-from storage.verify import verify
 from tests.compaction.lakes import with_io
 from tests.compaction.test_changelog_histories import ALLOWED, LAYOUTS, OFTEN_COMPACTED, new_table
 from tests.crash.points import Points
@@ -28,6 +25,9 @@ from tests.support.changelog_fold import check_changelog, check_written_rows
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import examples
 from tests.support.merge_engines import ENGINES, Engine, Rows
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table
 from tidelake.writer import Writer
 

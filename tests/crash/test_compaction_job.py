@@ -12,21 +12,21 @@ from uuid import uuid4
 import pytest
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from compaction.report import CompactionReport
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import TidelakeError
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.format import CommitKind
-from storage.verify import verify
 from tests.compaction.lakes import COLUMNS, commits, content, file_counts, orphans, write
 from tests.crash.points import Points
 from tests.crash.table_life import NO_WAIT
 from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import sample
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.report import CompactionReport
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
 from tidelake.table import Table
 
 

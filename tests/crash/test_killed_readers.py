@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.read.changes import change_reader
 from tests.crash.reader import Store
 from tests.support.levels import examples
+from tidelake.storage.read.changes import change_reader
 
 ROOT: Final = Path(__file__).parents[2]
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

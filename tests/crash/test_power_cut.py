@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.fileio.local import LocalFileIO
 from tests.crash.points import Points
 from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, NAME, Life, TableKind, look
 from tests.support.faulty_file_io import ProcessDied
 from tests.support.model_disk import Kept, ModelDisk
+from tidelake.storage.fileio.local import LocalFileIO
 
 APPEND = TableKind("append", False, {"bucket": "-1"}, commits=2)
 CHANGELOG = TableKind("changelog", True, {"bucket": "1", "changelog-producer": "input"}, commits=4)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import tidelake
-from storage.format import CommitKind
-from storage.verify import verify
 from tests.crash.racer import BUCKETS, NAME, SCHEMA, rows_of
 from tests.support.s3_server import S3Server
 from tests.support.unreliable_s3 import UnreliableS3
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 import pytest
 
 import tidelake
-from storage.errors import CommitConflict, CommitOutcomeUnknown, TidelakeError
-from storage.verify import inspect
 from tests.compaction.lakes import with_io
 from tests.crash.points import Points
 from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import sample
 from tidelake import col
+from tidelake.storage.base.errors import CommitConflict, CommitOutcomeUnknown, TidelakeError
+from tidelake.storage.maintenance.verify import inspect
 from tidelake.table import Table
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])

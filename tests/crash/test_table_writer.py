@@ -8,14 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from storage.errors import BadInput, CommitConflict, TidelakeError
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
 from tests.crash.points import Points
 from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, SUM_UP, Life, Summing, TableKind, look
 from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import random_half, sample
+from tidelake.storage.base.errors import BadInput, CommitConflict, TidelakeError
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
 
 VECTORS = {"deletion-vectors.enabled": "true"}
 ALONE_OR_NOT = [

@@ -14,7 +14,7 @@ _CHOSEN = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_T
 _PROGRAM = """
 import ctypes, resource, threading
 {before}
-from ingest.allocators import use_service_allocators
+from tidelake.ingest.allocators import use_service_allocators
 
 use_service_allocators()
 import pyarrow as pa

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ingest.channel import Channel, ChannelClosed
+from tidelake.ingest.channel import Channel, ChannelClosed
 
 
 async def settle() -> None:

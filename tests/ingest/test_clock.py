@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ingest.clock import SystemClock, wait_at_most
 from tests.support.manual_clock import ManualClock
+from tidelake.ingest.clock import SystemClock, wait_at_most
 
 
 async def test_a_set_event_is_not_awaited() -> None:

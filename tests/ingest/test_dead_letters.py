@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from checkpoint.offsets import TopicPartition
-from ingest import dead_letters
-from ingest.clock import SystemClock
-from ingest.dead_letters import DeadLetters
-from ingest.formats.base import DecodeFailure, FailureKind
-from ingest.raw_batch import RawBatch
-from storage.errors import CorruptFile
-from storage.fileio.local import LocalFileIO
-from storage.logs import FIELDS
 from tests.ingest.pipeline.fakes import raw_batch
 from tests.support.faulty_file_io import FaultyFileIO
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest import dead_letters
+from tidelake.ingest.clock import SystemClock
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.base.logs import FIELDS
+from tidelake.storage.fileio.local import LocalFileIO
 
 LOG = TopicPartition("log", 0)
 

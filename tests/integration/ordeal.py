@@ -10,10 +10,10 @@ from time import sleep
 from typing import Final
 
 import tidelake
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tests.crash.points import Points
 from tests.integration.orders import TABLES, Line, Stream, assert_exactly_once
 from tests.support.service import Service
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 
 SEED: Final = 20260829
 _START_SHARE: Final = 1 / 3  # of the kills

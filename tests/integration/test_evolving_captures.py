@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from storage.catalog.opening import open_catalog
 from tests.support.cases import recorded_topics, recorded_truth
 from tests.support.database_text import same_value
 from tests.support.recorded_truth import rows_of
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.storage.catalog.opening import open_catalog
 
 
 @dataclass(frozen=True)

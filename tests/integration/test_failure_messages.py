@@ -12,19 +12,19 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoint.committable import TableCommittable
-from checkpoint.epoch import Epoch
-from checkpoint.offsets import SourcePosition
-from ingest.tables.table_sink import StorageTableSink
-from storage.commit.commit_message import Committable
-from storage.errors import TidelakeError
-from storage.fileio.memory import MemoryFileIO
-from storage.snapshots.snapshot import SnapshotStore
-from storage.table import TableContext
-from storage.write.memory_budget import MemoryBudget
-from tests.storage.snapshots.tables import added, committer, make_table
+from tests.storage.model.snapshots.tables import added, committer, make_table
 from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tests.support.golden_text import matches_golden_text
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.epoch import Epoch
+from tidelake.checkpoint.offsets import SourcePosition
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.snapshots.snapshot import SnapshotStore
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")
 HARDLY_WAITING = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}

@@ -19,14 +19,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.format import CommitKind
-from storage.verify.orphan_files import Orphans
 from tests.crash.points import Points
 from tests.support.service import Service
 from tests.support.spark_classes import short_lived_jvm
 from tests.support.spark_cluster import spark_cluster
 from tests.support.unlucky_workers import DIES, SLEEPS, UnluckyWorkers
 from tidelake.spark import procedures
+from tidelake.storage.maintenance.verify.orphan_files import Orphans
+from tidelake.storage.model.format import CommitKind
 from tidelake.verification import inspect_table
 
 _SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64())])

@@ -15,13 +15,13 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 import tidelake
-from storage.verify.inspection import verify
 from tests.support.database_text import comparable, same_value
 from tests.support.debezium import Debezium
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.postgresql import PostgresqlServer
 from tests.support.recorded_truth import rows_of
 from tests.support.service import Service
+from tidelake.storage.maintenance.verify.inspection import verify
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("Debezium"), pytest.mark.timeout(600)]
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.offsets import chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from storage.verify.inspection import verify
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.service import Service
+from tidelake.checkpoint.offsets import chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.storage.maintenance.verify.inspection import verify
 
 PIPELINE: Final = "many"
 TOPICS: Final = ("many-0", "many-1", "many-2")

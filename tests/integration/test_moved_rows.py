@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.moved_rows_state import moved_rows_of
-from ingest.pipeline.builder import build_pipeline
-from ingest.settings import CheckpointSettings, Config, TableSettings
-from ingest.source_settings import FolderSettings
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tests.support.recorded_truth import differences, own_recorded
 from tests.support.service import Service
+from tidelake.checkpoint.moved_rows_state import moved_rows_of
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.settings import CheckpointSettings, Config, TableSettings
+from tidelake.ingest.source_settings import FolderSettings
 
 INVENTORY = own_recorded("pg-shop/json-plain/inventory")
 

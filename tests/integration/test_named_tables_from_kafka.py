@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
-from ingest.pipeline.builder import build_pipeline
 from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import until
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
+from tidelake.ingest.pipeline.builder import build_pipeline
 
 pytestmark = pytest.mark.interop
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from storage.clock import epoch_ms
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.storage.base.clock import epoch_ms
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 

@@ -22,12 +22,12 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 import tidelake
-from checkpoint.offsets import ChainBreak, TopicPartition, chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.sources.kafka.source import KafkaSource
 from tests.support.command_line import Call, Said
 from tests.support.golden_text import matches_golden_text
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.checkpoint.offsets import ChainBreak, TopicPartition, chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.sources.kafka.source import KafkaSource
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")
 PIPELINE, TOPIC = "shop", "shop.public.orders"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import tidelake
-from checkpoint.offsets import SourcePosition, chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tests.support.cases import recorded_lines, recorded_truth
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences, own_recorded
+from tidelake.checkpoint.offsets import SourcePosition, chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 
 ORDERS = own_recorded("orders-100k/orders")
 PIPELINE = "restarting"
@@ -26,8 +26,8 @@ DEADLINE_S = 120
 RUN = """
 import asyncio, sys
 from pathlib import Path
-from ingest.pipeline.builder import run
-from ingest.config.config import load_config
+from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.config.config import load_config
 print(asyncio.run(run(load_config(Path(sys.argv[1])))).ended)
 """
 

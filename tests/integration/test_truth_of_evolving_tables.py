@@ -12,14 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.pipeline.builder import build_pipeline
-from ingest.settings import CheckpointSettings, Config, SchemaEvolutionSettings, TableSettings
-from ingest.source_settings import FolderSettings, KafkaSettings
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.base import FileIO
-from storage.fileio.local import LocalFileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.types import nullable, type_from_arrow
 from tests.integration.test_truth_through_the_service import VARIANTS, replay, replay_merged
 from tests.support.cases import is_overridden, recorded_bytes, recorded_lines
 from tests.support.kafka_broker import KafkaBroker
@@ -27,6 +19,14 @@ from tests.support.levels import examples
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
 from tests.support.recorded_wire import wire_of
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.settings import CheckpointSettings, Config, SchemaEvolutionSettings, TableSettings
+from tidelake.ingest.source_settings import FolderSettings, KafkaSettings
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.types import nullable, type_from_arrow
 from tidelake.table import Table
 
 CASES: Final = [recorded for recorded in RECORDED_TABLES if not recorded.is_large]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tidelake
-from ingest.formats.registry import open_format
 from tests.support.cases import raw_lines
 from tests.support.levels import is_of_the_day
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
+from tidelake.ingest.formats.registry import open_format
 from tidelake.spark import register, sink
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 
 import tidelake
-from ingest.pipeline.builder import build_pipeline
-from ingest.settings import Config, TableSettings
-from ingest.source_settings import FolderSettings, KafkaSettings
 from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.source_settings import FolderSettings, KafkaSettings
 
 CAPTURES = pytest.mark.parametrize("recorded", RECORDED_TABLES, ids=lambda recorded: recorded.id)
 

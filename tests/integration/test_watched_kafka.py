@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.monitoring.readiness import not_ready
-from ingest.pipeline.builder import build_pipeline
-from ingest.replay.replay import DeadLetterReplay
-from ingest.settings import Config
-from storage.clock import epoch_ms
 from tests.ingest.monitoring.test_endpoint import labelled, scraped
 from tests.ingest.pipeline.fakes import until
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.monitoring.readiness import not_ready
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.replay.replay import DeadLetterReplay
+from tidelake.ingest.settings import Config
+from tidelake.storage.base.clock import epoch_ms
 
 pytestmark = pytest.mark.interop
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from ingest.pipeline.pipeline import Pipeline
-from storage.clock import epoch_ms
 from tests.ingest.monitoring.test_endpoint import line, running
 from tests.ingest.pipeline.fakes import until
 from tests.support.browser import opened
+from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.storage.base.clock import epoch_ms
 
 DOCKER: Final = Path(__file__).parent.parent.parent / "docker"
 DASHBOARD: Final[dict[str, Any]] = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))

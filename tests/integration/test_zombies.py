@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.offsets import chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tests.support.golden_text import matches_golden_text
+from tidelake.checkpoint.offsets import chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tidelake.cli.exits import ExitCode
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")
@@ -26,8 +26,8 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.stri
 # The command line in a process that stops itself: before it commits rows, or when it has looked and will now publish.
 RUN_AND_STOP = """
 import signal, sys, threading
-from ingest.tables.table_sink import StorageTableSink
-from storage.fileio.local import LocalFileIO
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.cli.program import main
 
 def stopping(method, is_moment):

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from storage.errors import BadInput
 from tests.interop.columns import Column
 from tests.interop.conftest import NewTable
 from tests.interop.shared_table import KIND, NAME, SharedTable, changes, values
 from tests.support.expected import Json, difference
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.base.errors import BadInput
 
 Make = Callable[[random.Random], Any]
 

@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.expire.expire_now import expire_now
-from storage.format import DEFAULT_BRANCH
-from storage.snapshots.changelogs import ChangelogStore
-from storage.table import TableContext
-from storage.verify import verify
 from tests.support.java_oracle import JavaOracle
 from tests.support.levels import examples
+from tidelake.storage.commit.expire.expire_now import expire_now
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.table import TableContext
 
 NAME: Final = "db.t"
 COLUMNS: Final = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.string())])

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.format import RowKind
 from tests.support.changelog_fold import check_changelog
 from tests.support.java_oracle import JavaOracle
 from tidelake import Table
+from tidelake.storage.model.format import RowKind
 
 NAME: Final = "db.t"
 COLUMNS: Final = pa.schema(

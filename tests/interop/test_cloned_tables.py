@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import tidelake
-from storage.verify.inspection import verify
 from tests.support.cases import GoldenTable, golden_tables
 from tests.support.java_oracle import JavaOracle
 from tests.support.line_server import Refused
+from tidelake.storage.maintenance.verify.inspection import verify
 
 CLONE = "other.clone"
 

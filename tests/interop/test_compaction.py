@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.merge_tree.merge_tree import MergeTree
-from compaction.merge_tree.rewrite_plan import Rewrite, plan_rewrite
-from storage.format import CommitKind, FileKind
-from storage.manifests.snapshot_files import delta_entries, live_entries
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
 from tests.compaction.invariants import check_tree, live_files
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
+from tidelake.compaction.merge_tree.merge_tree import MergeTree
+from tidelake.compaction.merge_tree.rewrite_plan import Rewrite, plan_rewrite
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
+from tidelake.storage.model.format import CommitKind, FileKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
 
 NAME = "db.t"
 

@@ -8,10 +8,10 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from storage.format import CommitKind
 from tests.interop.conftest import NewTable
 from tests.interop.layouts import Layout, append, primary_key
 from tests.interop.shared_table import NAME, Reader, SharedTable, changes
+from tidelake.storage.model.format import CommitKind
 
 WRITE_ONLY: Final = {
     "write-only": "true",

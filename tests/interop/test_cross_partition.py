@@ -12,7 +12,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from storage.binary_row import serialize_row
 from tests.interop.columns import Column
 from tests.interop.conftest import NewTable
 from tests.interop.killed_writer import KilledWriter
@@ -21,6 +20,7 @@ from tests.interop.naive_table import NaiveTable
 from tests.interop.shared_table import KIND, Reader, SharedTable, changes
 from tests.support.expected import Json
 from tests.support.levels import rounds
+from tidelake.storage.model.binary_row import serialize_row
 
 OPTIONS: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "5", "num-sorted-run.compaction-trigger": "3"}
 # No slash: Java names its local lookup files after the partition's value and fails below a folder that isn't there.

@@ -13,15 +13,19 @@ import pyarrow.compute as pc
 import pytest
 
 import tidelake
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit
-from storage.fileio.local import LocalFileIO
-from storage.files.data_file import EMPTY_ROW
-from storage.files.formats.base import LARGE_ROW_BYTES
-from storage.files.writer import RollingFileWriter, file_fields
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import (
+from tests.storage.files.samples import FORMATS, SAMPLES, Sample, options_of
+from tests.support.expected import difference, json_rows
+from tests.support.java_oracle import JavaOracle
+from tests.support.pypaimon import Pypaimon
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.writer import RollingFileWriter, file_fields
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import (
     BIGINT,
     STRING,
     ArrayType,
@@ -33,11 +37,7 @@ from storage.types import (
     not_null,
     parse_type,
 )
-from storage.write.table_writer import TableWriter
-from tests.storage.files.samples import FORMATS, SAMPLES, Sample, options_of
-from tests.support.expected import difference, json_rows
-from tests.support.java_oracle import JavaOracle
-from tests.support.pypaimon import Pypaimon
+from tidelake.storage.write.table_writer import TableWriter
 
 TABLE = "d.t"
 

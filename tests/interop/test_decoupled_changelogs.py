@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.expire.expire_now import expire_now
-from storage.format import RowKind
 from tests.support.java_oracle import JavaOracle
 from tidelake import Table
+from tidelake.storage.commit.expire.expire_now import expire_now
+from tidelake.storage.model.format import RowKind
 
 NAME = "db.t"
 COLUMNS = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.string())])

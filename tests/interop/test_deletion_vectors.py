@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 import tidelake
-from storage.verify import verify
 from tests.interop.shared_table import values
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
 from tests.support.pypaimon import Pypaimon
+from tidelake.storage.maintenance.verify import verify
 
 NAME: Final = "db.t"
 COLUMNS: Final = (

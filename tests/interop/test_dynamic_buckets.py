@@ -9,15 +9,15 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from storage.binary_row import hash_rows
-from storage.format import HASH_INDEX
-from storage.manifests.index_manifest import read_index_manifest
-from storage.write.assigners.hash_index_file import read_hash_file
 from tests.interop.conftest import NewTable
 from tests.interop.killed_writer import KilledWriter
 from tests.interop.layouts import Layout, primary_key
 from tests.interop.shared_table import Reader, SharedTable
 from tests.support.levels import sample
+from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
+from tidelake.storage.model.binary_row import hash_rows
+from tidelake.storage.model.format import HASH_INDEX
+from tidelake.storage.write.assigners.hash_index_file import read_hash_file
 
 OPTIONS: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "7", "num-sorted-run.compaction-trigger": "3"}
 

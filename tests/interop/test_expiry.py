@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.expire.expire_now import ExpiryResult, expire_now
-from storage.table import TableContext
-from storage.verify import verify
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_tables
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.table import TableContext
 
 HISTORIES = [table for table in golden_tables() if table.writer == "java"]
 STAY = 2

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.file_index.bitmap import BitmapIndex
-from storage.file_index.container import Container
-from storage.file_index.kinds import KINDS
-from storage.types import AtomicType, parse_type
 from tests.support.expected import json_values
 from tests.support.java_oracle import JavaOracle
 from tests.support.levels import rounds
 from tidelake import Table, col
+from tidelake.storage.files.file_index.bitmap import BitmapIndex
+from tidelake.storage.files.file_index.container import Container
+from tidelake.storage.files.file_index.kinds import KINDS
+from tidelake.storage.model.types import AtomicType, parse_type
 
 NAME: Final = "db.t"
 ROWS: Final = 300

@@ -8,17 +8,17 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from storage.binary_row import decode_rows
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio import open_file_io
-from storage.files.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from storage.types import DataField
 from tests.interop.conftest import NewTable
 from tests.interop.layouts import LAYOUTS, Layout
 from tests.interop.shared_table import NAME, SharedTable
 from tests.support.expected import Json, json_values
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.files.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
 
 Bounds: TypeAlias = Mapping[str, tuple[Json, Json, int | None]]  # column -> smallest, largest, nulls
 Place: TypeAlias = tuple[bytes, int]  # partition, bucket

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.types import DataField, parse_type
 from tests.support.hive_metastore import HiveLake
 from tests.support.java_oracle import JavaOracle
 from tests.support.rest_catalog import RestCatalogServer
+from tidelake.storage.model.types import DataField, parse_type
 
 NAME = "shop.visits"
 TYPES = {

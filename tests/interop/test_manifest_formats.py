@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import BadInput, UnsupportedFeature
-from storage.manifests.record_file import format_of_metadata
-from storage.verify import verify
 from tests.support.java_oracle import JavaOracle
 from tidelake import SetOption, Table
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.commit.manifests.record_file import format_of_metadata
+from tidelake.storage.maintenance.verify import verify
 
 NAME = "db.t"
 COLUMNS = pa.schema(

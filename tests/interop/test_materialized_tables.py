@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.options import TableOptions
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark.procedures import refresh_materialized_table
+from tidelake.storage.model.options import TableOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

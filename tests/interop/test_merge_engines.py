@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.verify import verify
 from tests.compaction.invariants import check_tree
 from tests.interop.columns import Column
 from tests.interop.conftest import NewTable
@@ -30,6 +29,7 @@ from tests.support.merge_engines import (
     Rows,
     partial_update,
 )
+from tidelake.storage.maintenance.verify import verify
 
 
 def columns() -> list[Column]:

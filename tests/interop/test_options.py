@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from storage.options.option import Option
-from storage.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, OptionRegistry
-from storage.options.values import parse_duration_ms, parse_size_bytes
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.model.options.option import Option
+from tidelake.storage.model.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, OptionRegistry
+from tidelake.storage.model.options.values import parse_duration_ms, parse_size_bytes
 
 KINDS: Final = {
     "Boolean": {"boolean"},

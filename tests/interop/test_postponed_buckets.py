@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import tidelake
-from storage.format import POSTPONE_BUCKET
-from storage.manifests.snapshot_files import live_entries
-from storage.verify import verify
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import sink, update, write
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import POSTPONE_BUCKET
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.types import DataField, parse_type
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
 from tests.support.pypaimon import Pypaimon
+from tidelake.storage.model.types import DataField, parse_type
 from tidelake.verification import inspect_table
 
 NAME: Final = "db.t"

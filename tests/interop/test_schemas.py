@@ -11,8 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.ddl.schema_changes import (
+from tests.support.java_oracle import JavaOracle
+from tests.support.line_server import Refused
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     ColumnPath,
     DropColumn,
@@ -27,13 +30,10 @@ from storage.ddl.schema_changes import (
     UpdateColumnType,
     UpdateComment,
 )
-from storage.ddl.schema_creation import columns_from_arrow
-from storage.errors import BadInput
-from storage.fileio import open_file_io
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField, field_to_json, parse_type, type_to_json
-from tests.support.java_oracle import JavaOracle
-from tests.support.line_server import Refused
+from tidelake.storage.ddl.schema_creation import columns_from_arrow
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField, field_to_json, parse_type, type_to_json
 
 TABLE = "shop.orders"
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.fileio import open_file_io
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
 from tests.interop.conftest import NewTable
 from tests.interop.layouts import Layout, append, primary_key
 from tests.interop.shared_table import NAME, SharedTable, changes
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.table_writer import TableWriter
 
 USER: Final = "u"
 

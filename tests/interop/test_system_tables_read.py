@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.system_tables.registry import SYSTEM_TABLES
 from tests.support.cases import GoldenTable, golden_tables
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.kinds.system_tables.registry import SYSTEM_TABLES
 
 METADATA: Final = sorted(set(SYSTEM_TABLES) - {"audit_log", "binlog", "ro", "row_tracking"})
 WAREHOUSE_TABLES: Final = ("tables", "partitions", "all_table_options")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.variants.reading import json_of
-from storage.types import AtomicType, DataField, Root, VectorType, parse_type
-from storage.variants.builder import variant_of_json
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.model.types import AtomicType, DataField, Root, VectorType, parse_type
+from tidelake.storage.model.variants.builder import variant_of_json
+from tidelake.storage.read.variants.reading import json_of
 
 NAME: Final = "db.t"
 FIELDS: Final = [

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from storage.files.bucket_directory import partition_directory
-from storage.files.data_file import DataFileMeta
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, FileSource, RowKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import delta_entries, live_entries
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
 from tests.stateful.compaction_steps import CompactionSteps, Merge
 from tests.support.merge_engines import COLUMNS, KIND, Engine
 from tests.support.row_aggregation import aggregate_row_by_row, aggregate_without_shortcut
 from tests.support.row_merge import Record, merge_row_by_row, merge_without_shortcut
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, FileSource, RowKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
 
 Key: TypeAlias = tuple[str, int]  # partition, k
 Place: TypeAlias = tuple[str, int]  # partition, bucket
@@ -316,7 +316,7 @@ def _newest_levels(records: Sequence[tuple[int, Record]]) -> list[Record]:
 
 
 def _holds_dropped_deletes(file: DataFileMeta) -> bool:
-    """See `storage.commit.tombstones`."""
+    """See `tidelake.storage.commit.tombstones`."""
     return file.level == 0 and file.file_source is FileSource.COMPACT
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from compaction.compact_manager import BucketCompactManager
-from compaction.scheduler import CompactionScheduler, ScheduledTask
-from storage.files.data_file import DataFileMeta
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
 from tests.stateful.naive_tree import NaiveTree
+from tidelake.compaction.compact_manager import BucketCompactManager
+from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
 
 T = TypeVar("T")
 

@@ -27,18 +27,6 @@ from hypothesis.stateful import (
 )
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import CommitConflict, TidelakeError
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.table import TableContext
-from storage.verify import verify
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
 from tests.compaction.lakes import orphans
 from tests.crash.table_life import NO_WAIT
 from tests.stateful.naive_tree import NaiveMerge, NaiveTree, key_of
@@ -47,6 +35,18 @@ from tests.support import merge_engines
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.merge_engines import ENGINES, Engine, Rows
 from tests.support.row_merge import Record
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.storage.base.errors import CommitConflict, TidelakeError
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 from tidelake.table import Table
 
 NAME: Final = "db.t"

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset, pyarrow.parquet  # not to be counted
 import tidelake
-from storage.files.formats import parquet_writer
-from storage.merge import sections
-from storage.write import write_buffer
+from tidelake.storage.files.formats import parquet_writer
+from tidelake.storage.merge import sections
+from tidelake.storage.write import write_buffer
 
 warehouse, runs, texts_are = sys.argv[1], int(sys.argv[2]), sys.argv[3]  # runs: commits that the rows are spread over
 ROWS, PARTS, PART_ROWS = 100_000, 100, 1_000

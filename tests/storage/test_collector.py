@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
-from storage.garbage_collection import paused_collection
+from tidelake.storage.base.garbage_collection import paused_collection
 
 
 def test_garbage_collection_is_paused_until_the_last_holder_ends() -> None:

@@ -15,7 +15,7 @@ import os, resource, sys
 from unittest.mock import patch
 import pyarrow as pa
 import tidelake
-from storage.merge import multi_pass_merge
+from tidelake.storage.merge import multi_pass_merge
 
 warehouse, engine, threshold = sys.argv[1:]
 patch.object(multi_pass_merge, "FAN_IN", 12).start()  # fails if the name no longer exists

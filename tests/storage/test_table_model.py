@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import tidelake
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput
-from storage.fileio.memory import MemoryFileIO
-from storage.format import KIND_COLUMN, RowKind
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
 from tests.support.levels import examples
 from tidelake import Predicate, col
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 
 NAME: Final = "db.t"
 USER: Final = "etl"

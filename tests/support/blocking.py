@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
 
-import storage.fileio
-from storage.fileio.base import FileIO
+import tidelake.storage.fileio
+from tidelake.storage.fileio.base import FileIO
 
 FILE_IO_METHODS = [
     name for name, member in vars(FileIO).items() if inspect.isfunction(member) and not name.startswith("_")
@@ -25,10 +25,10 @@ FILE_IO_METHODS = [
 
 
 def file_io_classes() -> list[type]:
-    """Returns all implementations of FileIO in storage.fileio."""
+    """Returns all implementations of FileIO in tidelake.storage.fileio."""
     modules = [
-        importlib.import_module(f"{storage.fileio.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(storage.fileio.__path__)
+        importlib.import_module(f"{tidelake.storage.fileio.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(tidelake.storage.fileio.__path__)
     ]
     classes = {member for module in modules for member in vars(module).values() if inspect.isclass(member)}
     return sorted(

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from storage.errors import BadInput, UnsupportedFeature
 from tests.support.cases import NotUnderstood
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 
 # What a case may say, and one of what ours says then. A case may say several.
 _MEANINGS: Final = (

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from storage.types import (
+from tests.support.cases import NotUnderstood
+from tidelake.storage.model.types import (
     TIMESTAMP_ROOTS,
     ArrayType,
     AtomicType,
@@ -28,7 +29,6 @@ from storage.types import (
     arrow_type,
     parse_type,
 )
-from tests.support.cases import NotUnderstood
 
 _SPELLINGS: Final[Mapping[str, str]] = {
     "BOOL": "BOOLEAN",

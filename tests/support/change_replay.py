@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats.base import Decoder, TableRows, Target
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.raw_batch import Headers, RawBatch
-from storage.format import KIND_COLUMN, RowKind
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField, not_null, type_from_arrow
 from tests.support.cases import recorded_bytes, recorded_lines
 from tests.support.recorded_truth import RecordedTable, rows_of
+from tidelake.ingest.formats.base import Decoder, TableRows, Target
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.raw_batch import Headers, RawBatch
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField, not_null, type_from_arrow
 
 _BATCH_LINES: Final = 500
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction.merge_tree.compact_unit import PickReason
-from storage.format import COMPACTION_REASON_PROPERTY, KIND_COLUMN, RowKind
-from storage.manifests.snapshot_files import live_entries
-from storage.options import ChangelogProducer, MergeEngine
-from storage.read.scan import TableScan
-from storage.read.snapshot_reader import SnapshotReader
+from tidelake.compaction.merge_tree.compact_unit import PickReason
 from tidelake.scan import Scan
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, KIND_COLUMN, RowKind
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.table import Table
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]

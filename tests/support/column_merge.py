@@ -8,18 +8,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from storage.fileio.local import LocalFileIO
-from storage.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions import MergeFunction, merge_function_of
-from storage.merge.merge_reader import MergeOrder, merge_batch
-from storage.merge.sort_order import merge_order
-from storage.options import TableOptions
-from storage.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema
-from storage.table import TableContext
-from storage.types import DataField, DataType, arrow_schema, not_null
 from tests.support.row_kinds import row_kind_of
 from tests.support.row_merge import Record
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions import MergeFunction, merge_function_of
+from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch
+from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.model.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, DataType, arrow_schema, not_null
 
 KEY: Final = "k"
 

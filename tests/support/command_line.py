@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import pytest
 
 from tidelake.cli.program import main
-from tidelake.logs import OUR_PACKAGES
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,5 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     yield run
     logging.captureWarnings(False)
-    for package in OUR_PACKAGES:
-        logging.getLogger(package).setLevel(logging.NOTSET)
+    logging.getLogger("tidelake").setLevel(logging.NOTSET)
     root.handlers, root.level, warnings.showwarning = before

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.commit.publisher import CommitRequest, CommitResult, Publisher
+from tidelake.storage.commit.publisher import CommitRequest, CommitResult, Publisher
 
 
 def before_publishing(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], Any]) -> None:

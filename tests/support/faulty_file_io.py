@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from storage.fileio.base import FileIO, FileStatus, Output
+from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 
 T = TypeVar("T")
 

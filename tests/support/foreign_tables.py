@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.identifier import Identifier
-from storage.ddl.schema_creation import create_schema
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.ddl.schema_creation import create_schema
 
 
 def create_as_java(

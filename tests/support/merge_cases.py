@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from storage.ddl.schema_validation import check_new_schema
-from storage.format import KIND_COLUMN
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions import MergeFunction
-from storage.options import TableOptions
-from storage.types import DataType, not_null
-from storage.write.row_converter import RowConverter
 from tests.support.case_values import column_type, comparable, expected_value, is_decimal_text, python_value
 from tests.support.cases import Case, check_members, options_of
 from tests.support.column_merge import batch_of_records, merge_function, records_of, table_schema
 from tests.support.row_merge import Record
+from tidelake.storage.ddl.schema_validation import check_new_schema
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions import MergeFunction
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.types import DataType, not_null
+from tidelake.storage.write.row_converter import RowConverter
 
 _MEMBERS: Final = {
     *("engine", "options", "fields", "types", "not_null_fields", "row_fields", "records"),

@@ -1,5 +1,5 @@
-"""The files that remain after a power cut of those that `storage.fileio.local` wrote: a model of a disk with a write
-cache.
+"""The files that remain after a power cut of those that `tidelake.storage.fileio.local` wrote: a model of a disk with a
+write cache.
 
 Files lie in a real folder; fsync only notes what would be durable now. Every system call that changes the disk is a
 step, and the process can be made to die before any of them. Then `after_power_cut` makes a folder as the machine could
@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import pytest
 
-from storage.fileio import local
 from tests.support.faulty_file_io import ProcessDied
+from tidelake.storage.fileio import local
 
 _STEPS: Final = ("mkdir", "link", "rename", "replace", "unlink")
 
@@ -38,7 +38,8 @@ class Kept(Enum):
 
 
 class ModelDisk:
-    """root: the folder, which is there already and durable. Takes the place of `os` in `storage.fileio.local`."""
+    """root: the folder, which is there already and durable. Takes the place of `os` in
+    `tidelake.storage.fileio.local`."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, keeps_names: bool) -> None:
         self.root = root

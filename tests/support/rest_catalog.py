@@ -21,13 +21,13 @@ from urllib.parse import parse_qs, unquote_plus, urlsplit
 import pytest
 
 import tidelake
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.clock import epoch_ms
-from storage.errors import BadInput
-from storage.fileio.local import LocalFileIO
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.type_json import field_from_json, type_from_json
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.type_json import field_from_json, type_from_json
 
 PREFIX = "lakes/first"
 TOKEN = "a token of the tests"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.format import RowKind
+from tidelake.storage.model.format import RowKind
 
 
 def row_kind_of(symbol: str) -> RowKind:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from storage.types import TIMESTAMP_ROOTS, DataType, arrow_type, parse_type
 from tests.support.case_values import python_value
 from tests.support.cases import Case
+from tidelake.storage.model.types import TIMESTAMP_ROOTS, DataType, arrow_type, parse_type
 
 
 def case_types(case: Case) -> list[DataType]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from storage.errors import BadInput
-from storage.types import parse_type
 from tests.support.case_errors import refused_as
 from tests.support.case_values import column_type, comparable, expected_value, python_value
 from tests.support.cases import NotUnderstood, check_members, options_of
 from tests.support.value_text import read_value
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.types import parse_type
 
 
 @pytest.mark.parametrize(

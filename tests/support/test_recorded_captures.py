@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.formats.registry import open_format
 from tests.support.cases import NotUnderstood, recording
 from tests.support.change_replay import fold_recording, target_of
 from tests.support.database_text import same_value
 from tests.support.recorded_columns import Wire, column_type, source_type
 from tests.support.recorded_truth import RecordedTable, differences, format_options_for, recorded_tables
+from tidelake.ingest.formats.registry import open_format
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
 from tests.support.change_replay import fold_recording, target_of
 from tests.support.database_text import same_value
 from tests.support.recorded_truth import RecordedTable, differences, own_recorded
+from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
 
 
 def _final(recorded: RecordedTable) -> pa.Table:

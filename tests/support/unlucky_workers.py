@@ -99,7 +99,7 @@ def _unlucky(task: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
-    from ingest.spark.bucket_task import BucketTask
+    from tidelake.ingest.spark.bucket_task import BucketTask
 
     BucketTask.__call__ = _unlucky(BucketTask.__call__)  # type: ignore[method-assign]
     manager()

@@ -18,10 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.merge.spill_folder import FOLDERS
-from storage.verify import verify
 from tidelake.cli.program import main
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.merge.spill_folder import FOLDERS
 
 NAME: Final = "shop.orders"
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -14,7 +14,7 @@ import pytest
 
 import tidelake
 import tidelake.aio
-from storage.read.follow import Follower
+from tidelake.storage.read.follow import Follower
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

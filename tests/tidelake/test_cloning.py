@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import CorruptFile
-from storage.verify.inspection import verify
 from tests.support.cases import golden_table
 from tests.support.command_line import Call
 from tidelake import AddColumn, BadInput, UnsupportedFeature, aio
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.maintenance.verify.inspection import verify
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 KINDS = {"+I": 0, "-D": 3}

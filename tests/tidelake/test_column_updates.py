@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.row_level import column_update
-from storage.types import DataField, parse_type
 from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import BadInput, CommitConflict, UnsupportedFeature, col
+from tidelake.storage.model.types import DataField, parse_type
+from tidelake.storage.write.row_level import column_update
 
 EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "deletion-vectors.enabled": "true"}
 COLUMNS = [

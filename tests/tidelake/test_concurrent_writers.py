@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.format import CommitKind
-from storage.manifests.snapshot_files import delta_entries
-from storage.verify import verify
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
 
 COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 PROCESSES, COMMITS, SHARED = 4, 5, 0

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.logs import get_logger
 from tests.support.command_line import Call, call
 from tests.support.tools import TOOLS, build_tool
 from tests.tidelake.shop_log import write_shop_log
 from tidelake.demo import demo_run
 from tidelake.demo.comparison import compare_table
 from tidelake.demo.shop import CUSTOMERS, ORDERS, STOCK, TABLES, Shop, ShopChange
+from tidelake.storage.base.logs import get_logger
 
 __all__ = ["call"]
 

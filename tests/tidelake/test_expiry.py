@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.verify import inspect
+from tidelake.storage.maintenance.verify import inspect
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 FEW = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"}

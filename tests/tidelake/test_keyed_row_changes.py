@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 import tidelake
-from storage.row_level.keyed_row_changes import keyed_messages
-from storage.verify import verify
 from tests.support.changelog_fold import check_changelog
 from tidelake import col
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.write.row_level.keyed_row_changes import keyed_messages
 
 SCHEMA: Final = pa.schema([("k", pa.int32()), ("v", pa.int64()), ("t", pa.string())])
 VECTORS: Final = {"deletion-vectors.enabled": "true"}
@@ -92,7 +92,7 @@ def test_concurrently_written_rows_are_checked_again(
                 writer.commit()
         return made
 
-    monkeypatch.setattr("storage.row_level.row_changes.keyed_messages", after_others)
+    monkeypatch.setattr("tidelake.storage.write.row_level.row_changes.keyed_messages", after_others)
     table.delete((col("v") >= 4) & (col("v") < 8))
     assert rows_of(table) == [(k, k, "a") if k != 4 else (4, 400, "new") for k in (0, 1, 2, 3, 4, 8, 9)]
     assert verify(table.context, deep=True) == []

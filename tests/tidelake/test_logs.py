@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from storage.logs import FIELDS, get_logger
+from tidelake.storage.base.logs import FIELDS, get_logger
 
 USE = """
 import logging
-from storage.logs import get_logger
+from tidelake.storage.base.logs import get_logger
 log = get_logger("storage.here")
 log.info("unheard")
 log.warning("option unknown: 100%", option="bukket", effect=None)

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.types import DataField, parse_type
 from tidelake import BadInput, Catalog, Table, TidelakeError, col
+from tidelake.storage.model.types import DataField, parse_type
 
 NAME: Final = "shop.orders"
 SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])

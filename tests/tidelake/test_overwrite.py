@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.verify import verify
-from storage.write.memory_budget import MemoryBudget
 from tests.compaction.lakes import orphans
 from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 NAME: Final = "shop.sales"
 SCHEMA: Final = pa.schema([("day", pa.string()), ("id", pa.int32()), ("v", pa.int32())])

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.follow import Follower
-from storage.snapshots.consumers import Consumer
-from storage.snapshots.tags import TagStore
-from storage.verify.changelog_check import check_changelog
+from tidelake.storage.maintenance.verify.changelog_check import check_changelog
+from tidelake.storage.model.snapshots.consumers import Consumer
+from tidelake.storage.model.snapshots.tags import TagStore
+from tidelake.storage.read.follow import Follower
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 

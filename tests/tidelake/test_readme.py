@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ingest.config.config import parse_config
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.demo.shop import ORDERS
+from tidelake.ingest.config.config import parse_config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

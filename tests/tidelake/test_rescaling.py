@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.manifests.snapshot_files import live_entries
-from storage.read.snapshot_reader import SnapshotReader
-from storage.verify.inspection import verify
 from tests.support.command_line import Call
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.maintenance.verify.inspection import verify
+from tidelake.storage.read.snapshot_reader import SnapshotReader
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.int32(), nullable=False)])
 NAME = "db.t"

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import tidelake
 import tidelake.aio
-from storage.format import CommitKind
-from storage.verify import inspect
 from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import col
+from tidelake.storage.maintenance.verify import inspect
+from tidelake.storage.model.format import CommitKind
 
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64()), ("p", pa.string())])
 VECTORS = {"deletion-vectors.enabled": "true"}
@@ -189,7 +189,7 @@ def test_concurrently_deleted_rows_stay_deleted(layout: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_concurrent_compaction_does_not_restore_deleted_rows(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from compaction.append.rewriter import AppendRewriter  # noqa: PLC0415
+    from tidelake.compaction.append.rewriter import AppendRewriter  # noqa: PLC0415
 
     table = filled(layout)
     table.delete(col("k") == 7)

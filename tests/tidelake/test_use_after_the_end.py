@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.expire.retention import Retention
-from storage.expire.snapshot_expiry import SnapshotExpiry
-from storage.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
-from storage.verify import verify
+from tidelake.storage.commit.expire.retention import Retention
+from tidelake.storage.commit.expire.snapshot_expiry import SnapshotExpiry
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
 
 COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 OTHER_COLUMNS: Final = pa.schema([pa.field("name", pa.int64(), nullable=False)])

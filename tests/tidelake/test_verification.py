@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from checkpoint.epoch import Epoch
-from checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
-from checkpoint.position_problems import ProblemKind
-from checkpoint.position_text import position_to_text
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.snapshots.snapshot import Snapshot
-from storage.verify import Severity
+from tidelake.checkpoint.epoch import Epoch
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_problems import ProblemKind
+from tidelake.checkpoint.position_text import position_to_text
+from tidelake.storage.maintenance.verify import Severity
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.verification import chain_findings
 
 PARTITION = TopicPartition("orders", 0)

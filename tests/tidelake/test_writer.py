@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.verify import verify
-from storage.write.table_writer import TableWriter
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.write.table_writer import TableWriter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 OPTIONS = {"full-compaction.delta-commits": "1", "commit.max-retries": "1"}

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.types import DataField, parse_type
 from tidelake import BadInput, Catalog, Table
+from tidelake.storage.model.types import DataField, parse_type
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "writing-tables.md").read_text(encoding="utf-8")
 NAMES: Final = {"Decimal": Decimal, "date": date, "datetime": datetime, "time": time, "UTC": UTC}

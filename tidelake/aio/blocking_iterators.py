@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
-from storage.read.follow import Follower
-from storage.threads import run_uncancellable
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.read.follow import Follower
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.view import View
-from storage.ddl.schema_changes import SchemaChange
-from storage.threads import run_uncancellable
-from storage.types import DataField
 from tidelake.aio.table import Table
 from tidelake.catalog import Catalog as BlockingCatalog
 from tidelake.materialized.refreshed import Refreshed
 from tidelake.public import open_catalog as open_blocking_catalog
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.catalog.view import View
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.model.types import DataField
 from tidelake.table_kinds.migrating import Migration
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 
-from storage.maintenance.orphans import OrphanCleaning
-from storage.maintenance.rollback import LaterStates
-from storage.snapshots.snapshot import Snapshot
-from storage.threads import run_uncancellable
-from storage.verify.inspection import ORPHAN_AGE_MS
 from tidelake.history import TableHistory as BlockingHistory
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.maintenance.orphans import OrphanCleaning
+from tidelake.storage.maintenance.rollback import LaterStates
+from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 
 
 class TableHistory:

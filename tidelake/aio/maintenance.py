@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from storage.threads import run_uncancellable
 from tidelake.aio.history import TableHistory
+from tidelake.storage.base.threads import run_uncancellable
 from tidelake.table_maintenance import TableMaintenance as BlockingMaintenance
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.read.predicate import Predicate
-from storage.threads import run_uncancellable
 from tidelake.aio.maintenance import TableMaintenance
 from tidelake.row_level.row_changes import RowChanges as BlockingRowChanges
+from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.read.predicate import Predicate
 
 
 class RowChanges(TableMaintenance):

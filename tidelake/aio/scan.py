@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.read.explain import ExplainedFile
-from storage.read.predicate import Predicate
-from storage.read.split import Split
 from tidelake.aio.blocking_iterators import iterate
 from tidelake.scan import Scan as BlockingScan
+from tidelake.storage.read.explain import ExplainedFile
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.split import Split
 
 
 class Scan:

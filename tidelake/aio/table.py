@@ -11,19 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction.cancellation import CancellationToken
-from compaction.jobs.file_index_rewrite import FileIndexRewrite
-from compaction.report import CompactionReport
-from storage.expire.expire_now import ExpiryResult
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.predicate import Predicate
-from storage.read.stream.start import StartAt
-from storage.threads import run_uncancellable, run_with_cancel
-from storage.write.memory_budget import MemoryBudget
 from tidelake.aio.blocking_iterators import iterate, wait_for_snapshot
 from tidelake.aio.row_changes import RowChanges
 from tidelake.aio.scan import Scan
 from tidelake.aio.writer import Writer
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite
+from tidelake.compaction.report import CompactionReport
+from tidelake.storage.base.threads import run_uncancellable, run_with_cancel
+from tidelake.storage.commit.expire.expire_now import ExpiryResult
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.stream.start import StartAt
+from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.table import Table as BlockingTable
 
 

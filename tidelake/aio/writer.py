@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from storage.threads import run_uncancellable
+from tidelake.storage.base.threads import run_uncancellable
 from tidelake.writer import Writer as BlockingWriter
 
 

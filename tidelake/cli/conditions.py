@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from storage.errors import BadInput
-from storage.read.predicate import DEPTH_MAX, And, Column, Not, Or, Predicate, col
-from storage.types import MAX_DECIMAL_PRECISION
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.types import MAX_DECIMAL_PRECISION
+from tidelake.storage.read.predicate import DEPTH_MAX, And, Column, Not, Or, Predicate, col
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:

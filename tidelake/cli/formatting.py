@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.offsets import TopicPartition
 
 
 def printable(text: str, *, may_break: bool = False) -> str:
@@ -21,7 +21,7 @@ def printable(text: str, *, may_break: bool = False) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a value of `storage.types.json_values` as one printable line."""
+    """Return a value of `tidelake.storage.model.types.json_values` as one printable line."""
     match value:
         case None:
             return "null"

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
         if invocation.command in PIPELINES:
-            from ingest.allocators import use_service_allocators
+            from tidelake.ingest.allocators import use_service_allocators
 
             use_service_allocators()
         code = _command(invocation.command)(out, **invocation.options)
@@ -77,7 +77,7 @@ def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> N
 
 def _is_expected(error: BaseException) -> bool:
     """Return whether an error was raised on purpose, or by the operating system about files or networks."""
-    from storage.errors import TidelakeError
+    from tidelake.storage.base.errors import TidelakeError
 
     return isinstance(error, TidelakeError | OSError)
 

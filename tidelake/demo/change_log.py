@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.demo.shop import Key, Row, ShopChange, ShopTable
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 
 TOPIC_PREFIX: Final = "shop.public"
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpoint.offsets import TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from storage.format import KIND_COLUMN, RowKind
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.follow import Follower
-from storage.types.json_values import json_rows
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.types.json_values import json_rows
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.follow import Follower
 from tidelake.table import Table
 
 _CHANGES_KEPT: Final = 8

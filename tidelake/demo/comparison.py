@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.types.json_values import json_rows
 from tidelake.demo.shop import ShopTable
+from tidelake.storage.model.types.json_values import json_rows
 
 _DIFFERENCES_SHOWN: Final = 3
 

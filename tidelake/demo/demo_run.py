@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from ingest.config.config import load_config
-from storage.errors import BadInput, TidelakeError
 from tidelake.catalog import open_catalog
 from tidelake.demo.change_log import ChangeLog, topic_of
 from tidelake.demo.changelog_watcher import ChangelogWatcher
 from tidelake.demo.comparison import TableComparison, compare_table
 from tidelake.demo.engines import AsyncioEngine, DemoEngine
 from tidelake.demo.shop import TABLES, Shop
+from tidelake.ingest.config.config import load_config
 from tidelake.prerequisites import missing_for_spark
+from tidelake.storage.base.errors import BadInput, TidelakeError
 from tidelake.table import Table
 
 _FILES: Final = 12

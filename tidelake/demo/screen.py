@@ -14,9 +14,9 @@ from rich.spinner import Spinner
 from rich.table import Table as Grid
 from rich.text import Text
 
-from storage.format import RowKind
 from tidelake.demo.changelog_watcher import ShownChange
 from tidelake.demo.demo_run import DemoState
+from tidelake.storage.model.format import RowKind
 
 _CHANGES_SHOWN: Final = 5  # changes of each table
 _PLAIN_INTERVAL_SECONDS: Final = 2.0

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.format import KIND_COLUMN
-from storage.lookup.row_lookup import lookup_newest_rows
-from storage.merge.row_changes import KeyedRows, row_changes
-from storage.options import MergeEngine
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.row_converter import RowConverter
 from tidelake.materialized.plain_query import OutputColumn, PlainQuery, Role
 from tidelake.materialized.source_changes import RowsChanged, key_codes
+from tidelake.storage.merge.row_changes import KeyedRows, row_changes
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
+from tidelake.storage.write.row_converter import RowConverter
 
 Run = Callable[[pa.RecordBatch], pa.RecordBatch]  # runs the query over these rows as its table
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 
 DIALECT: Final = "duckdb"
 SOURCE: Final = "source"

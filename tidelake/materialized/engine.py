@@ -8,10 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
 from tidelake.materialized.plain_query import PlainQuery
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 
 

@@ -8,13 +8,13 @@ from functools import partial
 
 import pyarrow as pa
 
-from storage.errors import BadInput
 from tidelake.materialized.changed_rows import has_key_of
 from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, quoted, result_of, result_over
 from tidelake.materialized.engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.plain_query import PlainQuery, columns_of
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.scan import Scan
+from tidelake.storage.base.errors import BadInput
 from tidelake.writer import Writer
 
 _ALL_ROWS = {"dynamic-partition-overwrite": "false"}

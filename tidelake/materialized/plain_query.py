@@ -25,8 +25,8 @@ import sqlglot
 from sqlglot import expressions as e
 from sqlglot.optimizer.scope import traverse_scope
 
-from storage.errors import BadInput
-from storage.read.predicate import And, Compare, Predicate
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read.predicate import And, Compare, Predicate
 
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _PARTS: Final = {"expressions", "from_", "where", "group", "kind"}  # allowed parts of a plain SELECT; sqlglot's names

@@ -17,19 +17,19 @@ from functools import partial
 
 import pyarrow as pa
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.clock import epoch_ms
-from storage.ddl.materialized import MaterializedDefinition, is_materialized
-from storage.errors import BadInput, UnsupportedFeature
-from storage.logs import get_logger
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
 from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
 from tidelake.materialized.engine import FullRefresh, QueriedTable, QueryEngine, check_columns
 from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
 from tidelake.materialized.refreshed import Refreshed, RefreshKind
 from tidelake.materialized.source_changes import NoChanges, changes_since
 from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, QueriedState, RefreshState, last_refresh
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.ddl.materialized import MaterializedDefinition, is_materialized
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 from tidelake.writer import Writer
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from storage.errors import BadInput
 from tidelake.materialized.duckdb_sql import DIALECT, check_installed
 from tidelake.materialized.in_process import InProcess
 from tidelake.materialized.refresh import Refresh
 from tidelake.materialized.refreshed import Refreshed
+from tidelake.storage.base.errors import BadInput
 from tidelake.table import Table
 
 

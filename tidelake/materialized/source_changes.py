@@ -17,17 +17,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import BadInput, SnapshotExpired, UnsupportedFeature
-from storage.format import KIND_COLUMN, CommitKind
-from storage.merge.normalized_keys import align_keys, normalize_column
-from storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource
-from storage.read.changes.subtask import ALL
-from storage.read.snapshot_diff import SnapshotDiff
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.row_kinds import is_retract, row_kinds
 from tidelake.materialized.source_state import QueriedState
+from tidelake.storage.base.errors import BadInput, SnapshotExpired, UnsupportedFeature
+from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import KIND_COLUMN, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource
+from tidelake.storage.read.changes.subtask import ALL
+from tidelake.storage.read.snapshot_diff import SnapshotDiff
 
 _ROWS_MAX: Final = 5_000_000  # changed rows are held in memory
 

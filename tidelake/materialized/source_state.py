@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Final, Self
 
-from storage.files.data_file import DataFileMeta, is_fully_compacted
-from storage.format import POSTPONE_BUCKET, CommitKind
-from storage.manifests.snapshot_files import live_entries
-from storage.options import ChangelogProducer
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.files.data_file import DataFileMeta, is_fully_compacted
+from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind
+from tidelake.storage.model.options import ChangelogProducer
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 REFRESH_USER: Final = "tidelake-refresh"  # commit user of all refreshes; numbered, so that two concurrent ones conflict
 REFRESH_PROPERTY: Final = "tidelake.refresh"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction.compact_manager import compact_manager_factory
-from storage.arguments import checked
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import BadInput
-from storage.format import BATCH_COMMIT_IDENTIFIER
-from storage.maintenance.batch_tags import tag_batch_write
-from storage.read.predicate import Predicate, as_predicate
-from storage.row_level.assignments import Assignments
-from storage.row_level.column_update import update_columns
-from storage.row_level.row_changes import RowLevelOperation, change_rows
+from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.read.predicate import Predicate, as_predicate
+from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.row_level.column_update import update_columns
+from tidelake.storage.write.row_level.row_changes import RowLevelOperation, change_rows
 from tidelake.table_maintenance import TableMaintenance
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 __all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "update", "write"]
 
 if TYPE_CHECKING:
-    from ingest.spark.sink import SparkSink, sink
+    from tidelake.ingest.spark.sink import SparkSink, sink
     from tidelake.spark.actions.row_changes import delete, merge, update, write
     from tidelake.spark.actions.table_read import read
     from tidelake.spark.data_source import register
 else:
     _MODULES = {
-        "SparkSink": "ingest.spark.sink",
-        "sink": "ingest.spark.sink",
+        "SparkSink": "tidelake.ingest.spark.sink",
+        "sink": "tidelake.ingest.spark.sink",
         "delete": "tidelake.spark.actions.row_changes",
         "merge": "tidelake.spark.actions.row_changes",
         "update": "tidelake.spark.actions.row_changes",

@@ -15,14 +15,14 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit, new_commit_user
-from storage.errors import UnsupportedFeature
-from storage.logs import get_logger
-from storage.maintenance.batch_tags import tag_batch_write
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.table_writer import TableWriter
 
 _COMMIT: Final = 1  # this commit user has no other commit; numbered, so that `abort` finds it
 

@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from storage.errors import UnsupportedFeature
 from tidelake.spark.batch_writer import AppendWriter
 from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
 from tidelake.spark.kafka.data_source import KafkaDataSource
@@ -16,6 +15,7 @@ from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
 from tidelake.spark.registration import register_source
 from tidelake.spark.stream_reader import TableStreamReader
+from tidelake.storage.base.errors import UnsupportedFeature
 
 
 def register(spark: SparkSession) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from storage.options import TableOptions
-from storage.read.split import BinPacking
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.read.split import BinPacking
 
 T = TypeVar("T")
 

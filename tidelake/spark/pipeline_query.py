@@ -19,19 +19,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import OpenedFormat
-from ingest.formats.registry import open_format
-from ingest.pipeline.builder import configuration_differences
-from ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
-from ingest.settings import Config
-from ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
-from ingest.spark.batch_rows import BatchInput, RawRecords
-from ingest.spark.query_monitor import QueryMonitor
-from ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
-from ingest.tables.table_differences import check_differences
-from storage.errors import BadInput, TidelakeError, UnsupportedFeature
-from storage.logs import get_logger
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import OpenedFormat
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.pipeline.builder import configuration_differences
+from tidelake.ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
+from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
+from tidelake.ingest.spark.query_monitor import QueryMonitor
+from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
+from tidelake.ingest.tables.table_differences import check_differences
 from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.offsets import from_members
@@ -40,6 +38,8 @@ from tidelake.spark.registration import register_source
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
 from tidelake.spark.stream_limits import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
+from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
 
 _MAX_FILES_PER_BATCH: Final = 8  # so that a long backlog is committed in small steps
 _KAFKA_COLUMNS: Final = (  # the columns that the sink reads
@@ -132,7 +132,7 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
 def _is_own_error(name: str) -> bool:
     """Return whether this is the name of one of our errors.
 
-    name: such as `storage.errors.BadInput`.
+    name: such as `tidelake.storage.base.errors.BadInput`.
     """
     module, _, short = name.rpartition(".")
     kind = getattr(sys.modules.get(module), short, None)

@@ -2,8 +2,8 @@
 
 A filter is accepted only if it selects the same rows.
 
-Spark differs from the comparisons of `storage.read.predicate` in NaN: it equals itself, and is greater than all other
-values. Spark applies the filters that are not accepted to the result.
+Spark differs from the comparisons of `tidelake.storage.read.predicate` in NaN: it equals itself, and is greater than
+all other values. Spark applies the filters that are not accepted to the result.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from storage.errors import BadInput
-from storage.read import predicate as predicates
-from storage.read.predicate import Column, Predicate, col
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read import predicate as predicates
+from tidelake.storage.read.predicate import Column, Predicate, col
 
 _ROUNDED_DIGITS: Final = 28  # PySpark rounds a filter's decimal to so many
 

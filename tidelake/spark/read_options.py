@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
-from storage.format import DEFAULT_BRANCH
-from storage.messages.suggestions import did_you_mean
-from storage.options.registry import CATALOG_REGISTRY, find_option
-from storage.table import TableContext
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.scan import Scan
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
 from tidelake.spark.option_values import parse_boolean, time, value_of, whole_number
 from tidelake.spark.stream_options import STREAM_OPTIONS, StreamOptions
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options.registry import CATALOG_REGISTRY, find_option
+from tidelake.storage.model.table import TableContext
 
 _PARTITIONS_MIN: Final = 8
 _CHANGELOG: Final = "read.changelog"

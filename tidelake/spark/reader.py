@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from storage.read.split import Split
 from tidelake.scan import Scan
 from tidelake.spark.packed_tasks import packed
 from tidelake.spark.pushed_filters import predicate_of
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
+from tidelake.storage.read.split import Split
 
 
 class SplitsPartition(InputPartition):

@@ -12,22 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from checkpoint.offsets import TopicPartition
-from ingest.evolution.behavior import Action, ChangeKind
-from ingest.evolution.schema_barrier import SchemaBarrier
-from ingest.formats.base import DecodeFailure, Target
-from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.error_policy import RecordRefused, remedy_of
-from ingest.settings import Config
-from ingest.spark.batch_rows import RawRecords
-from ingest.spark.batch_statistics import SchemaNeed
-from ingest.spark.sink import SparkSink
-from ingest.tables.table_lineage import TableLineage
-from ingest.tables.table_targets import TableTargets
-from storage.catalog.base import Catalog
-from storage.catalog.opening import open_catalog
-from storage.ddl.schema_changes import SchemaChange
-from storage.table import TableContext
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.evolution.behavior import Action, ChangeKind
+from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
+from tidelake.ingest.formats.base import DecodeFailure, Target
+from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.error_policy import RecordRefused, remedy_of
+from tidelake.ingest.settings import Config
+from tidelake.ingest.spark.batch_rows import RawRecords
+from tidelake.ingest.spark.batch_statistics import SchemaNeed
+from tidelake.ingest.spark.sink import SparkSink
+from tidelake.ingest.tables.table_lineage import TableLineage
+from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.model.table import TableContext
 
 NewColumns: TypeAlias = dict[str, dict[TopicPartition, int]]
 """See `RawRecords.new_columns`."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
-from storage.errors import BadInput
-from storage.table import TableContext
-from storage.types import Root, arrow_type
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import Root, arrow_type
 
 # PySpark 4.1 and 4.2 assume UTC, 4.3 needs it as an argument.
 _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage.errors import BadInput
-from storage.read.stream.micro_batches import BatchLimits
 from tidelake.spark.option_values import parse_boolean, value_of, whole_number
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read.stream.micro_batches import BatchLimits
 
 MAX_FILES: Final = "read.stream.maxfilespertrigger"
 MAX_BYTES: Final = "read.stream.maxbytespertrigger"

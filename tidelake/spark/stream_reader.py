@@ -17,10 +17,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.read.stream.micro_batches import BatchLimits, MicroBatches, StreamOffset, StreamUnit, read_units
-from storage.system_tables.audit_log import symbols
-from storage.types.row_kinds import is_retract, row_kinds
 from tidelake.spark.packed_tasks import packed
 from tidelake.spark.read_options import ReadOptions
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
@@ -31,9 +27,13 @@ from tidelake.spark.stream_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.kinds.system_tables.audit_log import symbols
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.read.stream.micro_batches import BatchLimits, MicroBatches, StreamOffset, StreamUnit, read_units
 
 if TYPE_CHECKING:
-    from storage.table import TableContext
+    from tidelake.storage.model.table import TableContext
 
 _ROW_KIND: Final = "rowkind"
 # The offset before a query's first batch, or of a table without a snapshot to start from.

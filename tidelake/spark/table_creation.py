@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.lower_case import format_of
-from ingest.settings import Config
-from ingest.spark.first_records import first_records
-from ingest.tables.pipeline_tables import PipelineTables
-from ingest.tables.table_sink import StorageTableSink
-from storage.catalog.opening import open_catalog
-from storage.table import TableContext
-from storage.write.memory_budget import MemoryBudget
+from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.building.lower_case import format_of
+from tidelake.ingest.settings import Config
+from tidelake.ingest.spark.first_records import first_records
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 
 class TableCreation:

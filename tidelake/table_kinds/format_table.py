@@ -7,18 +7,18 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
-from storage.arguments import checked
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format_tables.definition import FORMAT_TABLE, no_ordinary_table
-from storage.format_tables.partitions import list_partitions
-from storage.format_tables.scan import scan_format_table
-from storage.format_tables.write import FormatTableWriter
-from storage.read.predicate import Predicate
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.memory_budget import MemoryBudget
 from tidelake.scan import Scan, projection
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, no_ordinary_table
+from tidelake.storage.kinds.format_tables.partitions import list_partitions
+from tidelake.storage.kinds.format_tables.scan import scan_format_table
+from tidelake.storage.kinds.format_tables.write import FormatTableWriter
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.split import Split
+from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.table import Table
 from tidelake.writer import Writer
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.catalog.base import Catalog
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of
-from storage.format_tables.options import format_of_table
-from storage.migration.migration import (
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of
+from tidelake.storage.kinds.format_tables.options import format_of_table
+from tidelake.storage.maintenance.migration.migration import (
     MigrationPlan,
     SourceFolder,
     is_unfinished,
@@ -20,8 +19,9 @@ from storage.migration.migration import (
     partition_types_of,
     plan_migration,
 )
-from storage.table import TableContext
-from storage.types import INT, DataField
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import INT, DataField
 
 ANY_COLUMN: Final = DataField(0, "any", INT)
 

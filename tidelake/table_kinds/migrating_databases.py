@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from storage.catalog.base import Catalog
-from storage.errors import BadInput
-from storage.fileio.location import absolute
-from storage.format_tables.objects import is_object_table
-from storage.format_tables.partitions import is_hidden
-from storage.migration.migration import holds_files, is_unfinished, partition_types_of
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.fileio.location import absolute
+from tidelake.storage.kinds.format_tables.objects import is_object_table
+from tidelake.storage.kinds.format_tables.partitions import is_hidden
+from tidelake.storage.maintenance.migration.migration import holds_files, is_unfinished, partition_types_of
 from tidelake.table_kinds.migrating import ANY_COLUMN, Migration, migrate_table
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.format_tables.definition import no_ordinary_table
-from storage.format_tables.objects import OBJECT_TABLE, objects_location, scan_objects
-from storage.read.predicate import Predicate
+from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
+from tidelake.storage.kinds.format_tables.objects import OBJECT_TABLE, objects_location, scan_objects
+from tidelake.storage.read.predicate import Predicate
 from tidelake.table_kinds.format_table import FormatTable
 from tidelake.writer import Writer
 

@@ -10,14 +10,14 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from ingest.formats.base import Skipped
-from ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from ingest.formats.format_capabilities import RecordOrigin
-from ingest.formats.source_table import SourceTable
-from ingest.formats.types.mysql_types import mysql_source_type
-from ingest.formats.values.json_text import BadValue, read_object
-from storage.types import BYTES, timestamp
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
+from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
+from tidelake.ingest.formats.format_capabilities import RecordOrigin
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
+from tidelake.storage.model.types import BYTES, timestamp
 
 _OPS: Final = {
     "INSERT": Op.INSERT,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.aliyun.envelope import AliyunEnvelope, AliyunOrigin
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.format_capabilities import FormatCapabilities, origin_from
+from tidelake.ingest.formats.aliyun.envelope import AliyunEnvelope, AliyunOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, origin_from
 
 
 class AliyunJson(EnvelopeFormat):
-    """The format `aliyun-json`. See `ingest.formats.base.Format`."""
+    """The format `aliyun-json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "aliyun-json"
     ENVELOPE: ClassVar = AliyunEnvelope

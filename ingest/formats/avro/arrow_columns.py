@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.decoded_columns import DecodedColumn
-from ingest.formats.connect_schema import (
+from tidelake.ingest.formats.avro.avro_schema import AvroType
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
+from tidelake.ingest.formats.connect_schema import (
     DOUBLE_WORDS,
     FLOAT_WORDS,
     PER_SECOND,
@@ -28,12 +28,12 @@ from ingest.formats.connect_schema import (
     SourceType,
     completed,
 )
-from ingest.formats.record_schema import RecordColumn
-from ingest.formats.values.column_decoders import Flags, rescaled, without
-from ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_texts
-from ingest.formats.values.json_text import BadValue
-from ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
-from storage.types import (
+from tidelake.ingest.formats.record_schema import RecordColumn
+from tidelake.ingest.formats.values.column_decoders import Flags, rescaled, without
+from tidelake.ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_texts
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
+from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,
     MAX_LENGTH,

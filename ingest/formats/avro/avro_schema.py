@@ -13,8 +13,8 @@ import fastavro
 import fastavro.schema
 import msgspec
 
-from ingest.formats.connect_schema import ConnectSchema
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.connect_schema import ConnectSchema
+from tidelake.ingest.formats.values.json_text import BadValue
 
 NULL: Final = "null"
 _PRIMITIVES: Final = frozenset({NULL, "boolean", "int", "long", "float", "double", "bytes", "string"})

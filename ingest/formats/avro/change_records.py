@@ -9,11 +9,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.column_images import Changes
-from ingest.formats.avro.column_reader import ColumnReader
-from ingest.formats.avro.decoded_columns import DecodedColumn
-from ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.avro.avro_schema import AvroType
+from tidelake.ingest.formats.avro.column_images import Changes
+from tidelake.ingest.formats.avro.column_reader import ColumnReader
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
+from tidelake.ingest.formats.connect_schema import SourceType
 
 
 @dataclass(frozen=True, slots=True, eq=False)

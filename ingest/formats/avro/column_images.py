@@ -1,7 +1,7 @@
 """Converts row changes of one table and one schema from Avro columns to the table's columns.
 
-It converts only records that it reads exactly as `ingest.formats.debezium.row_changes` does. It reports all others, and
-the caller reads them one by one.
+It converts only records that it reads exactly as `tidelake.ingest.formats.debezium.row_changes` does. It reports all
+others, and the caller reads them one by one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.avro.arrow_columns import ColumnConverter, ConversionContext, column_converter_for
-from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
-from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
-from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.record_schema import RecordColumn, RecordSchema
-from ingest.formats.values.column_decoders import Flags
-from storage.format import RowKind
+from tidelake.ingest.formats.avro.arrow_columns import ColumnConverter, ConversionContext, column_converter_for
+from tidelake.ingest.formats.avro.avro_schema import AvroType
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
+from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
+from tidelake.ingest.formats.decoded_rows import DecodedRows
+from tidelake.ingest.formats.record_schema import RecordColumn, RecordSchema
+from tidelake.ingest.formats.values.column_decoders import Flags
+from tidelake.storage.model.format import RowKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.avro.avro_schema import NULL, AvroType
-from ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
-from ingest.formats.concatenated_json import layout
+from tidelake.ingest.formats.avro.avro_schema import NULL, AvroType
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
+from tidelake.ingest.formats.concatenated_json import layout
 
 _PADDING: Final = 16  # bytes that a step may read after the end of the last record
 _BLOCK_STEPS_MAX: Final = 4_096  # for arrays and maps of one chunk; records with longer ones are read one by one

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.concatenated_json import layout
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import Headers
+from tidelake.ingest.formats.concatenated_json import layout
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import Headers
 
 SchemaId: TypeAlias = int | UUID
 """The identifier of a schema in the registry: an id, or a GUID."""

@@ -17,11 +17,11 @@ from urllib.parse import quote
 import msgspec
 import urllib3
 
-from ingest.formats.avro.framing import SchemaId
-from ingest.formats.avro.registry_options import RegistryOptions
-from ingest.formats.values.json_text import BadValue
-from storage.backoff import ExponentialBackoff
-from storage.errors import BadInput, TidelakeError
+from tidelake.ingest.formats.avro.framing import SchemaId
+from tidelake.ingest.formats.avro.registry_options import RegistryOptions
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.storage.base.backoff import ExponentialBackoff
+from tidelake.storage.base.errors import BadInput, TidelakeError
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0

@@ -19,8 +19,8 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.avro.avro_schema import AvroType
+from tidelake.ingest.formats.values.json_text import BadValue
 
 _T = TypeVar("_T")
 _NESTING_MAX: Final = 200

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from ingest.formats.envelopes.envelope import ImageTypes, Op, RowImages
+from tidelake.ingest.formats.envelopes.envelope import ImageTypes, Op, RowImages
 
 _OPS: Final = {"INSERT": Op.INSERT, "ROW": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _CODES: Final = {type_: int(op) for type_, op in _OPS.items()}

@@ -10,10 +10,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from ingest.formats.base import Skipped
-from ingest.formats.canal.direct_reader import CanalDirectReader
-from ingest.formats.connect_schema import SourceType
-from ingest.formats.envelopes.envelope import (
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.canal.direct_reader import CanalDirectReader
+from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.envelopes.envelope import (
     NULL,
     ChangeEvent,
     DirectReader,
@@ -23,10 +23,10 @@ from ingest.formats.envelopes.envelope import (
     NotThisFormat,
     Op,
 )
-from ingest.formats.format_capabilities import RecordOrigin
-from ingest.formats.source_table import SourceTable
-from ingest.formats.types.mysql_types import mysql_source_type
-from ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.formats.format_capabilities import RecordOrigin
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
 _OPS: Final = {"INSERT": Op.INSERT, "ROW": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "TRUNCATE": Op.TRUNCATE}
 _EVENTS: Final = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ingest.formats.canal.envelope import CanalEnvelope, CanalOrigin
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.format_capabilities import FormatCapabilities, origin_from
+from tidelake.ingest.formats.canal.envelope import CanalEnvelope, CanalOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, origin_from
 
 _NAMES: Final = ("database", "table")  # Maxwell's records have these members, too
 
 
 class CanalJson(EnvelopeFormat):
-    """The format `canal-json`. See `ingest.formats.base.Format`."""
+    """The format `canal-json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "canal-json"
     ENVELOPE: ClassVar = CanalEnvelope

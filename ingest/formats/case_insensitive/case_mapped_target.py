@@ -9,10 +9,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ingest.formats.base import DecodeFailure, FailureKind, TableRows, Target
-from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.record_schema import UnknownColumns
-from storage.schema.table_schema import TableSchema
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind, TableRows, Target
+from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.record_schema import UnknownColumns
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 
 @dataclass(frozen=True)

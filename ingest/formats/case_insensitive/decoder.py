@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ingest.formats.base import (
+from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
     Decoder,
@@ -20,12 +20,12 @@ from ingest.formats.base import (
     Target,
     TargetOf,
 )
-from ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
-from ingest.formats.case_insensitive.case_mapped_target import CaseMappedTarget
-from ingest.formats.case_insensitive.joined_rows import joined_rows
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue, read_object
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
+from tidelake.ingest.formats.case_insensitive.case_mapped_target import CaseMappedTarget
+from tidelake.ingest.formats.case_insensitive.joined_rows import joined_rows
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.raw_batch import RawBatch
 
 # The number of records decoded first after a new spelling. It is small, as shards of a table may alternate in spelling.
 _FIRST_RECORDS = 64
@@ -84,7 +84,7 @@ class _Results:
 
 
 class LowerCaseDecoder:
-    """The decoder for tables with columns in lower case. See `ingest.formats.base.Decoder`.
+    """The decoder for tables with columns in lower case. See `tidelake.ingest.formats.base.Decoder`.
 
     A record with two columns that have the same name in lower case is a bad record.
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
-from ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
-from ingest.formats.case_insensitive.decoder import LowerCaseDecoder
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
+from tidelake.ingest.formats.case_insensitive.decoder import LowerCaseDecoder
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.raw_batch import RawBatch
 
 
 @dataclass(frozen=True)
 class LowerCaseFormat:
-    """A format with column names in lower case. See `ingest.formats.base.Format`.
+    """A format with column names in lower case. See `tidelake.ingest.formats.base.Format`.
 
     format: the format of the records.
     """

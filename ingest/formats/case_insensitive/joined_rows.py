@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats.base import KeyChanges, TableRows, UnavailableValues
+from tidelake.ingest.formats.base import KeyChanges, TableRows, UnavailableValues
 
 
 def joined_rows(parts: Sequence[TableRows]) -> TableRows:

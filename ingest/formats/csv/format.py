@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import Skipped
-from ingest.formats.csv.options import CsvOptions
-from ingest.formats.envelopes.envelope import Envelope, Op
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.plain_json.format import JsonRow
-from ingest.formats.values.json_text import BadValue, shown
-from storage.errors import BadInput
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.csv.options import CsvOptions
+from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
+from tidelake.ingest.formats.plain_json.format import JsonRow
+from tidelake.ingest.formats.values.json_text import BadValue, shown
+from tidelake.storage.base.errors import BadInput
 
 
 class CsvRow(JsonRow):
@@ -73,7 +73,7 @@ class _CsvReader(EnvelopeReader):
 
 @dataclass(frozen=True)
 class Csv(EnvelopeFormat):
-    """The format `csv`. See `ingest.formats.base.Format`."""
+    """The format `csv`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "csv"
     ENVELOPE: ClassVar = CsvRow

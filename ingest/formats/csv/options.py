@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from ingest.formats.envelopes.options import EnvelopeOptions
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
+from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 _COMMON_OPTIONS: Final = ("inexact_values", "binary_handling_mode")
 _CHARACTERS: Final = ("field_delimiter", "quote_character", "escape_character")

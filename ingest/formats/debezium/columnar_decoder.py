@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.columnar import garbage_collection_paused, refused_columns
-from ingest.formats.concatenated_json import concatenate_objects
-from ingest.formats.debezium.record_key import KeyColumnsCheck
-from ingest.formats.debezium.replica_identity import has_values_outside_key
-from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.record_schema import RecordSchema, ignored_fields
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.column_decoders import float_hook
-from ingest.raw_batch import RawBatch
-from storage.format import RowKind
+from tidelake.ingest.formats.columnar import garbage_collection_paused, refused_columns
+from tidelake.ingest.formats.concatenated_json import concatenate_objects
+from tidelake.ingest.formats.debezium.record_key import KeyColumnsCheck
+from tidelake.ingest.formats.debezium.replica_identity import has_values_outside_key
+from tidelake.ingest.formats.decoded_rows import DecodedRows
+from tidelake.ingest.formats.record_schema import RecordSchema, ignored_fields
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.column_decoders import float_hook
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.format import RowKind
 
 _KIND_OF_OP: Final = np.full(256, -1, np.int8)
 _KIND_OF_OP[[ord("c"), ord("r"), ord("u"), ord("d")]] = (

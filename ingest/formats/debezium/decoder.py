@@ -15,22 +15,22 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import COLUMNAR_FAILURES
-from ingest.formats.concatenated_json import concatenate_objects, split_rows
-from ingest.formats.connect_schema import ConnectorSettings, source_type
-from ingest.formats.debezium.columnar_decoder import ColumnarDecoder
-from ingest.formats.debezium.envelope import ROW_OPS, image_schema, read_envelope, split_schema
-from ingest.formats.debezium.key_changes import find_key_changes
-from ingest.formats.debezium.record_key import columns_of_key
-from ingest.formats.debezium.row_decoder import RowDecoder
-from ingest.formats.decoded_rows import DecodedRows, merge_decoded
-from ingest.formats.found_rows import DecodeState
-from ingest.formats.record_schema import RecordSchema, RecordSchemaKey
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
+from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
+from tidelake.ingest.formats.connect_schema import ConnectorSettings, source_type
+from tidelake.ingest.formats.debezium.columnar_decoder import ColumnarDecoder
+from tidelake.ingest.formats.debezium.envelope import ROW_OPS, image_schema, read_envelope, split_schema
+from tidelake.ingest.formats.debezium.key_changes import find_key_changes
+from tidelake.ingest.formats.debezium.record_key import columns_of_key
+from tidelake.ingest.formats.debezium.row_decoder import RowDecoder
+from tidelake.ingest.formats.decoded_rows import DecodedRows, merge_decoded
+from tidelake.ingest.formats.found_rows import DecodeState
+from tidelake.ingest.formats.record_schema import RecordSchema, RecordSchemaKey
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from tidelake.ingest.raw_batch import RawBatch
 
 Truncates: TypeAlias = Literal["apply", "fail", "skip"]
 InexactValues: TypeAlias = Literal["fail", "round"]
@@ -72,7 +72,7 @@ class _DecodeState(DecodeState):
 
 
 class DebeziumJsonDecoder:
-    """The decoder of Debezium JSON. See `ingest.formats.base.Decoder`.
+    """The decoder of Debezium JSON. See `tidelake.ingest.formats.base.Decoder`.
 
     target_of: returns the target of a source table.
     settings: settings of the connector that its records don't contain.

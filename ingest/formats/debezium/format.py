@@ -6,18 +6,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final
 
-from ingest.formats.base import InferredTable, TargetOf
-from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues, Truncates
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.formats.debezium.origin import origin_of
-from ingest.formats.debezium.source_order import source_order
-from ingest.formats.debezium.table_inference import infer_table
-from ingest.formats.debezium.transactions import transaction_of
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
+from tidelake.ingest.formats.base import InferredTable, TargetOf
+from tidelake.ingest.formats.connect_schema import ConnectorSettings
+from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues, Truncates
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.origin import origin_of
+from tidelake.ingest.formats.debezium.source_order import source_order
+from tidelake.ingest.formats.debezium.table_inference import infer_table
+from tidelake.ingest.formats.debezium.transactions import transaction_of
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 _CONNECTOR_OPTIONS: Final = tuple(field.name for field in fields(ConnectorSettings))
 
@@ -66,7 +66,7 @@ class DebeziumOptions:
 
 @dataclass(frozen=True)
 class DebeziumJson:
-    """The format `debezium-json`. See `ingest.formats.base.Format`."""
+    """The format `debezium-json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "debezium-json"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})

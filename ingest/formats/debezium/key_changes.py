@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange, KeyChanges
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER, split_schema
-from ingest.formats.debezium.record_key import key_members
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange, KeyChanges
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER, split_schema
+from tidelake.ingest.formats.debezium.record_key import key_members
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import RawBatch
 
 _DEPARTURE: Final = f"record with header `{NEW_KEY_HEADER}` that deletes it there"
 # Connectors whose records always have whole rows, so a moved row's old values need no lookup.

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from ingest.formats.debezium.envelope import SourceInfo
-from ingest.formats.format_capabilities import RecordOrigin, origin_from
+from tidelake.ingest.formats.debezium.envelope import SourceInfo
+from tidelake.ingest.formats.format_capabilities import RecordOrigin, origin_from
 
 
 class _Source(SourceInfo, frozen=True):

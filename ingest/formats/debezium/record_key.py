@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingest.formats.debezium.envelope import split_schema
-from ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.formats.debezium.envelope import split_schema
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
 
 def key_members(key: bytes) -> dict[str, bytes]:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import msgspec
 
-from ingest.formats.changed_row import ChangedRow, changed_row
-from ingest.formats.debezium.envelope import OLD_KEY_HEADER, DebeziumEnvelope
-from ingest.formats.debezium.record_key import key_members
-from ingest.formats.debezium.replica_identity import has_values_outside_key
-from ingest.formats.record_schema import RecordSchema
-from ingest.formats.values.json_text import BadValue, read_object
-from ingest.raw_batch import Headers
-from storage.format import RowKind
+from tidelake.ingest.formats.changed_row import ChangedRow, changed_row
+from tidelake.ingest.formats.debezium.envelope import OLD_KEY_HEADER, DebeziumEnvelope
+from tidelake.ingest.formats.debezium.record_key import key_members
+from tidelake.ingest.formats.debezium.replica_identity import has_values_outside_key
+from tidelake.ingest.formats.record_schema import RecordSchema
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.raw_batch import Headers
+from tidelake.storage.model.format import RowKind
 
 
 def decode_change(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ingest.formats.base import Skipped, Target
-from ingest.formats.debezium.envelope import (
+from tidelake.ingest.formats.base import Skipped, Target
+from tidelake.ingest.formats.debezium.envelope import (
     ROW_OPS,
     TRUNCATE_OP,
     DebeziumEnvelope,
@@ -14,12 +14,12 @@ from ingest.formats.debezium.envelope import (
     read_envelope,
     split_schema,
 )
-from ingest.formats.debezium.row_changes import decode_change
-from ingest.formats.found_rows import FoundRows, Truncated
-from ingest.formats.record_schema import RecordSchema
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import Headers
+from tidelake.ingest.formats.debezium.row_changes import decode_change
+from tidelake.ingest.formats.found_rows import FoundRows, Truncated
+from tidelake.ingest.formats.record_schema import RecordSchema
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import Headers
 
 RecordSchemaOf: TypeAlias = Callable[[SourceTable, str, bytes | None, bytes | None], RecordSchema | None]
 """Returns the record schema; None if the source table has no target. Its arguments:

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from ingest.formats.debezium.envelope import SourceInfo, split_schema
-from ingest.formats.source_order import SourceOrder
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.debezium.envelope import SourceInfo, split_schema
+from tidelake.ingest.formats.source_order import SourceOrder
+from tidelake.ingest.formats.values.json_text import BadValue
 
 
 class _Source(SourceInfo, frozen=True):

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.formats.base import InferredTable, TableNotInferred
-from ingest.formats.connect_schema import SourceType, source_type
-from ingest.formats.debezium.envelope import image_schema, read_envelope, split_schema
-from ingest.formats.debezium.record_key import key_members
-from ingest.formats.types.inferred_types import inferred_type
-from ingest.formats.values.json_text import BadValue, read_object
-from ingest.raw_batch import RawBatch
-from storage.types import (
+from tidelake.ingest.formats.base import InferredTable, TableNotInferred
+from tidelake.ingest.formats.connect_schema import SourceType, source_type
+from tidelake.ingest.formats.debezium.envelope import image_schema, read_envelope, split_schema
+from tidelake.ingest.formats.debezium.record_key import key_members
+from tidelake.ingest.formats.types.inferred_types import inferred_type
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.types import (
     DataField,
     not_null,
 )

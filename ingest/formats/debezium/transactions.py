@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from ingest.formats.debezium.envelope import SourceInfo, split_schema
-from ingest.formats.transactions import TransactionEnd, TransactionRow
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.debezium.envelope import SourceInfo, split_schema
+from tidelake.ingest.formats.transactions import TransactionEnd, TransactionRow
+from tidelake.ingest.formats.values.json_text import BadValue
 
 
 class _Transaction(msgspec.Struct, frozen=True):

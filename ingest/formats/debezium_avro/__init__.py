@@ -1,1 +1,1 @@
-"""The format `debezium-avro`: Debezium's records in Avro, with the rules of `ingest.formats.debezium`."""
+"""The format `debezium-avro`: Debezium's records in Avro, with the rules of `tidelake.ingest.formats.debezium`."""

@@ -18,36 +18,36 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.avro.arrow_columns import CONVERSION_ERRORS
-from ingest.formats.avro.avro_schema import AvroType
-from ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
-from ingest.formats.avro.column_images import (
+from tidelake.ingest.formats.avro.arrow_columns import CONVERSION_ERRORS
+from tidelake.ingest.formats.avro.avro_schema import AvroType
+from tidelake.ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
+from tidelake.ingest.formats.avro.column_images import (
     Changes,
     ColumnImages,
     constant_columns,
     ops_of,
 )
-from ingest.formats.avro.decoded_columns import DecodedColumn, Places
-from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
-from ingest.formats.avro.schema_cache import SchemaCache, wrapped
-from ingest.formats.avro.value_reader import read_record
-from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.concatenated_json import split_rows
-from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium.decoder import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, InexactValues, Truncates
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.formats.debezium.key_changes import find_key_changes
-from ingest.formats.debezium.record_key import columns_of_key
-from ingest.formats.debezium.row_decoder import RowDecoder
-from ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
-from ingest.formats.decoded_rows import merge_decoded
-from ingest.formats.envelopes.recognition import other_format_hint
-from ingest.formats.found_rows import DecodeState
-from ingest.formats.record_schema import RecordSchema, RecordSchemaKey
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue
-from ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Places
+from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
+from tidelake.ingest.formats.avro.schema_cache import SchemaCache, wrapped
+from tidelake.ingest.formats.avro.value_reader import read_record
+from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from tidelake.ingest.formats.concatenated_json import split_rows
+from tidelake.ingest.formats.connect_schema import ConnectorSettings
+from tidelake.ingest.formats.debezium.decoder import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, InexactValues, Truncates
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.key_changes import find_key_changes
+from tidelake.ingest.formats.debezium.record_key import columns_of_key
+from tidelake.ingest.formats.debezium.row_decoder import RowDecoder
+from tidelake.ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
+from tidelake.ingest.formats.decoded_rows import merge_decoded
+from tidelake.ingest.formats.envelopes.recognition import other_format_hint
+from tidelake.ingest.formats.found_rows import DecodeState
+from tidelake.ingest.formats.record_schema import RecordSchema, RecordSchemaKey
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
+from tidelake.ingest.raw_batch import RawBatch
 
 _SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _NO_KEY: Final = -2
@@ -87,7 +87,7 @@ class Envelopes:
 
 
 class DebeziumAvroDecoder:
-    """The decoder of change records in Avro. See `ingest.formats.base.Decoder`.
+    """The decoder of change records in Avro. See `tidelake.ingest.formats.base.Decoder`.
 
     Parameters that are not listed here are described in `DebeziumJsonDecoder`.
 

@@ -10,12 +10,12 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from ingest.formats.base import Skipped
-from ingest.formats.debezium.record_key import key_members
-from ingest.formats.debezium_bson.extended_json import document_members, plain_json
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_text
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.debezium.record_key import key_members
+from tidelake.ingest.formats.debezium_bson.extended_json import document_members, plain_json
+from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_text
 
 ID: Final = "_id"
 _OPS: Final = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}

@@ -16,7 +16,15 @@ from uuid import UUID
 
 import msgspec
 
-from ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_list, read_object, read_text, shown
+from tidelake.ingest.formats.values.json_text import (
+    BadValue,
+    JsonKind,
+    kind_of,
+    read_list,
+    read_object,
+    read_text,
+    shown,
+)
 
 _JSON_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,20}")

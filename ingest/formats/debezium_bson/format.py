@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.debezium.origin import origin_of
-from ingest.formats.debezium_bson.envelope import BsonEnvelope
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.debezium.origin import origin_of
+from tidelake.ingest.formats.debezium_bson.envelope import BsonEnvelope
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 
 
 class DebeziumBson(EnvelopeFormat):
-    """The format `debezium-bson`. See `ingest.formats.base.Format`."""
+    """The format `debezium-bson`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.dms.envelope import DmsEnvelope, DmsOrigin
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.format_capabilities import FormatCapabilities, origin_from
+from tidelake.ingest.formats.dms.envelope import DmsEnvelope, DmsOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, origin_from
 
 
 class DmsJson(EnvelopeFormat):
-    """The format `aws-dms-json`. See `ingest.formats.base.Format`."""
+    """The format `aws-dms-json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "aws-dms-json"
     ENVELOPE: ClassVar = DmsEnvelope

@@ -16,12 +16,12 @@ import pyarrow as pa
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from ingest.formats.columnar import refused_columns
-from ingest.formats.decoded_rows import DecodedRows
-from ingest.formats.envelopes.envelope import Envelope, ImageTypes, Op, RowImages
-from ingest.formats.record_schema import RecordSchema, ignored_fields
-from ingest.formats.values.column_decoders import float_hook
-from storage.format import RowKind
+from tidelake.ingest.formats.columnar import refused_columns
+from tidelake.ingest.formats.decoded_rows import DecodedRows
+from tidelake.ingest.formats.envelopes.envelope import Envelope, ImageTypes, Op, RowImages
+from tidelake.ingest.formats.record_schema import RecordSchema, ignored_fields
+from tidelake.ingest.formats.values.column_decoders import float_hook
+from tidelake.storage.model.format import RowKind
 
 _KIND_OF_OP: Final = np.full(max(Op) + 1, -1, np.int8)
 _KIND_OF_OP[[Op.INSERT, Op.UPDATE, Op.UPDATE_AFTER, Op.UPDATE_BEFORE, Op.DELETE]] = (

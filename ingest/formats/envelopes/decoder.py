@@ -17,23 +17,23 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
-from ingest.formats.columnar import COLUMNAR_FAILURES, garbage_collection_paused
-from ingest.formats.concatenated_json import concatenate_objects, split_rows
-from ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
-from ingest.formats.decoded_rows import merge_decoded
-from ingest.formats.envelopes.columnar_images import ColumnarImages
-from ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
-from ingest.formats.envelopes.options import EnvelopeOptions
-from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.envelopes.recognition import other_format_hint
-from ingest.formats.envelopes.row_changes import rows_of_change
-from ingest.formats.found_rows import DecodeState, Truncated
-from ingest.formats.record_schema import RecordSchema
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue
-from ingest.formats.values.unavailable_placeholders import NoPlaceholders
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
+from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES, garbage_collection_paused
+from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
+from tidelake.ingest.formats.decoded_rows import merge_decoded
+from tidelake.ingest.formats.envelopes.columnar_images import ColumnarImages
+from tidelake.ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
+from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
+from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
+from tidelake.ingest.formats.envelopes.recognition import other_format_hint
+from tidelake.ingest.formats.envelopes.row_changes import rows_of_change
+from tidelake.ingest.formats.found_rows import DecodeState, Truncated
+from tidelake.ingest.formats.record_schema import RecordSchema
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders
+from tidelake.ingest.raw_batch import RawBatch
 
 CHUNK_RECORDS_MAX: Final = 4_096  # as for Debezium: structs that fit in the processor's cache decode faster
 CHUNK_BYTES_MAX: Final = 32 << 20
@@ -82,7 +82,7 @@ _Targets: TypeAlias = dict[SourceTable, Target | None]  # results of `target_of`
 
 
 class EnvelopeDecoder:
-    """The decoder of formats with envelopes. See `ingest.formats.base.Decoder`.
+    """The decoder of formats with envelopes. See `tidelake.ingest.formats.base.Decoder`.
 
     target_of: returns the target of a source table.
     """

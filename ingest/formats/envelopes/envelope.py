@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.base import Skipped
-from ingest.formats.connect_schema import SourceType
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue
 
 NULL: Final = msgspec.Raw(b"null")
 

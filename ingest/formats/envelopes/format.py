@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from ingest.formats.base import InferredTable, TableNotInferred, TargetOf
-from ingest.formats.envelopes.decoder import EnvelopeDecoder
-from ingest.formats.envelopes.envelope import Envelope
-from ingest.formats.envelopes.options import EnvelopeOptions
-from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.envelopes.table_inference import infer_table
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.formats.base import InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.envelopes.decoder import EnvelopeDecoder
+from tidelake.ingest.formats.envelopes.envelope import Envelope
+from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
+from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
+from tidelake.ingest.formats.envelopes.table_inference import infer_table
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import RawBatch
 
 
 @dataclass(frozen=True)
 class EnvelopeFormat:
-    """A format with envelopes. See `ingest.formats.base.Format`.
+    """A format with envelopes. See `tidelake.ingest.formats.base.Format`.
 
     ENVELOPE: the struct into which its records are decoded.
     """

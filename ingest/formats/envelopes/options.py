@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
 
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 _Truncates = Literal["apply", "fail", "skip"]
 _InexactValues = Literal["fail", "round"]

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.concatenated_json import concatenate_objects
-from ingest.formats.envelopes.envelope import Envelope
-from ingest.formats.envelopes.recognition import other_format_hint
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.concatenated_json import concatenate_objects
+from tidelake.ingest.formats.envelopes.envelope import Envelope
+from tidelake.ingest.formats.envelopes.recognition import other_format_hint
+from tidelake.ingest.formats.values.json_text import BadValue
 
 
 class EnvelopeReader:

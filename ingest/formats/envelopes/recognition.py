@@ -5,8 +5,8 @@ No record is decoded by a guess: only the configuration decides the format.
 
 from __future__ import annotations
 
-from ingest.formats.registry import format_like
-from ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.formats.registry import format_like
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
 
 def other_format_hint(value: bytes, format_: str) -> str:

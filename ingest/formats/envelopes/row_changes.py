@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ingest.formats.changed_row import ChangedRow, changed_row
-from ingest.formats.envelopes.envelope import ChangeEvent, Op
-from ingest.formats.record_schema import RecordSchema
-from ingest.formats.values.json_text import BadValue
-from storage.format import RowKind
+from tidelake.ingest.formats.changed_row import ChangedRow, changed_row
+from tidelake.ingest.formats.envelopes.envelope import ChangeEvent, Op
+from tidelake.ingest.formats.record_schema import RecordSchema
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.storage.model.format import RowKind
 
 
 def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence[ChangedRow]:

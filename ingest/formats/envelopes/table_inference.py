@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.formats.base import InferredTable
-from ingest.formats.connect_schema import JSON_VALUE, SourceType
-from ingest.formats.envelopes.envelope import Envelope, Op
-from ingest.formats.types.inferred_types import inferred_type
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import RawBatch
-from storage.types import DataField, not_null
+from tidelake.ingest.formats.base import InferredTable
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, SourceType
+from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
+from tidelake.ingest.formats.types.inferred_types import inferred_type
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.types import DataField, not_null
 
 
 def infer_table(record: Envelope, batch: RawBatch, row: int) -> InferredTable:

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from ingest.formats.base import Skipped
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from ingest.formats.format_capabilities import RecordOrigin
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
+from tidelake.ingest.formats.format_capabilities import RecordOrigin
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
 _OPS: Final = {"insert": Op.INSERT, "bootstrap-insert": Op.INSERT, "update": Op.UPDATE, "delete": Op.DELETE}
 _SKIPPED: Final = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.format_capabilities import FormatCapabilities, origin_from
-from ingest.formats.maxwell.envelope import MaxwellEnvelope, MaxwellOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, origin_from
+from tidelake.ingest.formats.maxwell.envelope import MaxwellEnvelope, MaxwellOrigin
 
 
 class MaxwellJson(EnvelopeFormat):
-    """The format `maxwell-json`. See `ingest.formats.base.Format`."""
+    """The format `maxwell-json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "maxwell-json"
     ENVELOPE: ClassVar = MaxwellEnvelope

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.format_capabilities import FormatCapabilities, origin_from
-from ingest.formats.ogg.envelope import OggEnvelope, OggOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, origin_from
+from tidelake.ingest.formats.ogg.envelope import OggEnvelope, OggOrigin
 
 
 class OggJson(EnvelopeFormat):
-    """The format `ogg-json`. See `ingest.formats.base.Format`."""
+    """The format `ogg-json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "ogg-json"
     ENVELOPE: ClassVar = OggEnvelope

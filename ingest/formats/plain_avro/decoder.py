@@ -8,19 +8,19 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.formats.avro.avro_schema import NULL, AvroType, connect_schema
-from ingest.formats.avro.change_records import ChangeSchema
-from ingest.formats.avro.column_images import Changes
-from ingest.formats.avro.column_reader import ColumnReader
-from ingest.formats.avro.decoded_columns import DecodedColumn
-from ingest.formats.avro.framing import ConfluentFraming
-from ingest.formats.avro.schema_cache import SchemaCache
-from ingest.formats.avro.value_reader import object_of
-from ingest.formats.base import TargetOf
-from ingest.formats.connect_schema import source_type
-from ingest.formats.debezium.decoder import InexactValues
-from ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
-from ingest.formats.values.unavailable_placeholders import NoPlaceholders
+from tidelake.ingest.formats.avro.avro_schema import NULL, AvroType, connect_schema
+from tidelake.ingest.formats.avro.change_records import ChangeSchema
+from tidelake.ingest.formats.avro.column_images import Changes
+from tidelake.ingest.formats.avro.column_reader import ColumnReader
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
+from tidelake.ingest.formats.avro.framing import ConfluentFraming
+from tidelake.ingest.formats.avro.schema_cache import SchemaCache
+from tidelake.ingest.formats.avro.value_reader import object_of
+from tidelake.ingest.formats.base import TargetOf
+from tidelake.ingest.formats.connect_schema import source_type
+from tidelake.ingest.formats.debezium.decoder import InexactValues
+from tidelake.ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
+from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders
 
 _NOTHING: Final = AvroType(NULL)
 

@@ -7,32 +7,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ingest.formats.avro.avro_schema import parse_avro_schema
-from ingest.formats.avro.framing import (
+from tidelake.ingest.formats.avro.avro_schema import parse_avro_schema
+from tidelake.ingest.formats.avro.framing import (
     CONFIGURED,
     VALUE_SCHEMA_HEADER,
     BareRecords,
     ConfluentFraming,
 )
-from ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
-from ingest.formats.avro.schema_cache import SchemaCache
-from ingest.formats.avro.schema_registry import SchemaRegistry
-from ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
-from ingest.formats.debezium.decoder import InexactValues
-from ingest.formats.debezium.table_inference import inferred_table
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.formats.plain_avro.decoder import row_decoder, row_schema
-from ingest.formats.values.json_text import BadValue
-from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
+from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
+from tidelake.ingest.formats.avro.schema_cache import SchemaCache
+from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.debezium.decoder import InexactValues
+from tidelake.ingest.formats.debezium.table_inference import inferred_table
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.plain_avro.decoder import row_decoder, row_schema
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 _OPTIONS: Final = ("schema", "schema_file", "inexact_values", *REGISTRY_OPTIONS)
 
 
 @dataclass(frozen=True)
 class PlainAvro:
-    """The format `avro`. See `ingest.formats.base.Format`.
+    """The format `avro`. See `tidelake.ingest.formats.base.Format`.
 
     schema: the schema of records without a frame, as JSON; "" if records contain the id of their schema.
     """

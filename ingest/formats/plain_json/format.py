@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from ingest.formats.base import InferredTable, Skipped
-from ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
-from ingest.formats.envelopes.format import EnvelopeFormat
-from ingest.formats.envelopes.reader import EnvelopeReader
-from ingest.formats.registry import format_like
-from ingest.formats.source_table import SourceTable
-from ingest.formats.values.json_text import BadValue, read_object
-from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
+from tidelake.ingest.formats.base import InferredTable, Skipped
+from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
+from tidelake.ingest.formats.registry import format_like
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
 
 _Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
 
@@ -64,7 +64,7 @@ class _JsonReader(EnvelopeReader):
 
 @dataclass(frozen=True)
 class PlainJson(EnvelopeFormat):
-    """The format `json`. See `ingest.formats.base.Format`."""
+    """The format `json`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "json"
     ENVELOPE: ClassVar = JsonRow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ingest.formats.connect_schema import PER_SECOND, VARYING, SemanticType, SourceType
-from storage.types import (
+from tidelake.ingest.formats.connect_schema import PER_SECOND, VARYING, SemanticType, SourceType
+from tidelake.storage.model.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

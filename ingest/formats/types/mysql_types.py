@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from ingest.formats.connect_schema import JSON_VALUE, SemanticType, SourceType
-from storage.types import (
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, SemanticType, SourceType
+from tidelake.storage.model.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

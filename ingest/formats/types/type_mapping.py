@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from ingest.formats.connect_schema import SourceType
-from storage.errors import BadInput
-from storage.messages.suggestions import did_you_mean
-from storage.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
+from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
 
 TO_NULLABLE: Final = "to-nullable"  # no effect: columns outside the key are always nullable
 TO_STRING: Final = "to-string"

@@ -1,7 +1,8 @@
 """Rules for type changes of a pipeline: a type may only become a wider one of its kind, so that no value loses
 digits.
 
-The rules are stricter than `storage.schema.type_changes`, which defines the changes that a user may make.
+The rules are stricter than `tidelake.storage.model.schema.type_changes`, which defines the changes that a user may
+make.
 
 Source: Paimon `sink/UpdatedDataFieldsProcessFunctionBase.java` (canConvert). There a DECIMAL may get more digits after
 the point and fewer before it; here neither number may decrease.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.types import STRING_ROOTS, AtomicType, DataType, Root
+from tidelake.storage.model.types import STRING_ROOTS, AtomicType, DataType, Root
 
 _INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _FLOATS: Final = (Root.FLOAT, Root.DOUBLE)

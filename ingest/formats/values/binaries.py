@@ -5,8 +5,8 @@ from __future__ import annotations
 import binascii
 from typing import Final
 
-from ingest.formats.connect_schema import VARYING, SemanticType, SourceType
-from ingest.formats.values.json_text import (
+from tidelake.ingest.formats.connect_schema import VARYING, SemanticType, SourceType
+from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
     TooNarrow,
@@ -16,7 +16,7 @@ from ingest.formats.values.json_text import (
     shown,
     wrong_kind_error,
 )
-from storage.types import BYTES, AtomicType, Root
+from tidelake.storage.model.types import BYTES, AtomicType, Root
 
 _BIT_DIGITS_MAX: Final = 20  # decimal digits of a 64-bit integer
 

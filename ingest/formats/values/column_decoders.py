@@ -19,12 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, PER_SECOND, SemanticType, SourceType
-from ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_digits
-from ingest.formats.values.json_text import BadValue, ValueDecoder
-from ingest.formats.values.numbers import rounds_twice
-from ingest.formats.values.unavailable_placeholders import Placeholders
-from storage.types import (
+from tidelake.ingest.formats.connect_schema import (
+    DOUBLE_WORDS,
+    FLOAT_WORDS,
+    JSON_VALUE,
+    PER_SECOND,
+    SemanticType,
+    SourceType,
+)
+from tidelake.ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_digits
+from tidelake.ingest.formats.values.json_text import BadValue, ValueDecoder
+from tidelake.ingest.formats.values.numbers import rounds_twice
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
+from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,
     MAX_LENGTH,

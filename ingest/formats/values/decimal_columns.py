@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.json_text import BadValue
 
 
 def decimals_of_digits(values: Sequence[Any], in_memory: pa.DataType) -> pa.Array:

@@ -6,9 +6,9 @@ import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
-from ingest.formats.connect_schema import SemanticType, SourceType
-from ingest.formats.values.binaries import base64_bytes
-from ingest.formats.values.json_text import (
+from tidelake.ingest.formats.connect_schema import SemanticType, SourceType
+from tidelake.ingest.formats.values.binaries import base64_bytes
+from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
     TooNarrow,
@@ -19,7 +19,7 @@ from ingest.formats.values.json_text import (
     shown,
     wrong_kind_error,
 )
-from storage.types import MAX_DECIMAL_PRECISION, STRING, AtomicType, DataType, Root, decimal
+from tidelake.storage.model.types import MAX_DECIMAL_PRECISION, STRING, AtomicType, DataType, Root, decimal
 
 # More than PostgreSQL's numeric can hold. The limit prevents that 1E+999999999 is expanded to that many digits.
 _DIGITS_MAX: Final = 200_000

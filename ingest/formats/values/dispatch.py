@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, completed
-from ingest.formats.values.binaries import binary_decoder
-from ingest.formats.values.decimals import decimal_decoder
-from ingest.formats.values.enum_numbers import by_name
-from ingest.formats.values.json_text import ValueDecoder
-from ingest.formats.values.nested import array_decoder, map_decoder, row_decoder, vector_decoder
-from ingest.formats.values.numbers import boolean_decoder, floating_decoder, integer_decoder
-from ingest.formats.values.temporals import date_decoder, time_decoder, timestamp_decoder
-from ingest.formats.values.texts import text_decoder
-from storage.errors import UnsupportedFeature
-from storage.types import INTEGER_ROOTS, ArrayType, AtomicType, DataType, MapType, Root, RowType, VectorType
+from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, completed
+from tidelake.ingest.formats.values.binaries import binary_decoder
+from tidelake.ingest.formats.values.decimals import decimal_decoder
+from tidelake.ingest.formats.values.enum_numbers import by_name
+from tidelake.ingest.formats.values.json_text import ValueDecoder
+from tidelake.ingest.formats.values.nested import array_decoder, map_decoder, row_decoder, vector_decoder
+from tidelake.ingest.formats.values.numbers import boolean_decoder, floating_decoder, integer_decoder
+from tidelake.ingest.formats.values.temporals import date_decoder, time_decoder, timestamp_decoder
+from tidelake.ingest.formats.values.texts import text_decoder
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.types import (
+    INTEGER_ROOTS,
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    VectorType,
+)
 
 
 def value_decoder_for(

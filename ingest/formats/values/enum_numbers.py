@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.formats.connect_schema import SourceType
-from ingest.formats.values.json_text import BadValue, JsonKind, ValueDecoder, kind_of, read_text, shown
+from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, ValueDecoder, kind_of, read_text, shown
 
 _DIGITS_MAX = 20  # decimal digits of a 64-bit integer
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from storage.types import DataType
+from tidelake.storage.model.types import DataType
 
 ValueDecoder: TypeAlias = Callable[[bytes], object]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.formats.values.json_text import (
+from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
     TooNarrow,
@@ -17,7 +17,7 @@ from ingest.formats.values.json_text import (
     read_text,
     wrong_kind_error,
 )
-from storage.types import ArrayType, DataField, MapType, RowType, VectorType
+from tidelake.storage.model.types import ArrayType, DataField, MapType, RowType, VectorType
 
 
 class UnknownField(BadValue):

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, SemanticType, SourceType
-from ingest.formats.values.binaries import bits_as_int
-from ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
-from ingest.formats.values.json_text import (
+from tidelake.ingest.formats.connect_schema import DOUBLE_WORDS, FLOAT_WORDS, JSON_VALUE, SemanticType, SourceType
+from tidelake.ingest.formats.values.binaries import bits_as_int
+from tidelake.ingest.formats.values.decimals import decimal_that_holds, exact_decimal, significant_digits, unsigned
+from tidelake.ingest.formats.values.json_text import (
     JsonKind,
     TooNarrow,
     ValueDecoder,
@@ -22,7 +22,7 @@ from ingest.formats.values.json_text import (
     shown,
     wrong_kind_error,
 )
-from storage.types import BIGINT, DOUBLE, INT, SMALLINT, STRING, AtomicType, DataType, Root
+from tidelake.storage.model.types import BIGINT, DOUBLE, INT, SMALLINT, STRING, AtomicType, DataType, Root
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE: Final = frozenset({"f", "false", "n", "no", "0"})

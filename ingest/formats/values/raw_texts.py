@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.connect_schema import SemanticType, SourceType
-from ingest.formats.values.column_decoders import ColumnDecoder, Flags, value_by_value, without
-from ingest.formats.values.json_text import BadValue, ValueDecoder
-from ingest.formats.values.unavailable_placeholders import Placeholders
-from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataType
+from tidelake.ingest.formats.connect_schema import SemanticType, SourceType
+from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, Flags, value_by_value, without
+from tidelake.ingest.formats.values.json_text import BadValue, ValueDecoder
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
+from tidelake.storage.model.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataType
 
 _SEPARATOR: Final = b"\n"  # occurs in JSON only between tokens of a list or an object
 _BLANK: Final = 0x20  # octets below it are separators, or invalid in a JSON text

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ingest.formats.connect_schema import PER_SECOND, SemanticType, SourceType, adaptive_unit
-from ingest.formats.values.json_text import (
+from tidelake.ingest.formats.connect_schema import PER_SECOND, SemanticType, SourceType, adaptive_unit
+from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
     TooNarrow,
@@ -19,7 +19,7 @@ from ingest.formats.values.json_text import (
     shown,
     wrong_kind_error,
 )
-from storage.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
+from tidelake.storage.model.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
 
 UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # digits of a second's fraction
 

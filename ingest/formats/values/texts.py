@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ingest.formats.connect_schema import SemanticType, SourceType
-from ingest.formats.values.binaries import bit_number_as_digits, bits_as_digits
-from ingest.formats.values.decimals import exact_decimal, plain_text, unsigned
-from ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown
-from ingest.formats.values.temporals import date_text, interval_text, timestamp_text
-from storage.types import STRING, AtomicType
+from tidelake.ingest.formats.connect_schema import SemanticType, SourceType
+from tidelake.ingest.formats.values.binaries import bit_number_as_digits, bits_as_digits
+from tidelake.ingest.formats.values.decimals import exact_decimal, plain_text, unsigned
+from tidelake.ingest.formats.values.json_text import JsonKind, TooNarrow, ValueDecoder, kind_of, read_text, shown
+from tidelake.ingest.formats.values.temporals import date_text, interval_text, timestamp_text
+from tidelake.storage.model.types import STRING, AtomicType
 
 
 def text_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.formats.values.json_text import compact
+from tidelake.ingest.formats.values.json_text import compact
 
 
 class Placeholders(Protocol):

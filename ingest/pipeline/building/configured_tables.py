@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from checkpoint.routing import Routing
-from ingest.derived.derived_columns import DerivedColumns
-from ingest.derived.deriving_decoder import DerivingDecoder
-from ingest.evolution.behavior import SchemaBehavior
-from ingest.evolution.schema_barrier import SchemaBarrier
-from ingest.evolution.table_schemas import TableSchemas
-from ingest.formats.base import Decoder, OpenedFormat, TargetOf
-from ingest.pipeline.building.parts import TableParts
-from ingest.settings import Config, TableSettings
-from ingest.tables.column_types import ColumnTypes
-from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
-from ingest.tables.pipeline_tables import PipelineTables
-from ingest.tables.table_lineage import TableLineage
-from ingest.tables.table_targets import TableTargets
-from storage.catalog.base import Catalog
+from tidelake.checkpoint.routing import Routing
+from tidelake.ingest.derived.derived_columns import DerivedColumns
+from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
+from tidelake.ingest.evolution.behavior import SchemaBehavior
+from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
+from tidelake.ingest.evolution.table_schemas import TableSchemas
+from tidelake.ingest.formats.base import Decoder, OpenedFormat, TargetOf
+from tidelake.ingest.pipeline.building.parts import TableParts
+from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.tables.column_types import ColumnTypes
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.ingest.tables.table_lineage import TableLineage
+from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.storage.catalog.base import Catalog
 
 
 @dataclass

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkpoint.offsets import OffsetRange
-from compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
-from ingest.formats.registry import open_format
-from ingest.pipeline.building.sampled_tables import Obstacle, SampledTable, SampledTables
-from ingest.pipeline.building.sources import build_source
-from ingest.settings import Config
-from ingest.sources.ranges import read_ranges
-from storage.bucketing import Bucketing
-from storage.table import TableContext
+from tidelake.checkpoint.offsets import OffsetRange
+from tidelake.compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.pipeline.building.sampled_tables import Obstacle, SampledTable, SampledTables
+from tidelake.ingest.pipeline.building.sources import build_source
+from tidelake.ingest.settings import Config
+from tidelake.ingest.sources.ranges import read_ranges
+from tidelake.storage.model.bucketing import Bucketing
+from tidelake.storage.model.table import TableContext
 
 _HOUR_MS: Final = 3_600_000
 _FLUSHES_MAX: Final = 7_200  # simulated flushes of a bucket

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock
-from ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
-from ingest.dead_letters import DeadLetters
-from ingest.pipeline.building.parts import FailingRecords
-from ingest.pipeline.error_policy import ErrorPolicy
-from ingest.pipeline.pending_batches import PendingBatches
-from ingest.settings import Config
-from storage.catalog.base import Catalog
-from storage.fileio import FileIO, open_retrying_file_io
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.pipeline.building.parts import FailingRecords
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
+from tidelake.ingest.pipeline.pending_batches import PendingBatches
+from tidelake.ingest.settings import Config
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.fileio import FileIO, open_retrying_file_io
 
 
 def build_failing_records(

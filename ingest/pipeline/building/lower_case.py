@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from ingest.derived.computed_columns import with_lower_case_column
-from ingest.formats.base import OpenedFormat
-from ingest.formats.case_insensitive.format import LowerCaseFormat
-from ingest.formats.registry import open_format
-from ingest.settings import PLACEHOLDER, Config, SourceTablesSettings, TableSettings
-from storage.catalog.options import is_case_sensitive
-from storage.errors import BadInput
+from tidelake.ingest.derived.computed_columns import with_lower_case_column
+from tidelake.ingest.formats.base import OpenedFormat
+from tidelake.ingest.formats.case_insensitive.format import LowerCaseFormat
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.settings import PLACEHOLDER, Config, SourceTablesSettings, TableSettings
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.options import is_case_sensitive
 
 T = TypeVar("T")
 

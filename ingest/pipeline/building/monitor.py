@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compaction.scheduler import shared_scheduler
-from ingest.monitoring.observations import RunObservations
-from ingest.settings import Config
-from storage.write.memory_budget import MemoryBudget
+from tidelake.compaction.scheduler import shared_scheduler
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.settings import Config
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
-    from ingest.monitoring.monitor import PipelineMonitor
+    from tidelake.ingest.monitoring.monitor import PipelineMonitor
 
 
 def build_monitor(config: Config, observed: RunObservations, memory: MemoryBudget) -> PipelineMonitor | None:
     if config.metrics.port is None:
         return None
     # Imported here, because importing the HTTP server takes time that a pipeline without an endpoint should not spend.
-    from ingest.monitoring.metrics import ProcessGauges  # noqa: PLC0415
-    from ingest.monitoring.monitor import PipelineMonitor  # noqa: PLC0415
+    from tidelake.ingest.monitoring.metrics import ProcessGauges  # noqa: PLC0415
+    from tidelake.ingest.monitoring.monitor import PipelineMonitor  # noqa: PLC0415
 
     scheduler = shared_scheduler()
     gauges = ProcessGauges(

@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from checkpoint.coordinator import CheckpointPolicy
-from checkpoint.routing import Routing
-from ingest.dead_letters import DeadLetters
-from ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
-from ingest.formats.base import Decoder
-from ingest.formats.source_order import SourceOrderOf
-from ingest.pipeline.error_policy import ErrorPolicy
-from ingest.pipeline.flow import CreateTables
-from ingest.pipeline.pending_batches import PendingBatches
-from ingest.pipeline.progress_file import ProgressFile
-from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.sources.base import Earliest, Source, Start
-from ingest.tables.moved_rows.moved_row_files import MovedRowsStore
-from ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
-from ingest.tables.table_lineage import TableLineage
-from ingest.tables.table_router import TableRouter
-from ingest.tables.table_sink import TableSink
-from ingest.tables.truncate_handler import SourceReader
-from storage.threads import RunCpuBound, run_cpu_bound
+from tidelake.checkpoint.coordinator import CheckpointPolicy
+from tidelake.checkpoint.routing import Routing
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
+from tidelake.ingest.formats.base import Decoder
+from tidelake.ingest.formats.source_order import SourceOrderOf
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
+from tidelake.ingest.pipeline.flow import CreateTables
+from tidelake.ingest.pipeline.pending_batches import PendingBatches
+from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
+from tidelake.ingest.sources.base import Earliest, Source, Start
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
+from tidelake.ingest.tables.table_lineage import TableLineage
+from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.ingest.tables.table_sink import TableSink
+from tidelake.ingest.tables.truncate_handler import SourceReader
+from tidelake.storage.base.threads import RunCpuBound, run_cpu_bound
 
 DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ingest.clock import Clock
-from ingest.formats.base import Decoder, OpenedFormat, TargetOf
-from ingest.formats.source_table import SourceTable
-from ingest.pipeline.building.parts import FailingRecords, TableParts
-from ingest.pipeline.building.writes import Writes
-from ingest.pipeline.flow import CreateTables
-from ingest.quarantine.catch_up import CatchUp
-from ingest.quarantine.failures import failures_of, owner_of
-from ingest.quarantine.quarantine import Quarantine, open_logs
-from ingest.quarantine.record_log import RecordLog
-from ingest.raw_batch import RawBatch
-from ingest.settings import Config, QuarantineSettings
-from ingest.tables.pipeline_tables import PipelineTables
-from storage.fileio import FileIO, open_retrying_file_io
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.formats.base import Decoder, OpenedFormat, TargetOf
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.pipeline.building.parts import FailingRecords, TableParts
+from tidelake.ingest.pipeline.building.writes import Writes
+from tidelake.ingest.pipeline.flow import CreateTables
+from tidelake.ingest.quarantine.catch_up import CatchUp
+from tidelake.ingest.quarantine.failures import failures_of, owner_of
+from tidelake.ingest.quarantine.quarantine import Quarantine, open_logs
+from tidelake.ingest.quarantine.record_log import RecordLog
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import Config, QuarantineSettings
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.storage.fileio import FileIO, open_retrying_file_io
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,24 +9,24 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition
-from ingest.evolution.behavior import Action
-from ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
-from ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Target
-from ingest.formats.source_table import SourceTable
-from ingest.pipeline.building.configured_tables import ConfiguredTables
-from ingest.pipeline.building.lower_case import format_of
-from ingest.raw_batch import RawBatch
-from ingest.settings import Config, TableSettings
-from ingest.tables.pipeline_tables import check_inferred
-from ingest.tables.table_router import router_of
-from ingest.tables.table_targets import TableTargets
-from ingest.tables.table_templates import ExpandedTable
-from storage.catalog.opening import open_catalog
-from storage.clock import epoch_ms
-from storage.ddl.schema_changes import apply_changes
-from storage.errors import BadInput
-from storage.table import TableContext
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.evolution.behavior import Action
+from tidelake.ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Target
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.building.lower_case import format_of
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.tables.pipeline_tables import check_inferred
+from tidelake.ingest.tables.table_router import router_of
+from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.ingest.tables.table_templates import ExpandedTable
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.ddl.schema_changes import apply_changes
+from tidelake.storage.model.table import TableContext
 
 _ROUNDS_MAX: Final = 100  # rounds for one batch; each creates or changes a table
 # Whether these fail depends on earlier records, which a sample lacks.

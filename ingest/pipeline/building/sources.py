@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import Decoder, OpenedFormat
-from ingest.formats.registry import transaction_of_format
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.building.parts import SourceParts
-from ingest.pipeline.building.whole_transactions import WholeTransactions
-from ingest.settings import Config
-from ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
-from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
-from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.threads import RunCpuBound, ShortTaskRunner, run_cpu_bound
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import Decoder, OpenedFormat
+from tidelake.ingest.formats.registry import transaction_of_format
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.building.parts import SourceParts
+from tidelake.ingest.pipeline.building.whole_transactions import WholeTransactions
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
+from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.storage.base.threads import RunCpuBound, ShortTaskRunner, run_cpu_bound
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
@@ -38,9 +38,9 @@ def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
             )
         case KafkaSettings() as settings:
             try:
-                from ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+                from tidelake.ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
             except ImportError as error:
-                from ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
+                from tidelake.ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
 
                 raise unsupported_client(str(error)) from error
             return KafkaSource(settings, kept_headers)

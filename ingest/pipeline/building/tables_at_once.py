@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ingest.settings import Config
-from storage.fileio.location import LOCAL_SCHEME, scheme_of
+from tidelake.ingest.settings import Config
+from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 
 _LOCAL_PARALLELISM: Final = 4
 _OBJECT_STORE_PARALLELISM: Final = 8

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
-from ingest.clock import Clock
-from ingest.formats.transactions import TransactionEnd, TransactionOf, TransactionRow
-from ingest.monitoring.observations import TransactionCounts
-from ingest.raw_batch import BinaryColumn, RawBatch, joined_types
-from ingest.sources.base import Source, Start
-from storage.logs import get_logger
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.formats.transactions import TransactionEnd, TransactionOf, TransactionRow
+from tidelake.ingest.monitoring.observations import TransactionCounts
+from tidelake.ingest.raw_batch import BinaryColumn, RawBatch, joined_types
+from tidelake.ingest.sources.base import Source, Start
+from tidelake.storage.base.logs import get_logger
 
 _ENDS_KEPT = 10_000  # transactions whose end arrived before their rows
 
@@ -49,7 +49,7 @@ class _OpenTransaction:
 
 
 class WholeTransactions:
-    """A source that does not split transactions. See the module, and `ingest.sources.base.Source`.
+    """A source that does not split transactions. See the module, and `tidelake.ingest.sources.base.Source`.
 
     limit_ms: how long records of a transaction may wait.
     limit_bytes: how many bytes may wait, over all partitions.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodedBatch
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.batch_writer import BatchWriter
-from ingest.pipeline.building.parts import FailingRecords, SourceParts, TableParts
-from ingest.pipeline.checkpointer import Checkpointer
-from ingest.pipeline.write_stage import CommitBarriers, WriteStage
-from ingest.quarantine.failures import TableScope, owner_of
-from ingest.quarantine.quarantine import Quarantine
-from ingest.raw_batch import RawBatch
-from ingest.tables.truncate_filter import TruncateFilter
-from ingest.tables.truncate_handler import TruncateHandler
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import DecodedBatch
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.batch_writer import BatchWriter
+from tidelake.ingest.pipeline.building.parts import FailingRecords, SourceParts, TableParts
+from tidelake.ingest.pipeline.checkpointer import Checkpointer
+from tidelake.ingest.pipeline.write_stage import CommitBarriers, WriteStage
+from tidelake.ingest.quarantine.failures import TableScope, owner_of
+from tidelake.ingest.quarantine.quarantine import Quarantine
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.truncate_filter import TruncateFilter
+from tidelake.ingest.tables.truncate_handler import TruncateHandler
 
 Decode: TypeAlias = Callable[[RawBatch], DecodedBatch]
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from storage.backoff import ExponentialBackoff
+from tidelake.storage.base.backoff import ExponentialBackoff
 
 INITIAL_BACKOFF_MS: Final = 200
 MAX_BACKOFF_MS: Final = 10_000

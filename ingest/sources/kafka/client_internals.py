@@ -28,12 +28,12 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from checkpoint.offsets import TopicPartition
-from ingest.sources.kafka.backoff import BrokerBackoff
-from ingest.sources.kafka.client_check import unsupported_client
-from ingest.sources.kafka.fetched_batch import FetchedBatch
-from ingest.sources.kafka.metadata import requests_topic_ids
-from ingest.sources.kafka.response_reader import ResponseReader
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.sources.kafka.backoff import BrokerBackoff
+from tidelake.ingest.sources.kafka.client_check import unsupported_client
+from tidelake.ingest.sources.kafka.fetched_batch import FetchedBatch
+from tidelake.ingest.sources.kafka.metadata import requests_topic_ids
+from tidelake.ingest.sources.kafka.response_reader import ResponseReader
 
 BATCHES_A_POLL: Final = 64
 """The largest number of record batches per `getmany`, after `return_record_batches`. A producer's record batch has

@@ -23,7 +23,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
-from ingest.sources.kafka.client_check import unsupported_client
+from tidelake.ingest.sources.kafka.client_check import unsupported_client
 
 _PIECE_BYTES: Final = 1 << 20
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"  # snappy-java's stream: a header of 16 bytes, then blocks with their lengths

@@ -8,7 +8,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from ingest.sources.kafka.decompression import DecompressionLimitExceeded, uncompressed
+from tidelake.ingest.sources.kafka.decompression import DecompressionLimitExceeded, uncompressed
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # see `aiokafka.record.default_records`
 _CHECKED_FROM: Final = 21  # place of the attributes, after the checksum

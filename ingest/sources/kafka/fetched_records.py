@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from checkpoint.offsets import TopicPartition
-from ingest.raw_batch import RawBatch
-from ingest.sources.kafka.fetched_batch import FetchedBatch
-from ingest.sources.kafka.record_columns import RecordColumns, columns_of
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.kafka.fetched_batch import FetchedBatch
+from tidelake.ingest.sources.kafka.record_columns import RecordColumns, columns_of
 
 
 class FetchedRecords:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-from checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.offsets import TopicPartition
 
 CHECK_INTERVAL_MS: Final = 1_000
 

@@ -16,26 +16,30 @@ import pyarrow as pa
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.clock import SystemClock
-from ingest.raw_batch import Headers, binary_column
-from ingest.source_settings import KafkaSettings
-from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.broker_error_log import BrokerErrorLog
-from ingest.sources.kafka.client_internals import (
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.clock import SystemClock
+from tidelake.ingest.raw_batch import Headers, binary_column
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.ingest.sources.base import SourceUnavailable
+from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
+from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
     check_aiokafka,
     parser_errors,
     return_record_batches,
     stop,
 )
-from ingest.sources.kafka.connection import client_arguments, consumer_of
-from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
-from ingest.sources.kafka.fetched_records import FetchedRecords
-from ingest.sources.kafka.record_columns import RecordColumns
-from ingest.sources.kafka.retries import BrokerRetries
-from storage.errors import BadInput
-from storage.logs import get_logger
+from tidelake.ingest.sources.kafka.connection import client_arguments, consumer_of
+from tidelake.ingest.sources.kafka.decompression import (
+    DecompressionLimitExceeded,
+    decompression_limit,
+    install_limited_decoders,
+)
+from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords
+from tidelake.ingest.sources.kafka.record_columns import RecordColumns
+from tidelake.ingest.sources.kafka.retries import BrokerRetries
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
 
 _log = get_logger(__name__)
 

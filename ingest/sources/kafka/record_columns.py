@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from aiokafka.errors import CorruptRecordException
 from numpy.typing import NDArray
 
-from ingest.raw_batch import BinaryColumn, Headers, binary_column
-from ingest.sources.kafka.fetched_batch import FetchedBatch
+from tidelake.ingest.raw_batch import BinaryColumn, Headers, binary_column
+from tidelake.ingest.sources.kafka.fetched_batch import FetchedBatch
 
 _VARINT_BYTES_MAX: Final = 10
 

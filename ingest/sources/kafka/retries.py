@@ -8,11 +8,11 @@ from typing import Final, TypeVar
 
 from aiokafka.errors import KafkaError
 
-from ingest.clock import Clock, wait_at_most
-from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.backoff import INITIAL_BACKOFF_MS, BrokerBackoff
-from ingest.sources.kafka.broker_error_log import BrokerErrorLog
-from storage.errors import BadInput, TidelakeError
+from tidelake.ingest.clock import Clock, wait_at_most
+from tidelake.ingest.sources.base import SourceUnavailable
+from tidelake.ingest.sources.kafka.backoff import INITIAL_BACKOFF_MS, BrokerBackoff
+from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
+from tidelake.storage.base.errors import BadInput, TidelakeError
 
 T = TypeVar("T")
 

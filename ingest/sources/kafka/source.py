@@ -20,12 +20,12 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
-from checkpoint.position_problems import first_few
-from ingest.clock import Clock, SystemClock
-from ingest.raw_batch import RawBatch
-from ingest.source_settings import KafkaSettings
-from ingest.sources.base import (
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
+from tidelake.checkpoint.position_problems import first_few
+from tidelake.ingest.clock import Clock, SystemClock
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.ingest.sources.base import (
     AtGroupOffsets,
     AtOffsets,
     AtTimestamp,
@@ -35,8 +35,8 @@ from ingest.sources.base import (
     Start,
     empty_batch,
 )
-from ingest.sources.kafka.broker_error_log import BrokerErrorLog
-from ingest.sources.kafka.client_internals import (
+from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
+from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
     KafkaClient,
     check_aiokafka,
@@ -45,15 +45,19 @@ from ingest.sources.kafka.client_internals import (
     return_record_batches,
     stop,
 )
-from ingest.sources.kafka.connection import client_arguments, connect, consumer_of
-from ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit, install_limited_decoders
-from ingest.sources.kafka.fetched_records import FetchedRecords, raw_batch, truncate_at
-from ingest.sources.kafka.liveness import PartitionLiveness
-from ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
-from ingest.sources.kafka.retries import BrokerRetries
-from storage.errors import BadInput, PositionRefused
-from storage.logs import get_logger
-from storage.threads import ShortTaskRunner
+from tidelake.ingest.sources.kafka.connection import client_arguments, connect, consumer_of
+from tidelake.ingest.sources.kafka.decompression import (
+    DecompressionLimitExceeded,
+    decompression_limit,
+    install_limited_decoders,
+)
+from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords, raw_batch, truncate_at
+from tidelake.ingest.sources.kafka.liveness import PartitionLiveness
+from tidelake.ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
+from tidelake.ingest.sources.kafka.retries import BrokerRetries
+from tidelake.storage.base.errors import BadInput, PositionRefused
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import ShortTaskRunner
 
 BATCH_BYTES: Final = 16 << 20  # bytes of records that are collected from several polls before they are passed on
 _POLL_WAIT_MS: Final = 500

@@ -10,15 +10,15 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.shuffling.key_groups import fixed_assigners, keys_change_partition, owners_of
-from ingest.spark.shuffling.task_plan import ShufflePlan, plan_shuffle
-from storage.clock import epoch_ms
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.assigners import BucketAssigner, CrossPartitionAssigner, DynamicBucketAssigner
-from storage.write.assigners.cross_partition.assigner import KeyIndexPart
-from storage.write.assigners.dynamic import AssignerPart
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
+from tidelake.ingest.spark.shuffling.key_groups import fixed_assigners, keys_change_partition, owners_of
+from tidelake.ingest.spark.shuffling.task_plan import ShufflePlan, plan_shuffle
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners import BucketAssigner, CrossPartitionAssigner, DynamicBucketAssigner
+from tidelake.storage.write.assigners.cross_partition.assigner import KeyIndexPart
+from tidelake.storage.write.assigners.dynamic import AssignerPart
 
 
 @dataclass(frozen=True, slots=True)

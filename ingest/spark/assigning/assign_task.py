@@ -11,19 +11,25 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from ingest.spark.assigning.assign_plan import AssignPlan
-from ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
-from ingest.spark.batch_statistics import BatchStatistics
-from ingest.spark.bucket_task import TableTask, grouped
-from ingest.spark.chunk_store import ChunkStore, local_folder
-from ingest.spark.package_version import package_version
-from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, TableShuffle, payload_row, shuffle_partition_of
-from ingest.spark.task_start import begin_task
-from storage.errors import TidelakeError
-from storage.files.partition_times import partition_check
-from storage.table import TableContext
-from storage.write.assigners import CrossPartitionAssigner
-from storage.write.bucket_router import BucketRouter
+from tidelake.ingest.spark.assigning.assign_plan import AssignPlan
+from tidelake.ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
+from tidelake.ingest.spark.bucket_task import TableTask, grouped
+from tidelake.ingest.spark.chunk_store import ChunkStore, local_folder
+from tidelake.ingest.spark.package_version import package_version
+from tidelake.ingest.spark.shuffling.shuffle import (
+    BUCKET_COLUMN,
+    PayloadKind,
+    TableShuffle,
+    payload_row,
+    shuffle_partition_of,
+)
+from tidelake.ingest.spark.task_start import begin_task
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.files.partition_times import partition_check
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners import CrossPartitionAssigner
+from tidelake.storage.write.bucket_router import BucketRouter
 
 _ORDER_COLUMN = f"{ORDER_PREFIX}0"
 

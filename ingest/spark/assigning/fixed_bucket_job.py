@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from compaction.fixed_bucket_batch import (
+from tidelake.compaction.fixed_bucket_batch import (
     FixedBucketWrite,
     FixedBucketWriter,
     Rescale,
     has_batch_write_fixed_bucket,
     plan_fixed_bucket_writes,
 )
-from ingest.spark.package_version import package_version
-from ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
-from ingest.spark.task_start import begin_task
-from storage.commit.commit_message import CommitMessage
-from storage.commit.table_commit import TableCommit
-from storage.table import TableContext
+from tidelake.ingest.spark.package_version import package_version
+from tidelake.ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
+from tidelake.ingest.spark.task_start import begin_task
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.table import TableContext
 
 _Subtask = tuple[FixedBucketWrite, int, int]  # (write, number of the subtask, parallelism)
 

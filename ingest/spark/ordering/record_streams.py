@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
+from tidelake.ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
 
 _TOPIC, _PARTITION, _OFFSET = (f"{ORDER_PREFIX}{number}" for number in range(3))
 _RECORD_COLUMNS: Final = (_TOPIC, _PARTITION, _OFFSET, TIME_COLUMN)

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.formats.base import KeyChange, KeyChanges
-from ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
-from ingest.spark.shuffling.key_groups import keys_change_partition
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, RowKind
-from storage.merge.aggregate_functions import is_order_free
-from storage.merge.normalized_keys import align_keys, normalize_column
-from storage.merge.sort_order import merge_order
-from storage.table import TableContext
+from tidelake.ingest.formats.base import KeyChange, KeyChanges
+from tidelake.ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
+from tidelake.ingest.spark.shuffling.key_groups import keys_change_partition
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import is_order_free
+from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
+from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.table import TableContext
 
 Order = NDArray[np.intp]
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.binary_row import hash_rows
-from storage.bucketing import BucketMode, bucket_mode
-from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
-from storage.write.assigners.dynamic import num_assigners_of
-from storage.write.bucket_router import BucketKey
+from tidelake.storage.model.binary_row import hash_rows
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from tidelake.storage.write.assigners.dynamic import num_assigners_of
+from tidelake.storage.write.bucket_router import BucketKey
 
 
 def has_dynamic_buckets(context: TableContext) -> bool:

@@ -21,18 +21,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.package_version import package_version
-from ingest.spark.raw_columns import raw_batches
-from ingest.spark.shuffling.key_groups import KeyGroupAssigner, has_dynamic_buckets, shuffle_partition_of_key_group
-from ingest.spark.task_start import begin_task
-from storage.bucketing import BucketMode, bucket_mode
-from storage.files.partition_times import partition_check
-from storage.format import KIND_COLUMN, RowKind
-from storage.table import TableContext
-from storage.write.assigners import BucketAssigner, BucketAssignerFactory, bucket_assigner_of
-from storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
+from tidelake.ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
+from tidelake.ingest.spark.package_version import package_version
+from tidelake.ingest.spark.raw_columns import raw_batches
+from tidelake.ingest.spark.shuffling.key_groups import (
+    KeyGroupAssigner,
+    has_dynamic_buckets,
+    shuffle_partition_of_key_group,
+)
+from tidelake.ingest.spark.task_start import begin_task
+from tidelake.storage.files.partition_times import partition_check
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners import BucketAssigner, BucketAssignerFactory, bucket_assigner_of
+from tidelake.storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
 
 SHUFFLE_SCHEMA: Final = "table_number int, shuffle_partition int, kind string, payload binary"
 

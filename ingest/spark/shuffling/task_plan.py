@@ -15,12 +15,12 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 import zstandard
 
-from ingest.spark.batch_statistics import BatchStatistics
-from ingest.spark.shuffling.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
-from storage.garbage_collection import paused_collection
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.restored_table import RestoredState, restore_files
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
+from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
+from tidelake.storage.base.garbage_collection import paused_collection
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.restored_table import RestoredState, restore_files
 
 _BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as writing this many bytes of rows
 TASK_COST_BYTES: Final = 2_000_000  # a task costs as much as writing this many bytes of rows

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ingest.formats.base import KeyChange
+from tidelake.ingest.formats.base import KeyChange
 
 T = TypeVar("T")
 

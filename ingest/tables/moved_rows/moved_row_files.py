@@ -26,15 +26,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint.moved_rows_state import MovedRowsState
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
-from ingest.tables.moved_rows.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
-from storage.errors import CorruptFile
-from storage.fileio.base import FileIO
-from storage.logs import get_logger
-from storage.schema.table_schema import TableSchema
-from storage.types import arrow_field
+from tidelake.checkpoint.moved_rows_state import MovedRowsState
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import arrow_field
 
 REPLACED_MAX: Final = 16  # replaced files that are kept for a rollback
 

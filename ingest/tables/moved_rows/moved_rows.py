@@ -5,7 +5,7 @@
 2. The table can't provide these values: a compaction merges the row with its -D. A row that is now under the old key
    may be another row, or an older version whose last records were not read yet.
 3. So a row is kept from the record that deletes it to the commit of the record under the new key: in memory, and with
-   the snapshot whose position passes the deleting record (`checkpoint.moved_rows_state`).
+   the snapshot whose position passes the deleting record (`tidelake.checkpoint.moved_rows_state`).
 4. A row is kept for at most `limit_ms`, and all rows together take at most `limit_bytes`. For dropped rows, the fact
    that they were dropped is kept.
 """
@@ -18,12 +18,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import KeyChange
-from ingest.tables.moved_rows.key_change_pairs import KeyChangePairs
-from storage.clock import epoch_ms
-from storage.logs import get_logger
-from storage.schema.table_schema import TableSchema
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import KeyChange
+from tidelake.ingest.tables.moved_rows.key_change_pairs import KeyChangePairs
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 NOT_IN_TABLE_REASON: Final = "the table did not have the row when it was deleted under the old key"
 READ_AGAIN_REASON: Final = "its records are read again, and the table already has later changes"

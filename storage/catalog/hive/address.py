@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.options.catalog_values import CatalogValues
-from storage.options.values import parse_boolean
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.model.options.catalog_values import CatalogValues
+from tidelake.storage.model.options.values import parse_boolean
 
 _URI: Final = re.compile(r"thrift://([^/:@]+|\[[0-9a-fA-F:]+\])(?::(\d+))?/?")
 _DEFAULT_PORT: Final = 9083

@@ -17,25 +17,25 @@ from typing import Any, Final
 import pyarrow as pa
 from pymetastore.hive_metastore import ttypes
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.hive.format_tables import HiveFormatTables, is_made_by_paimon
-from storage.catalog.hive.partition_sync import HiveCommits, PartitionEntries
-from storage.catalog.hive.settings import HiveSettings
-from storage.catalog.hive.table_entries import has_partition_entries, is_external, is_paimon, is_view
-from storage.catalog.hive.views import HiveViews
-from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
-from storage.catalog.view import ViewStore
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.base import FileIO
-from storage.fileio.location import LOCAL_SCHEME, scheme_of
-from storage.format import DEFAULT_BRANCH
-from storage.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
-from storage.logs import get_logger
-from storage.manifests.snapshot_files import live_entries
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import DataField
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.catalog.hive.format_tables import HiveFormatTables, is_made_by_paimon
+from tidelake.storage.catalog.hive.partition_sync import HiveCommits, PartitionEntries
+from tidelake.storage.catalog.hive.settings import HiveSettings
+from tidelake.storage.catalog.hive.table_entries import has_partition_entries, is_external, is_paimon, is_view
+from tidelake.storage.catalog.hive.views import HiveViews
+from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from tidelake.storage.catalog.view import ViewStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
+from tidelake.storage.kinds.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
 
 _BATCH: Final = 300  # table entries requested in one call
 
@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 
 
 class HiveCatalog(FileSystemCatalog):
-    """A catalog in a metastore, see `storage.catalog.base.Catalog`.
+    """A catalog in a metastore, see `tidelake.storage.catalog.base.Catalog`.
 
     It can be pickled; a copy opens its own connections.
     """
@@ -299,7 +299,8 @@ class HiveCatalog(FileSystemCatalog):
         return super().list_databases()
 
     def register(self, identifier: Identifier) -> bool:
-        """See `storage.catalog.repair`. Adds missing partitions to the metastore, and removes none, like Java."""
+        """See `tidelake.storage.catalog.repair`. Adds missing partitions to the metastore, and removes none, like
+        Java."""
         schema = self._schemas(identifier).latest()
         if schema is None:
             raise self._no_table(identifier)

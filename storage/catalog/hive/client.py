@@ -14,8 +14,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
-from storage.catalog.hive.address import MetastoreAddress
-from storage.errors import UnsupportedFeature
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.catalog.hive.address import MetastoreAddress
 
 T = TypeVar("T")
 

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.hive.lock import user_name
-from storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view
-from storage.catalog.hive.type_names import hive_type, type_of_hive
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format_tables.definition import FORMAT_TABLE, data_fields
-from storage.format_tables.options import CsvSettings, format_of_table
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view
+from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, data_fields
+from tidelake.storage.kinds.format_tables.options import CsvSettings, format_of_table
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField
 
 _TEXT_FORMATS: Final = (
     "org.apache.hadoop.mapred.TextInputFormat",

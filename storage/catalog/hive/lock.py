@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.identifier import Identifier
-from storage.catalog.locked_commits import LockWaiting
-from storage.errors import CommitConflict
-from storage.logs import get_logger
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.locked_commits import LockWaiting
 
 _FIRST_SLEEP_MS: Final = 50
 

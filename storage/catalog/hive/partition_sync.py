@@ -17,18 +17,18 @@ from typing import Any, ClassVar
 from pymetastore.hive_metastore import ttypes
 from thrift.Thrift import TException
 
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.hive.table_entries import EntryStyle, has_partition_entries
-from storage.catalog.locked_commits import LockedSnapshotCommit, TableLocks
-from storage.commit.file_system_commit import FileSystemSnapshotCommit
-from storage.files.bucket_directory import partition_directory
-from storage.logs import get_logger
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
-from storage.paths import parse_partition_path
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.snapshot_commit import SnapshotCommit, Statistics
-from storage.table import TableContext
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.table_entries import EntryStyle, has_partition_entries
+from tidelake.storage.catalog.locked_commits import LockedSnapshotCommit, TableLocks
+from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.model.paths import parse_partition_path
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.snapshot_commit import SnapshotCommit, Statistics
+from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storage.catalog.hive.address import MetastoreAddress
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.hive.lock import MetastoreLocks
-from storage.catalog.hive.table_entries import EntryStyle
-from storage.options.catalog_values import CatalogValues
+from tidelake.storage.catalog.hive.address import MetastoreAddress
+from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.lock import MetastoreLocks
+from tidelake.storage.catalog.hive.table_entries import EntryStyle
+from tidelake.storage.model.options.catalog_values import CatalogValues
 
 
 @dataclass(frozen=True, slots=True)

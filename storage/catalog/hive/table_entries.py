@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from storage.catalog.hive.lock import user_name
-from storage.catalog.hive.type_names import hive_type
-from storage.catalog.identifier import Identifier
-from storage.catalog.table_properties import table_properties
-from storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField
+from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.type_names import hive_type
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.table_properties import table_properties
+from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField
 
 INPUT_FORMAT: Final = "org.apache.paimon.hive.mapred.PaimonInputFormat"
 OUTPUT_FORMAT: Final = "org.apache.paimon.hive.mapred.PaimonOutputFormat"

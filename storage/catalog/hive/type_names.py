@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from storage.errors import UnsupportedFeature
-from storage.types import (
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.types import (
     ArrayType,
     DataField,
     DataType,

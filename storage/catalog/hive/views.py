@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.hive.lock import user_name
-from storage.catalog.hive.table_entries import VIEW, is_view
-from storage.catalog.hive.type_names import hive_type, type_of_hive
-from storage.catalog.identifier import Identifier
-from storage.catalog.view import View
-from storage.errors import BadInput, UnsupportedFeature
-from storage.types import DataField
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.table_entries import VIEW, is_view
+from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.view import View
+from tidelake.storage.model.types import DataField
 
 _COMMENT: Final = "comment"
 _METASTORE_PARAMETERS: Final = frozenset({_COMMENT, "transient_lastDdlTime"})

@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.options.catalog_values import CatalogValues
-from storage.options.values import INT, one_of
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.model.options.catalog_values import CatalogValues
+from tidelake.storage.model.options.values import INT, one_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -14,25 +14,25 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
-from storage.catalog.jdbc.address import DatabaseAddress
-from storage.catalog.jdbc.lock import LockSettings, LockTable
-from storage.catalog.jdbc.names import NameStore
-from storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
-from storage.catalog.jdbc.views import JdbcViews
-from storage.catalog.locked_commits import LockedCommits
-from storage.catalog.table_properties import table_properties
-from storage.catalog.view import ViewStore
-from storage.ddl.schema_changes import SchemaChange
-from storage.errors import BadInput
-from storage.fileio.base import FileIO
-from storage.format import DEFAULT_BRANCH
-from storage.format_tables.definition import no_ordinary_table
-from storage.format_tables.objects import OBJECT_TABLE, is_object_table, new_object_table
-from storage.options.catalog_values import CatalogValues
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
+from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.names import NameStore
+from tidelake.storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
+from tidelake.storage.catalog.jdbc.views import JdbcViews
+from tidelake.storage.catalog.locked_commits import LockedCommits
+from tidelake.storage.catalog.table_properties import table_properties
+from tidelake.storage.catalog.view import ViewStore
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
+from tidelake.storage.kinds.format_tables.objects import OBJECT_TABLE, is_object_table, new_object_table
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.options.catalog_values import CatalogValues
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class JdbcSettings:
 
 
 class JdbcCatalog(FileSystemCatalog):
-    """A catalog in a database, see `storage.catalog.base.Catalog`.
+    """A catalog in a database, see `tidelake.storage.catalog.base.Catalog`.
 
     It can be pickled; a copy opens its own connections.
     """
@@ -258,7 +258,7 @@ class JdbcCatalog(FileSystemCatalog):
         return super().list_databases()
 
     def register(self, identifier: Identifier) -> bool:
-        """See `storage.catalog.repair`."""
+        """See `tidelake.storage.catalog.repair`."""
         schema = self._schemas(identifier).latest()
         if schema is None:
             raise self._no_table(identifier)

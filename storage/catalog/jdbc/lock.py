@@ -17,10 +17,10 @@ from typing import Final
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalog.identifier import Identifier
-from storage.catalog.jdbc.address import DatabaseAddress
-from storage.catalog.locked_commits import LockWaiting
-from storage.logs import get_logger
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.locked_commits import LockWaiting
 
 _FIRST_SLEEP_MS: Final = 20  # Java: 100
 _AGE_SECONDS: Final = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from storage.catalog.identifier import Identifier
-from storage.catalog.jdbc.names import NameStore
-from storage.catalog.view import View
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.jdbc.names import NameStore
+from tidelake.storage.catalog.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,39 +11,40 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database
-from storage.catalog.options import check_letters, is_case_sensitive
-from storage.catalog.rest.change_messages import change_message, schema_message
-from storage.catalog.rest.client import Refused, RestClient
-from storage.catalog.rest.server_commit import ServerCommits
-from storage.catalog.rest.token_file_io import TokenFileIO
-from storage.catalog.rest.views import RestViews
-from storage.catalog.view import ViewStore
-from storage.clock import epoch_ms
-from storage.ddl.schema_changes import SchemaChange, apply_changes
-from storage.ddl.schema_creation import create_schema
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio import FileIO, open_file_io
-from storage.format import DEFAULT_BRANCH
-from storage.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
-from storage.format_tables.objects import OBJECT_COLUMNS, is_object_table, new_object_table
-from storage.messages.suggestions import did_you_mean
-from storage.option_support import check_alterable, check_creatable
-from storage.options import TableOptions
-from storage.options.catalog_values import CatalogValues
-from storage.paths import TablePaths
-from storage.schema.schema_store import SchemaStore
-from storage.schema.table_schema import TableSchema
-from storage.system_tables.all_tables import warehouse_table
-from storage.system_tables.base import SystemTable
-from storage.table import TableContext
-from storage.types import DataField, field_from_json
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database
+from tidelake.storage.catalog.options import check_letters, is_case_sensitive
+from tidelake.storage.catalog.rest.change_messages import change_message, schema_message
+from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.rest.server_commit import ServerCommits
+from tidelake.storage.catalog.rest.token_file_io import TokenFileIO
+from tidelake.storage.catalog.rest.views import RestViews
+from tidelake.storage.catalog.view import ViewStore
+from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
+from tidelake.storage.ddl.schema_creation import create_schema
+from tidelake.storage.fileio import FileIO, open_file_io
+from tidelake.storage.kinds.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
+from tidelake.storage.kinds.format_tables.objects import OBJECT_COLUMNS, is_object_table, new_object_table
+from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
+from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.option_support import check_alterable, check_creatable
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.catalog_values import CatalogValues
+from tidelake.storage.model.paths import TablePaths
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, field_from_json
 
 _NOT_FOUND, _EXISTS = 404, 409
 
 
 class RestCatalog:
-    """A catalog on a server, see `storage.catalog.base.Catalog`. It can be pickled; a copy opens its own connections.
+    """A catalog on a server, see `tidelake.storage.catalog.base.Catalog`. It can be pickled; a copy opens its own
+    connections.
 
     warehouse: the server's name for the catalog. Some servers use a path as the name.
     store_options: the options of the store that contains the tables' files.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.ddl.schema_changes import (
+from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     ColumnPath,
     ColumnType,
@@ -26,9 +26,9 @@ from storage.ddl.schema_changes import (
     UpdateColumnType,
     UpdateComment,
 )
-from storage.schema.table_schema import TableSchema
-from storage.types import parse_type, type_from_arrow
-from storage.types.type_json import field_to_json, type_to_json
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import parse_type, type_from_arrow
+from tidelake.storage.model.types.type_json import field_to_json, type_to_json
 
 
 def schema_message(schema: TableSchema) -> dict[str, Any]:

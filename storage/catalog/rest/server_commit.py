@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from storage.catalog.rest.client import Refused, RestClient
-from storage.errors import CommitConflict
-from storage.files.bucket_directory import partition_directory
-from storage.paths import parse_partition_path
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.snapshot_commit import PartitionStatistics, Statistics
-from storage.table import TableContext
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.model.paths import parse_partition_path
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.snapshot_commit import PartitionStatistics, Statistics
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.catalog.rest.client import Refused, RestClient
-from storage.clock import epoch_ms
-from storage.errors import BadInput
-from storage.fileio import FileIO, open_file_io
-from storage.fileio.base import FileStatus, Output
-from storage.logs import get_logger
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.fileio import FileIO, open_file_io
+from tidelake.storage.fileio.base import FileStatus, Output
 
 _REFRESH_AT_MS: Final = 3_600_000  # remaining lifetime
 

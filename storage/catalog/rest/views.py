@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storage.catalog.identifier import Identifier
-from storage.catalog.rest.client import Refused, RestClient
-from storage.catalog.view import View
-from storage.errors import BadInput
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.view import View
 
 _NOT_FOUND, _EXISTS = 404, 409
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from storage.errors import UnsupportedFeature
-from storage.files.formats.avro import AvroFormat
-from storage.files.formats.base import FileFormat
-from storage.files.formats.blob.blob_format import BlobFormat
-from storage.files.formats.orc import OrcFormat
-from storage.files.formats.parquet import ParquetFormat
-from storage.format import BLOB_FORMAT
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.formats.avro import AvroFormat
+from tidelake.storage.files.formats.base import FileFormat
+from tidelake.storage.files.formats.blob.blob_format import BlobFormat
+from tidelake.storage.files.formats.orc import OrcFormat
+from tidelake.storage.files.formats.parquet import ParquetFormat
+from tidelake.storage.model.format import BLOB_FORMAT
 
 _TABLE_FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat(), "avro": AvroFormat()}
 _FORMATS: Final[Mapping[str, FileFormat]] = {**_TABLE_FORMATS, BLOB_FORMAT: BlobFormat()}

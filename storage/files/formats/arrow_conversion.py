@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.errors import UnsupportedFeature
-from storage.types import (
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.types import (
     INT,
     ArrayType,
     AtomicType,
@@ -31,8 +31,8 @@ from storage.types import (
     arrow_type,
     not_null,
 )
-from storage.types.arrow_buffers import fixed_width_values
-from storage.variants.shredding import assembled
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
+from tidelake.storage.model.variants.shredding import assembled
 
 Leaf: TypeAlias = Callable[[pa.Array, AtomicType], pa.Array]
 """Converts values that are not nested."""

@@ -14,15 +14,22 @@ import fastavro
 import pyarrow as pa
 from fastavro.write import Writer
 
-from storage.errors import UnsupportedFeature
-from storage.files.column_bounds import Bounds
-from storage.files.formats.arrow_conversion import in_column
-from storage.files.formats.avro_schema import AvroType, avro_schema
-from storage.files.formats.avro_values import from_values, to_values
-from storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, Edges, FormatWriterSettings, batch_of, corruption
-from storage.files.min_max import ColumnMinMax, MinMaxCollector
-from storage.format import AVRO_CODECS
-from storage.types import DataField, arrow_schema
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.column_bounds import Bounds
+from tidelake.storage.files.formats.arrow_conversion import in_column
+from tidelake.storage.files.formats.avro_schema import AvroType, avro_schema
+from tidelake.storage.files.formats.avro_values import from_values, to_values
+from tidelake.storage.files.formats.base import (
+    BATCH_BYTES_MAX,
+    ChunkFilter,
+    Edges,
+    FormatWriterSettings,
+    batch_of,
+    corruption,
+)
+from tidelake.storage.files.min_max import ColumnMinMax, MinMaxCollector
+from tidelake.storage.model.format import AVRO_CODECS
+from tidelake.storage.model.types import DataField, arrow_schema
 
 Row: TypeAlias = dict[str, Any]
 

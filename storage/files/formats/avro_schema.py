@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from storage.errors import UnsupportedFeature
-from storage.format import AVRO_NAMESPACE, AVRO_RECORD
-from storage.types import (
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.format import AVRO_NAMESPACE, AVRO_RECORD
+from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INT,
     STRING_ROOTS,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.files.formats.arrow_conversion import list_offsets, rescale_times, struct_array
-from storage.files.formats.avro_schema import AvroType
-from storage.types import (
+from tidelake.storage.files.formats.arrow_conversion import list_offsets, rescale_times, struct_array
+from tidelake.storage.files.formats.avro_schema import AvroType
+from tidelake.storage.model.types import (
     INT,
     STRING_ROOTS,
     TIMESTAMP_ROOTS,
@@ -28,7 +28,7 @@ from storage.types import (
     arrow_type,
     not_null,
 )
-from storage.types.arrow_buffers import fixed_width_values
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 Values = list[Any]
 

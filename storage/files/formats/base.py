@@ -1,6 +1,7 @@
 """The interface of data file formats.
 
-Rows are written and read as Arrow batches. Their columns have the in-memory form of their types (`storage.types`).
+Rows are written and read as Arrow batches. Their columns have the in-memory form of their types
+(`tidelake.storage.model.types`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
-from storage.files.column_bounds import Bounds
-from storage.files.min_max import ColumnMinMax
-from storage.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
+from tidelake.storage.base.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
+from tidelake.storage.files.column_bounds import Bounds
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.model.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
 
 T = TypeVar("T")
 Edges: TypeAlias = NDArray[np.intp]

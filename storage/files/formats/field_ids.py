@@ -9,8 +9,18 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from storage.format import NESTED_FIELD_ID_BASE, NESTED_FIELD_ID_DEPTH_LIMIT
-from storage.types import INT, ArrayType, DataField, DataType, MapType, MultisetType, Root, RowType, VectorType
+from tidelake.storage.model.format import NESTED_FIELD_ID_BASE, NESTED_FIELD_ID_DEPTH_LIMIT
+from tidelake.storage.model.types import (
+    INT,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    Root,
+    RowType,
+    VectorType,
+)
 
 
 def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> pa.Schema:

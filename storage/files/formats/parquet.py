@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.files.column_bounds import Bounds, ColumnBounds
-from storage.files.formats.arrow_conversion import (
+from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
+from tidelake.storage.files.formats.arrow_conversion import (
     in_column,
     to_arrow_type,
 )
-from storage.files.formats.base import (
+from tidelake.storage.files.formats.base import (
     BATCH_BYTES_MAX,
     LARGE_ROW_BYTES,
     ChunkFilter,
@@ -30,11 +30,11 @@ from storage.files.formats.base import (
     corruption,
     one_large_row_group,
 )
-from storage.files.formats.leaf_columns import leaf_numbers
-from storage.files.formats.parquet_bounds import row_group_bounds
-from storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
-from storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
-from storage.types import DataField, arrow_schema
+from tidelake.storage.files.formats.leaf_columns import leaf_numbers
+from tidelake.storage.files.formats.parquet_bounds import row_group_bounds
+from tidelake.storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
+from tidelake.storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
+from tidelake.storage.model.types import DataField, arrow_schema
 
 # The size of rows is unknown before the first batch. That batch has as many rows as would fit if they had this size,
 # and is small enough to take little time.

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.errors import UnsupportedFeature
-from storage.files.column_bounds import ColumnBounds, without_nan
-from storage.files.formats.arrow_conversion import INT96, to_arrow_type
-from storage.files.formats.leaf_columns import leaf_numbers
-from storage.files.min_max import ColumnMinMax, MinMax, has_nan, min_max_of, union_of
-from storage.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.column_bounds import ColumnBounds, without_nan
+from tidelake.storage.files.formats.arrow_conversion import INT96, to_arrow_type
+from tidelake.storage.files.formats.leaf_columns import leaf_numbers
+from tidelake.storage.files.min_max import ColumnMinMax, MinMax, has_nan, min_max_of, union_of
+from tidelake.storage.model.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
 
 _FOOTER_TEXT_BYTES: Final = 4096  # Arrow does not store longer values in the footer
 _FEW_ROWS: Final = 4096  # for so few rows it is faster to compute the bounds than to decode those of the footer

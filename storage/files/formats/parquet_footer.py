@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from storage.files.formats.thrift import I32, Struct, parse, serialize
+from tidelake.storage.files.formats.thrift import I32, Struct, parse, serialize
 
 MAGIC: Final = b"PAR1"
 

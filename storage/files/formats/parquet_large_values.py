@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from storage.files.formats.base import LARGE_ROW_BYTES
-from storage.files.formats.leaf_columns import leaf_numbers
-from storage.files.formats.parquet_footer import MAGIC
-from storage.files.formats.thrift import I16, I32, I64, LIST, STRUCT, List, Struct, parse, serialize
+from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.formats.leaf_columns import leaf_numbers
+from tidelake.storage.files.formats.parquet_footer import MAGIC
+from tidelake.storage.files.formats.thrift import I16, I32, I64, LIST, STRUCT, List, Struct, parse, serialize
 
 CODECS: Final = frozenset({"ZSTD", "NONE"})  # other codecs need a page in one buffer, which is another copy
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.files.formats.base import Edges
-from storage.files.formats.parquet_footer import MAGIC, framed
-from storage.files.formats.thrift import Struct, parse, serialize, varint, zigzag
+from tidelake.storage.files.formats.base import Edges
+from tidelake.storage.files.formats.parquet_footer import MAGIC, framed
+from tidelake.storage.files.formats.thrift import Struct, parse, serialize, varint, zigzag
 
 _ROWS_MAX: Final = 64  # rows per file on average; for more rows dictionaries and differences are better
 _ROWS_OF_ONE_MAX: Final = 4 * _ROWS_MAX

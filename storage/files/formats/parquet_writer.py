@@ -15,15 +15,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.arrow_conversion import (
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.formats.arrow_conversion import (
     INT96,
     convert_leaves,
     encode_int96,
     stored_leaf,
     variant,
 )
-from storage.files.formats.base import (
+from tidelake.storage.files.formats.base import (
     LARGE_ROW_BYTES,
     Edges,
     FormatWriterSettings,
@@ -31,19 +31,19 @@ from storage.files.formats.base import (
     one_large_row_group,
     parts_of,
 )
-from storage.files.formats.field_ids import with_field_ids
-from storage.files.formats.leaf_columns import leaves_of
-from storage.files.formats.parquet_bounds import ChunkMinMax
-from storage.files.formats.parquet_encodings import Encodings, choose_encodings
-from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
-from storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
-from storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
-from storage.files.formats.parquet_small_files import EncodedSmallFiles, encode_small_files
-from storage.files.min_max import ColumnMinMax
-from storage.format import PARQUET_CODECS
-from storage.options.values import parse_boolean, parse_size_bytes
-from storage.types import AtomicType, DataField, DataType, Root, RowType, arrow_type
-from storage.types.arrow_buffers import to_single_array
+from tidelake.storage.files.formats.field_ids import with_field_ids
+from tidelake.storage.files.formats.leaf_columns import leaves_of
+from tidelake.storage.files.formats.parquet_bounds import ChunkMinMax
+from tidelake.storage.files.formats.parquet_encodings import Encodings, choose_encodings
+from tidelake.storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
+from tidelake.storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
+from tidelake.storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
+from tidelake.storage.files.formats.parquet_small_files import EncodedSmallFiles, encode_small_files
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.model.format import PARQUET_CODECS
+from tidelake.storage.model.options.values import parse_boolean, parse_size_bytes
+from tidelake.storage.model.types import AtomicType, DataField, DataType, Root, RowType, arrow_type
+from tidelake.storage.model.types.arrow_buffers import to_single_array
 
 _FIELD_ID_KEY: Final = "PARQUET:field_id"
 

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.equal_keys import Groups, Mask
 
 
 class Step(IntEnum):

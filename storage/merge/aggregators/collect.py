@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Step, Steps, valid_rows
-from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.equal_keys import Groups, Mask
-from storage.merge.values.entries import Entries, EntryColumn
-from storage.merge.values.equality import value_codes
-from storage.merge.values.hash_order import HashOrderedList, hash_codes
-from storage.merge.values.linked_list import LinkedList
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.merge.values.entries import Entries, EntryColumn
+from tidelake.storage.merge.values.equality import value_codes
+from tidelake.storage.merge.values.hash_order import HashOrderedList, hash_codes
+from tidelake.storage.merge.values.linked_list import LinkedList
 
 
 @dataclass(frozen=True, slots=True)

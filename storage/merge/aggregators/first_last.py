@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregators.base import Step, Steps, valid_rows
-from storage.merge.aggregators.row_aggregator import SimpleRowAggregator
-from storage.merge.equal_keys import Groups, Mask
-from storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
+from tidelake.storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.merge.sort_order import RowIndices
 
 
 def take_positions(values: pa.Array, groups: Groups, positions: RowIndices) -> pa.Array:

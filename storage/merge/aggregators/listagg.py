@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Step, Steps, valid_rows
-from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.equal_keys import Groups, Mask
-from storage.merge.values.linked_list import LinkedList
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.merge.values.linked_list import LinkedList
 
 # The characters of Character.isWhitespace: Unicode's separators except the three no-break spaces, and the ASCII ones.
 # Python's str.isspace includes U+0085 and these three, too.

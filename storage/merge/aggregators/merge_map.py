@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Steps
-from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.equal_keys import Groups
-from storage.merge.values.entries import Entries, EntryColumn
-from storage.merge.values.equality import value_codes
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.values.entries import Entries, EntryColumn
+from tidelake.storage.merge.values.equality import value_codes
 
 Merged: TypeAlias = OrderedDict[int, int]  # entries by the codes of their keys
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
-from storage.merge.aggregators.first_last import take_positions
-from storage.merge.equal_keys import Groups, Mask
-from storage.merge.normalized_keys import Word, normalize_column
-from storage.merge.values.wide_ints import WideInts, from_wide_ints, is_integer_like
+from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.first_last import take_positions
+from tidelake.storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.merge.normalized_keys import Word, normalize_column
+from tidelake.storage.merge.values.wide_ints import WideInts, from_wide_ints, is_integer_like
 
 
 @dataclass(frozen=True, slots=True)

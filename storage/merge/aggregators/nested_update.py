@@ -13,17 +13,17 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from storage.binary_row import hash_rows
-from storage.errors import BadInput
-from storage.merge.aggregate_functions import ColumnAggregation, NullKeys, inner_row
-from storage.merge.aggregators.base import Steps
-from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.equal_keys import Groups
-from storage.merge.normalized_keys import normalize_column
-from storage.merge.values.entries import Entries, EntryColumn, rebuilt
-from storage.merge.values.equality import NULL, value_codes
-from storage.merge.values.hash_order import HashOrderedList, table_size
-from storage.merge.values.linked_list import LinkedList
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation, NullKeys, inner_row
+from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.normalized_keys import normalize_column
+from tidelake.storage.merge.values.entries import Entries, EntryColumn, rebuilt
+from tidelake.storage.merge.values.equality import NULL, value_codes
+from tidelake.storage.merge.values.hash_order import HashOrderedList, table_size
+from tidelake.storage.merge.values.linked_list import LinkedList
+from tidelake.storage.model.binary_row import hash_rows
 
 Key: TypeAlias = tuple[int, ...]  # codes of the fields of `nested-key`
 Patch: TypeAlias = tuple[int, tuple[int | None, ...]]  # an entry with the key; the source entry of each field or None

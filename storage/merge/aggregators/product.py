@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
-from storage.merge.aggregators.row_aggregator import SimpleRowAggregator
-from storage.merge.equal_keys import Groups, Mask
-from storage.merge.values.overflow import OverflowCheck
-from storage.merge.values.wide_ints import WideInts, from_wide_ints, to_wide_ints
-from storage.types.arrow_buffers import fixed_width_values
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
+from tidelake.storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.merge.values.overflow import OverflowCheck
+from tidelake.storage.merge.values.wide_ints import WideInts, from_wide_ints, to_wide_ints
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 
 @dataclass(frozen=True, slots=True)

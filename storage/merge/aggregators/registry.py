@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
-from storage.merge.aggregators.base import Aggregator, IgnoreRetract, RowByRow, WithoutRetract
-from storage.merge.aggregators.collect import Collect
-from storage.merge.aggregators.first_last import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue, PrimaryKey
-from storage.merge.aggregators.listagg import ListAgg
-from storage.merge.aggregators.merge_map import MergeMap, MergeMapWithKeyTime
-from storage.merge.aggregators.min_max import MinMaxAggregator
-from storage.merge.aggregators.nested_update import NestedPartialUpdate, NestedUpdate
-from storage.merge.aggregators.product import Product
-from storage.merge.aggregators.set_union import UnionAggregator
-from storage.merge.aggregators.sketches import SketchUnion
-from storage.merge.aggregators.sum import Sum
-from storage.merge.values.roaring32 import RoaringUnion32
-from storage.merge.values.roaring64 import RoaringUnion64
+from tidelake.storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
+from tidelake.storage.merge.aggregators.base import Aggregator, IgnoreRetract, RowByRow, WithoutRetract
+from tidelake.storage.merge.aggregators.collect import Collect
+from tidelake.storage.merge.aggregators.first_last import (
+    FirstNonNullValue,
+    FirstValue,
+    LastNonNullValue,
+    LastValue,
+    PrimaryKey,
+)
+from tidelake.storage.merge.aggregators.listagg import ListAgg
+from tidelake.storage.merge.aggregators.merge_map import MergeMap, MergeMapWithKeyTime
+from tidelake.storage.merge.aggregators.min_max import MinMaxAggregator
+from tidelake.storage.merge.aggregators.nested_update import NestedPartialUpdate, NestedUpdate
+from tidelake.storage.merge.aggregators.product import Product
+from tidelake.storage.merge.aggregators.set_union import UnionAggregator
+from tidelake.storage.merge.aggregators.sketches import SketchUnion
+from tidelake.storage.merge.aggregators.sum import Sum
+from tidelake.storage.merge.values.roaring32 import RoaringUnion32
+from tidelake.storage.merge.values.roaring64 import RoaringUnion64
 
 _RETRACTABLE = frozenset(
     {

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from storage.merge.aggregators.base import Step, Steps
-from storage.merge.equal_keys import Groups
+from tidelake.storage.merge.aggregators.base import Step, Steps
+from tidelake.storage.merge.equal_keys import Groups
 
 Item = TypeVar("Item")
 Accumulator = TypeVar("Accumulator")

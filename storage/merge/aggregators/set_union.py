@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators.base import Steps
-from storage.merge.aggregators.row_aggregator import RowAggregator
-from storage.merge.equal_keys import Groups
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.equal_keys import Groups
 
 
 class UnionAccumulator(Protocol):

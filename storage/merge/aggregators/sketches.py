@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from storage.errors import UnsupportedFeature
+from tidelake.storage.base.errors import UnsupportedFeature
 
 # Theta: byte 0 is the length of the preamble in 8-byte words. With two words or more, 12:16 is the sampling rate.
 _SAMPLING_RATE: Final = slice(12, 16)

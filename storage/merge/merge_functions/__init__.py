@@ -1,9 +1,9 @@
 """Merge functions, which merge the rows of one key into one row: a module for each merge engine."""
 
-from storage.merge.merge_functions.base import MergeFunction
-from storage.merge.merge_functions.deduplicate import Deduplicate
-from storage.merge.merge_functions.factory import merge_engine_of, merge_function_of
-from storage.merge.merge_functions.row_checks import check_no_nulls, check_remaining_retracts, check_row_kinds
+from tidelake.storage.merge.merge_functions.base import MergeFunction
+from tidelake.storage.merge.merge_functions.deduplicate import Deduplicate
+from tidelake.storage.merge.merge_functions.factory import merge_engine_of, merge_function_of
+from tidelake.storage.merge.merge_functions.row_checks import check_no_nulls, check_remaining_retracts, check_row_kinds
 
 __all__ = [
     "Deduplicate",

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.format import KIND_COLUMN, RowKind
-from storage.merge.aggregate_functions import ColumnAggregation, column_aggregations
-from storage.merge.aggregators import Aggregator, Step, aggregator_of
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions.base import shortcut_groups
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation, column_aggregations
+from tidelake.storage.merge.aggregators import Aggregator, Step, aggregator_of
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)

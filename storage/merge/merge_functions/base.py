@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.equal_keys import Groups
+from tidelake.storage.merge.equal_keys import Groups
 
 
 class MergeFunction(Protocol):

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions.base import shortcut_groups
-from storage.merge.sort_order import RowIndices
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ Source: Java `table/PrimaryKeyTableUtils.java`, `table/PrimaryKeyFileStoreTable.
 
 from __future__ import annotations
 
-from storage.merge.merge_functions.aggregation import Aggregation
-from storage.merge.merge_functions.base import MergeFunction
-from storage.merge.merge_functions.deduplicate import Deduplicate
-from storage.merge.merge_functions.first_row import FirstRow
-from storage.merge.merge_functions.lookup import LookupMergeFunction
-from storage.merge.merge_functions.partial_update import PartialUpdate
-from storage.options import MergeEngine
-from storage.table import TableContext
+from tidelake.storage.merge.merge_functions.aggregation import Aggregation
+from tidelake.storage.merge.merge_functions.base import MergeFunction
+from tidelake.storage.merge.merge_functions.deduplicate import Deduplicate
+from tidelake.storage.merge.merge_functions.first_row import FirstRow
+from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.model.table import TableContext
 
 
 def merge_function_of(context: TableContext) -> MergeFunction:

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions.base import shortcut_groups
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
     "merge-engine = first-row does not support deletes (-D, -U), as it keeps the first row. Set the option "

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.format import LEVEL_COLUMN
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions.base import MergeFunction, shortcut_groups
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions.base import MergeFunction, shortcut_groups
+from tidelake.storage.model.format import LEVEL_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,21 +26,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.merge.aggregators import aggregator_of
-from storage.merge.aggregators.base import Aggregator, Step, valid_rows
-from storage.merge.aggregators.first_last import take_positions
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions.base import shortcut_groups
-from storage.merge.merge_functions.record_deletes import record_deletes
-from storage.merge.merge_functions.sequences import Sequences, not_older
-from storage.merge.partial_update_options import PartialUpdateOptions
-from storage.merge.sequence_groups import SequenceGroup
-from storage.merge.sort_order import RowIndices
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregators import aggregator_of
+from tidelake.storage.merge.aggregators.base import Aggregator, Step, valid_rows
+from tidelake.storage.merge.aggregators.first_last import take_positions
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.record_deletes import record_deletes
+from tidelake.storage.merge.merge_functions.sequences import Sequences, not_older
+from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
+from tidelake.storage.merge.sequence_groups import SequenceGroup
+from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (
     "merge-engine = partial-update does not support deletes (-D, -U) with the options of this table. Set one of the "

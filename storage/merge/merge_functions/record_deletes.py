@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions.sequences import Sequences
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions.sequences import Sequences
 
 
 def record_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_], groups: Groups) -> NDArray[np.bool_]:

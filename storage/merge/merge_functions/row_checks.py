@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.format import RowKind
-from storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
-from storage.merge.aggregators.base import WithoutRetract
-from storage.merge.merge_functions.aggregation import Aggregation
-from storage.merge.merge_functions.base import MergeFunction
-from storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
-from storage.merge.merge_functions.first_row import FirstRow
-from storage.merge.merge_functions.lookup import LookupMergeFunction
-from storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
-from storage.merge.merge_functions.partial_update import PartialUpdate
-from storage.schema.table_schema import TableSchema
-from storage.types.row_kinds import is_retract
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
+from tidelake.storage.merge.aggregators.base import WithoutRetract
+from tidelake.storage.merge.merge_functions.aggregation import Aggregation
+from tidelake.storage.merge.merge_functions.base import MergeFunction
+from tidelake.storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
+from tidelake.storage.merge.merge_functions.first_row import FirstRow
+from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
+from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
+from tidelake.storage.model.format import RowKind
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types.row_kinds import is_retract
 
 _NULL_AFTER_RETRACT: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)
 

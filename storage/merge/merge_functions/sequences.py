@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.equal_keys import Groups
-from storage.merge.normalized_keys import Word, normalize_column
-from storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.normalized_keys import Word, normalize_column
+from tidelake.storage.merge.sort_order import RowIndices
 
 
 @dataclass(frozen=True, slots=True)

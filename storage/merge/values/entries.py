@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.equal_keys import Groups
+from tidelake.storage.merge.equal_keys import Groups
 
 Entries: TypeAlias = list[int]  # indices of entries, in order
 

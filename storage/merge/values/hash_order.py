@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage.binary_row import hash_bytes
-from storage.merge.values.linked_list import LinkedList
-from storage.merge.values.wide_ints import to_wide_ints
-from storage.types.arrow_buffers import fixed_width_values
+from tidelake.storage.merge.values.linked_list import LinkedList
+from tidelake.storage.merge.values.wide_ints import to_wide_ints
+from tidelake.storage.model.binary_row import hash_bytes
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.messages.alter_command import alter_command, set_type
-from storage.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.model.messages.alter_command import alter_command, set_type
+from tidelake.storage.model.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.merge.equal_keys import Groups, Mask
-from storage.types.arrow_buffers import fixed_width_values
+from tidelake.storage.merge.equal_keys import Groups, Mask
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)
 

@@ -20,26 +20,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.errors import BadInput
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.reader import read_data_file
-from storage.format import KIND_COLUMN, POSTPONE_BUCKET, CommitKind, FileKind, RowKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import changelog_entries, delta_entries
-from storage.option_support import check_supported
-from storage.options import ChangelogProducer, Operation
-from storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
-from storage.read.changes.position import ChangePosition
-from storage.read.changes.read_ahead import read_ahead
-from storage.read.changes.subtask import ALL, Subtask
-from storage.read.evolution.row_id_group_reader import RowIdGroupReader
-from storage.read.evolution.row_id_groups import row_id_groups, row_ids_of
-from storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
-from storage.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema
-from storage.types.row_kinds import with_kind
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, delta_entries
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.model.format import KIND_COLUMN, POSTPONE_BUCKET, CommitKind, FileKind, RowKind
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import ChangelogProducer, Operation
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema
+from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.changes.read_ahead import read_ahead
+from tidelake.storage.read.changes.subtask import ALL, Subtask
+from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
+from tidelake.storage.read.evolution.row_id_groups import row_id_groups, row_ids_of
+from tidelake.storage.read.expired_snapshots import raise_if_changes_expired, snapshot_expired
 
 BATCH_ROWS: Final = 65_536
 

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from storage.format import FileKind, RowKind
-from storage.manifests.index_manifest import deletion_files
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import delta_entries
-from storage.read.changes.subtask import Subtask
-from storage.read.expired_snapshots import snapshot_expired
-from storage.read.scan import TableScan
-from storage.read.snapshot_reader import SnapshotReader
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.row_kinds import with_kind
+from tidelake.storage.commit.manifests.index_manifest import deletion_files
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.model.format import FileKind, RowKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.expired_snapshots import snapshot_expired
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.read.split import Split
 
 
 def reads_overwrites_as_changes(context: TableContext) -> bool:

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from storage.arguments import check_whole_number, shown
-from storage.errors import BadInput
-from storage.snapshots.consumers import NEXT_SNAPSHOT
-from storage.snapshots.snapshot import Snapshot
+from tidelake.storage.base.arguments import check_whole_number, shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 
 _ROWS = "rows"
 _FULL = "full"

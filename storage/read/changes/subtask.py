@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import BadInput
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.options import TableOptions
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.table import TableContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import CorruptFile
-from storage.files.bucket_directory import data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.formats.blob.blob_file import BlobFile, pieces
-from storage.files.formats.blob.descriptor import BlobDescriptor
-from storage.files.reader import open_data_file
-from storage.merge.sections import BatchSize
-from storage.read.evolution.row_id_groups import row_ids
-from storage.table import TableContext
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.files.bucket_directory import data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.formats.blob.blob_file import BlobFile, pieces
+from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
+from tidelake.storage.files.reader import open_data_file
+from tidelake.storage.merge.sections import BatchSize
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.evolution.row_id_groups import row_ids
 
 
 def blob_column(

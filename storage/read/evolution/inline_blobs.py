@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.files.formats.blob.descriptor import BlobDescriptor
-from storage.table import TableContext
-from storage.types import DataField, Root
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, Root
 
 
 def with_inline_blobs(context: TableContext, batch: pa.RecordBatch, fields: Sequence[DataField]) -> pa.RecordBatch:

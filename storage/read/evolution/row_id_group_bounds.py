@@ -12,14 +12,14 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from storage.files.column_bounds import Bounds, ColumnBounds
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import written_fields
-from storage.files.statistics import value_bounds
-from storage.format import ROW_ID_COLUMN
-from storage.read.evolution.row_id_groups import RowIdGroup, ordinary_files, row_ids_of
-from storage.table import TableContext
-from storage.types import arrow_type
+from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import written_fields
+from tidelake.storage.files.statistics import value_bounds
+from tidelake.storage.model.format import ROW_ID_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import arrow_type
+from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, ordinary_files, row_ids_of
 
 
 def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> Bounds:

@@ -13,16 +13,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.deletion_vectors.index_file import DeletionFile, read_vector
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.files.bucket_directory import data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.formats.base import batch_of
-from storage.files.reader import read_data_file
-from storage.merge.sections import BatchSize, batch_size
-from storage.read.evolution.blob_column import blob_column
-from storage.read.evolution.inline_blobs import with_inline_blobs
-from storage.read.evolution.row_id_groups import (
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.files.bucket_directory import data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.merge.sections import BatchSize, batch_size
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema, arrow_type
+from tidelake.storage.read.evolution.blob_column import blob_column
+from tidelake.storage.read.evolution.inline_blobs import with_inline_blobs
+from tidelake.storage.read.evolution.row_id_groups import (
     ColumnSource,
     RowIdGroup,
     anchor_of,
@@ -32,10 +34,8 @@ from storage.read.evolution.row_id_groups import (
     row_ids,
     row_ids_of,
 )
-from storage.read.predicate import Predicate
-from storage.read.skipping.file_index_predicate import FileIndexPredicate
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema, arrow_type
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 
 
 @dataclass(frozen=True)

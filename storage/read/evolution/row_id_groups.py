@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import written_fields
-from storage.format import BLOB_FORMAT, VECTOR_FILE_MARK
-from storage.paths import format_of
-from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import DataField
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import written_fields
+from tidelake.storage.model.format import BLOB_FORMAT, VECTOR_FILE_MARK
+from tidelake.storage.model.paths import format_of
+from tidelake.storage.model.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
 
 RowIdGroup: TypeAlias = list[DataFileMeta]
 

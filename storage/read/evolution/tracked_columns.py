@@ -9,9 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import arrow_schema
+from tidelake.storage.model.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import arrow_schema
 
 _TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)
 

@@ -17,14 +17,14 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyroaring import BitMap
 
-from storage.file_index.base import Answer, ColumnIndex, and_answers, index_errors, or_answers
-from storage.file_index.settings import IndexedColumn, value_type
-from storage.file_index.values import is_cut_off
-from storage.files.data_file import DataFileMeta
-from storage.files.file_index import FileIndexes, file_indexes, may_have_indexes
-from storage.read.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
-from storage.table import TableContext
-from storage.types import AtomicType, DataType
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.file_index.base import Answer, ColumnIndex, and_answers, index_errors, or_answers
+from tidelake.storage.files.file_index.settings import IndexedColumn, value_type
+from tidelake.storage.files.file_index.values import is_cut_off
+from tidelake.storage.files.file_indexes import FileIndexes, file_indexes, may_have_indexes
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import AtomicType, DataType
+from tidelake.storage.read.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 
 _ROWS_MAX: Final = 2**31 - 1  # positions of indexes have 32 bits
 _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}

@@ -18,13 +18,13 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from storage.errors import BadInput, CorruptFile
-from storage.options import TableOptions
-from storage.options.scan_options import ConsumerMode
-from storage.read.changes.position import ChangePosition
-from storage.read.changes.subtask import Subtask
-from storage.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.scan_options import ConsumerMode
+from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.changes.subtask import Subtask
 
 _FULL_SUFFIX: Final = ".full"
 _WRITE_INTERVAL_S: Final = 1.0  # in mode at-least-once

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from storage.format import RowKind
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.options import ChangelogProducer, TableOptions
-from storage.read.changes.subtask import Subtask
-from storage.read.scan import TableScan, created_since
-from storage.read.snapshot_reader import SnapshotReader
-from storage.read.split import Split
-from storage.schema.table_schema import SEQUENCE_FIELD
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.row_kinds import with_kind
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.format import RowKind
+from tidelake.storage.model.options import ChangelogProducer, TableOptions
+from tidelake.storage.model.schema.table_schema import SEQUENCE_FIELD
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.scan import TableScan, created_since
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.read.split import Split
 
 
 def is_read_first(level: int, options: TableOptions) -> bool:

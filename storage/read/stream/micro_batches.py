@@ -16,24 +16,24 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from storage.clock import epoch_ms
-from storage.errors import BadInput, UnsupportedFeature
-from storage.format import CommitKind
-from storage.logs import get_logger
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.options.scan_options import StartupMode
-from storage.read.changes.change_reader import ChangeReader
-from storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
-from storage.read.changes.position import ChangePosition
-from storage.read.changes.subtask import Subtask
-from storage.read.expired_snapshots import raise_if_changes_expired, raise_if_snapshot_expired
-from storage.read.split import Split
-from storage.read.stream.consumer_progress import ConsumerProgress
-from storage.read.stream.full_read import FullRead
-from storage.read.stream.next_snapshot import NextSnapshot
-from storage.read.stream.start import Start, first_position
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.options.scan_options import StartupMode
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.changes.change_reader import ChangeReader
+from tidelake.storage.read.changes.overwrites import overwritten_rows, reads_overwrites_as_changes
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.expired_snapshots import raise_if_changes_expired, raise_if_snapshot_expired
+from tidelake.storage.read.split import Split
+from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
+from tidelake.storage.read.stream.full_read import FullRead
+from tidelake.storage.read.stream.next_snapshot import NextSnapshot
+from tidelake.storage.read.stream.start import Start, first_position
 
 _INDEX: Final = "index"
 _PLANS_KEPT: Final = 8

@@ -5,12 +5,12 @@ Source: Java `utils/NextSnapshotFetcher.java`.
 
 from __future__ import annotations
 
-from storage.errors import BadInput
-from storage.read.changes.change_reader import ChangeReader
-from storage.read.changes.position import ChangePosition
-from storage.read.expired_snapshots import snapshot_expired
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.changes.change_reader import ChangeReader
+from tidelake.storage.read.changes.position import ChangePosition
+from tidelake.storage.read.expired_snapshots import snapshot_expired
 
 
 class NextSnapshot:

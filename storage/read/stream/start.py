@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from storage.arguments import check_whole_number, shown
-from storage.errors import BadInput
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.options import ChangelogProducer, TableOptions
-from storage.options.scan_options import StartupMode
-from storage.read.changes.position import ChangePosition
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.storage.base.arguments import check_whole_number, shown
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.options import ChangelogProducer, TableOptions
+from tidelake.storage.model.options.scan_options import StartupMode
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.changes.position import ChangePosition
 
 _EARLIEST: Final = "earliest"
 _SNAPSHOT_MODES: Final = (StartupMode.FROM_SNAPSHOT, StartupMode.FROM_SNAPSHOT_FULL)

@@ -13,20 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.errors import BadInput, TidelakeError
-from storage.files.casting import cast
-from storage.read.variants.reading import (
-    Days,
-    Float32,
-    Micros,
-    MicrosNtz,
-    json_of,
-    parse_path,
-    place_of,
-    scalar_of,
-    stripped,
-)
-from storage.types import (
+from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.storage.files.casting import cast
+from tidelake.storage.model.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -47,8 +36,19 @@ from storage.types import (
     timestamp,
     timestamp_ltz,
 )
-from storage.variants.builder import VariantBuilder, variant_of_json
-from storage.variants.layout import Basic, MalformedVariant, basic_type, elements_of, fields_of
+from tidelake.storage.model.variants.builder import VariantBuilder, variant_of_json
+from tidelake.storage.model.variants.layout import Basic, MalformedVariant, basic_type, elements_of, fields_of
+from tidelake.storage.read.variants.reading import (
+    Days,
+    Float32,
+    Micros,
+    MicrosNtz,
+    json_of,
+    parse_path,
+    place_of,
+    scalar_of,
+    stripped,
+)
 
 _VARIANT = AtomicType(Root.VARIANT)
 

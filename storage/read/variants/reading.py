@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.files.string_casts import text_of
-from storage.types import DOUBLE, FLOAT
-from storage.variants.layout import (
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.string_casts import text_of
+from tidelake.storage.model.types import DOUBLE, FLOAT
+from tidelake.storage.model.variants.layout import (
     Basic,
     Primitive,
     basic_type,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
-from storage.write.assigners.cross_partition.assigner import CrossPartitionAssigner
-from storage.write.assigners.dynamic import DynamicBucketAssigner
-from storage.write.assigners.fixed import FixedBucketAssigner
-from storage.write.assigners.postpone import PostponeBucketAssigner
-from storage.write.assigners.unaware import UnawareBucketAssigner
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
+from tidelake.storage.write.assigners.cross_partition.assigner import CrossPartitionAssigner
+from tidelake.storage.write.assigners.dynamic import DynamicBucketAssigner
+from tidelake.storage.write.assigners.fixed import FixedBucketAssigner
+from tidelake.storage.write.assigners.postpone import PostponeBucketAssigner
+from tidelake.storage.write.assigners.unaware import UnawareBucketAssigner
 
 __all__ = [
     "AssignedRows",

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_message import CommitMessage
 
 
 @dataclass(frozen=True, slots=True, eq=False)

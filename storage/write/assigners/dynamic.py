@@ -2,8 +2,8 @@
 
 The index of a partition is read with its first row, and kept in memory while the partition gets rows. A commit writes
 the whole index file of each bucket that got new keys. Only one writer at a time may add new keys to a partition: a
-commit conflicts if another writer changed the index in the meantime (`storage.commit.index_changes`). Others may write
-between two of our commits: then the index is read again.
+commit conflicts if another writer changed the index in the meantime (`tidelake.storage.commit.index_changes`). Others
+may write between two of our commits: then the index is read again.
 
 Source: Java `index/HashBucketAssigner.java`, `index/DynamicBucketIndexMaintainer.java`.
 """
@@ -17,21 +17,21 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.binary_row import hash_rows
-from storage.commit.commit_message import CommitMessage
-from storage.errors import CommitConflict, UnsupportedFeature
-from storage.files.bucket_directory import partition_directory
-from storage.files.data_file import EMPTY_ROW
-from storage.files.index_file import IndexFileMeta, index_file_path
-from storage.format import HASH_INDEX
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
-from storage.paths import IndexFileNames
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows
-from storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
-from storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
+from tidelake.storage.base.errors import CommitConflict, UnsupportedFeature
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.files.index_file import IndexFileMeta, index_file_path
+from tidelake.storage.model.binary_row import hash_rows
+from tidelake.storage.model.format import HASH_INDEX
+from tidelake.storage.model.paths import IndexFileNames
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
+from tidelake.storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
+from tidelake.storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ Source: Java `table/sink/FixedBucketRowKeyExtractor.java`, `bucket/BucketFunctio
 
 from __future__ import annotations
 
-from storage.bucketing import Bucketing
-from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from tidelake.storage.model.bucketing import Bucketing
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
 
 
 class FixedBucketAssigner(StatelessAssigner):

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.errors import CorruptFile
-from storage.files.index_file import IndexFileMeta, index_file_path, index_path_of_name
-from storage.format import HASH_INDEX
-from storage.table import TableContext
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.files.index_file import IndexFileMeta, index_file_path, index_path_of_name
+from tidelake.storage.model.format import HASH_INDEX
+from tidelake.storage.model.table import TableContext
 
 _ON_DISK: Final = np.dtype(">i4")
 

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.errors import BadInput
-from storage.file_index.hashing import hash_numbers
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.file_index.hashing import hash_numbers
 
 BUCKETS_MAX: Final = 32_767  # bucket ids are signed 16-bit numbers
 

@@ -5,9 +5,9 @@ Source: Java `table/sink/PostponeBucketRowKeyExtractor.java`.
 
 from __future__ import annotations
 
-from storage.format import POSTPONE_BUCKET
-from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
 
 
 class PostponeBucketAssigner(StatelessAssigner):

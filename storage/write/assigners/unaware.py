@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.table import TableContext
-from storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
 
 _BUCKET: Final = 0
 

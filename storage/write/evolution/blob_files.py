@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from storage.clock import local_time_as_utc_ms
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.files.formats.blob.blob_file import BlobFileWriter
-from storage.format import BLOB_FORMAT, FileSource
-from storage.paths import DataFileNames
-from storage.table import TableContext
+from tidelake.storage.base.clock import local_time_as_utc_ms
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.files.formats.blob.blob_file import BlobFileWriter
+from tidelake.storage.model.format import BLOB_FORMAT, FileSource
+from tidelake.storage.model.paths import DataFileNames
+from tidelake.storage.model.table import TableContext
 
 
 class BlobFiles:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from storage.table import TableContext
-from storage.types import Root
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import Root
 
 
 def blob_columns(context: TableContext) -> list[str]:

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from storage.files.data_file import DataFileMeta
-from storage.files.writer import RollingFileWriter
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_writer import AppendBucketWriter
-from storage.write.evolution.blob_files import BlobFiles
-from storage.write.evolution.file_columns import blob_columns, plain_columns, with_columns
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_writer import AppendBucketWriter
+from tidelake.storage.write.evolution.blob_files import BlobFiles
+from tidelake.storage.write.evolution.file_columns import blob_columns, plain_columns, with_columns
 
 
 def append_bucket_writer(context: TableContext, files: BucketFiles, next_sequence_number: int) -> AppendBucketWriter:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput
-from storage.options import TableOptions
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options import TableOptions
 
 _DEFAULT: Final = "postpone.default-bucket-num"
 _ROWS: Final = "postpone.target-row-num-per-bucket"

@@ -11,13 +11,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.errors import UnsupportedFeature
-from storage.files.writer import RollingFileWriter
-from storage.format import SEQUENCE_COLUMN
-from storage.table import TableContext
-from storage.write.bucket_files import BucketFiles
-from storage.write.bucket_router import BucketKey
-from storage.write.bucket_writer import AppendBucketWriter
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.model.format import SEQUENCE_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.bucket_writer import AppendBucketWriter
 
 _NO_NUMBER: Final = -1  # the sequence number in files: rows get real numbers when they get their bucket
 _WRITE_ID_LIMIT: Final = 2**31 - 1

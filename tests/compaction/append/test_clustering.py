@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.append.clustering import (
+from tidelake.compaction.append.clustering import (
     ClusteringStrategy,
     Curve,
     RankScale,
@@ -22,7 +22,7 @@ from compaction.append.clustering import (
     interleaved,
     rank_bits,
 )
-from storage.errors import BadInput
+from tidelake.storage.base.errors import BadInput
 
 
 def grid(bits: int, dimensions: int) -> list[np.ndarray[Any, np.dtype[np.uint64]]]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compaction.append.picker import AppendCompactionOptions, pick_consecutive, pick_unordered
-from storage.files.data_file import DataFileMeta
-from storage.options import TableOptions
 from tests.compaction.files import paper_file
+from tidelake.compaction.append.picker import AppendCompactionOptions, pick_consecutive, pick_unordered
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.options import TableOptions
 
 SETTINGS = AppendCompactionOptions(target_file_bytes=100, small_file_bytes=70, open_file_cost_bytes=4, files_min=5)
 

@@ -14,19 +14,19 @@ import pytest
 
 import tidelake
 import tidelake.aio
-from compaction.cancellation import CancellationToken
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.publisher import CommitEnvironment
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
-from storage.files.data_file import EMPTY_ROW
-from storage.format import COMPACTION_REASON_PROPERTY
-from storage.write.bucket_router import BucketKey
 from tests.compaction.invariants import live_files
 from tests.compaction.lakes import commits, content, file_counts, local_io, new_table, orphans, with_io, write
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.publisher import CommitEnvironment
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY
+from tidelake.storage.write.bucket_router import BucketKey
 
 NO_WAIT = CommitEnvironment(sleep_ms=lambda _: None)
 FULL = CompactionRequest(full=True)
@@ -354,7 +354,9 @@ def test_published_work_is_not_repeated_when_a_later_part_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another job replaces the second partition's files while the first is being sorted."""
-    monkeypatch.setattr("compaction.jobs.compact_job.COMMIT_BYTES_MAX", 1)  # each partition is committed by itself
+    monkeypatch.setattr(
+        "tidelake.compaction.jobs.compact_job.COMMIT_BYTES_MAX", 1
+    )  # each partition is committed by itself
     table = new_table(tmp_path, partitioned=True)
     write(table, *commits(6, partitions="ab"))
     rows = content(table)
@@ -644,7 +646,7 @@ def test_a_failed_bucket_deletes_the_uncommitted_files_of_all_buckets(tmp_path: 
 
 def test_sorting_makes_filters_read_fewer_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "compaction.jobs.compact_job.PIECE_BYTES", 100_000
+        "tidelake.compaction.jobs.compact_job.PIECE_BYTES", 100_000
     )  # so that rows reach the files in small batches
     columns = pa.schema([("x", pa.int64()), ("y", pa.string()), ("z", pa.float64())])
     options = {
@@ -687,7 +689,7 @@ def files(table: tidelake.Table, condition: object) -> int:
 
 
 def test_sorting_spills_to_disk_when_memory_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compaction.jobs.compact_job.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("tidelake.compaction.jobs.compact_job.PIECE_BYTES", 20_000)
     table = new_table(tmp_path)
     write(table, *commits(8, rows=500))
     rows = content(table)

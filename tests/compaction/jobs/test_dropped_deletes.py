@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from storage.format import CommitKind, FileKind, RowKind
-from storage.manifests.snapshot_files import delta_entries
-from storage.verify import verify
 from tests.compaction.lakes import orphans
 from tests.support.commit_races import before_publishing
 from tests.support.faulty_file_io import Call, FaultyFileIO
 from tests.support.levels import examples
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind, FileKind, RowKind
 
 COLUMNS: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int64()), ("v", pa.int64())])
 ADD, DELETE = int(RowKind.INSERT), int(RowKind.DELETE)

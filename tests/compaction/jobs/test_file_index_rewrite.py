@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput
-from storage.files.data_file import DataFileMeta
-from storage.verify import verify
 from tests.storage.files.test_file_indexes import kinds_in
 from tests.support.command_line import Call
 from tidelake import Catalog, CommitConflict, RemoveOption, SetOption, Table, col
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.maintenance.verify import verify
 
 SCHEMA: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.string())]

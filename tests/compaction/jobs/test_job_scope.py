@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.job_scope import JobScope
-from compaction.jobs.request import CompactionRequest
-from storage.files.data_file import EMPTY_ROW
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import live_entries
-from storage.write.bucket_router import BucketKey
 from tests.compaction.lakes import commits, new_table, write
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.job_scope import JobScope
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.write.bucket_router import BucketKey
 
 KEY = BucketKey(EMPTY_ROW, 0)
 FULL = CompactionRequest(full=True)

@@ -17,15 +17,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.__main__ import main
-from compaction.cancellation import CancellationToken
-from compaction.jobs.request import CompactionRequest
-from compaction.jobs.watch import watch
-from compaction.report import CompactionReport
-from storage.errors import BadInput, CorruptFile, UnsupportedFeature
-from storage.table import TableContext
 from tests.compaction.lakes import commits, content, file_counts, local_io, new_table, orphans, with_io, write
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.compaction.__main__ import main
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.jobs.watch import watch
+from tidelake.compaction.report import CompactionReport
+from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.storage.model.table import TableContext
 
 PATIENCE_S = 60  # only what hangs takes so long
 OFTEN = {"continuous.discovery-interval": "20 ms"}
@@ -422,7 +422,7 @@ def test_the_exit_code_signals_remaining_work_to_a_scheduler(
     write(new_table(tmp_path, keyed=True), *(commits(6) if has_work else ()))
     cancellation = CancellationToken()
     cancellation.cancel()
-    monkeypatch.setattr("compaction.__main__.cancelled_by_signals", lambda: nullcontext(cancellation))
+    monkeypatch.setattr("tidelake.compaction.__main__.cancelled_by_signals", lambda: nullcontext(cancellation))
     assert main([str(tmp_path), "db.t", "--full"]) == code
     reported = json.loads(capsys.readouterr().out)
     assert (reported["stopped"], reported["snapshots"]) == (has_work, [])

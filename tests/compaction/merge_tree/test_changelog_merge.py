@@ -9,21 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compaction.merge_tree.changelog_merge import CompactionMerge, FullCompactionMerge, Merged, compared_columns
-from compaction.merge_tree.lookup_merge import FirstRowLookup, LookupMerge
-from storage.fileio.local import LocalFileIO
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions import Deduplicate, MergeFunction, merge_engine_of
-from storage.merge.merge_functions.first_row import FirstRow
-from storage.merge.merge_reader import MergeOrder
-from storage.merge.row_changes import KeyedRows
-from storage.options import TableOptions
-from storage.table import TableContext
-from storage.types import BIGINT, DataType
-from storage.types.row_kinds import is_retract, row_kinds
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
 from tests.support.column_merge import KEY, batch_of_records, merge_function, records_of, table_schema
 from tests.support.row_merge import Record
+from tidelake.compaction.merge_tree.changelog_merge import (
+    CompactionMerge,
+    FullCompactionMerge,
+    Merged,
+    compared_columns,
+)
+from tidelake.compaction.merge_tree.lookup_merge import FirstRowLookup, LookupMerge
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions import Deduplicate, MergeFunction, merge_engine_of
+from tidelake.storage.merge.merge_functions.first_row import FirstRow
+from tidelake.storage.merge.merge_reader import MergeOrder
+from tidelake.storage.merge.row_changes import KeyedRows
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import BIGINT, DataType
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 DEDUPLICATE = "changelog-producer.row-deduplicate"
 ROW_DEDUPLICATE = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.files.data_file import DataFileMeta
 from tests.compaction.files import bucket, paper_file
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.storage.files.data_file import DataFileMeta
 
 
 def file_of(member: Case) -> DataFileMeta:

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.cancellation import CompactionCancelled
-from compaction.merge_tree.compact_unit import PickReason
-from compaction.merge_tree.merge_tree import MergeTree
-from storage.files.data_file import DataFileMeta
-from storage.format import FileSource, RowKind
-from storage.merge import sections
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
 from tests.compaction.invariants import live_files
 from tests.support.local_zone import MoveTo
+from tidelake.compaction.cancellation import CompactionCancelled
+from tidelake.compaction.merge_tree.compact_unit import PickReason
+from tidelake.compaction.merge_tree.merge_tree import MergeTree
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.merge import sections
+from tidelake.storage.model.format import FileSource, RowKind
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
 
 MakeBucket: TypeAlias = Callable[..., tuple[TableContext, BucketKey, list[DataFileMeta]]]
 

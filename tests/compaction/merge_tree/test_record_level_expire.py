@@ -7,13 +7,13 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from compaction.merge_tree.record_level_expire import seconds_of, unexpired_rows
-from storage.ddl.schema_validation import check_new_schema
-from storage.types import INT
 from tests.support.case_errors import refused_as
 from tests.support.case_values import column_of, column_type
 from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.column_merge import table_schema
+from tidelake.compaction.merge_tree.record_level_expire import seconds_of, unexpired_rows
+from tidelake.storage.ddl.schema_validation import check_new_schema
+from tidelake.storage.model.types import INT
 
 MEMBERS: Final = {
     *("type", "value", "now_seconds", "expire_time_seconds"),

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from compaction.merge_tree.full_compaction import pick_full_compaction
-from compaction.merge_tree.rewrite_plan import Rewrite, Step, can_drop_deletes, plan_rewrite
-from storage.files.data_file import DataFileMeta
 from tests.compaction.files import KEY_TYPES, bucket, keys_of, paper_file
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from tidelake.compaction.merge_tree.full_compaction import pick_full_compaction
+from tidelake.compaction.merge_tree.rewrite_plan import Rewrite, Step, can_drop_deletes, plan_rewrite
+from tidelake.storage.files.data_file import DataFileMeta
 
 
 def reported(step: Step) -> dict[str, Any]:

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from compaction.merge_tree.levels import LevelSortedRun
-from compaction.merge_tree.off_peak_hours import OffPeakHours
-from compaction.merge_tree.universal_compaction import (
+from tests.compaction.files import bucket, paper_file
+from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from tidelake.compaction.merge_tree.levels import LevelSortedRun
+from tidelake.compaction.merge_tree.off_peak_hours import OffPeakHours
+from tidelake.compaction.merge_tree.universal_compaction import (
     UniversalCompaction,
     UniversalCompactionOptions,
     create_unit,
     pick_by_size_ratio,
 )
-from storage.errors import BadInput
-from storage.options import TableOptions
-from tests.compaction.files import bucket, paper_file
-from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options import TableOptions
 
 HOUR = 3
 

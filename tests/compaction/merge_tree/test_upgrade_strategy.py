@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.merge_tree.upgrade_strategy import (
+from tests.compaction.files import paper_file
+from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
+from tidelake.compaction.merge_tree.upgrade_strategy import (
     UpgradeStrategy,
     full_compaction_upgrade_strategy,
     lookup_upgrade_strategy,
 )
-from storage.options import TableOptions
-from tests.compaction.files import paper_file
-from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
+from tidelake.storage.model.options import TableOptions
 
 MEMBERS = {
     *("rewriter", "file_level", "output_level", "max_level", "merge_engine", "has_sequence_field", "deletion_vectors"),

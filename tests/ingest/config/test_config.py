@@ -8,11 +8,11 @@ from textwrap import dedent
 
 import pytest
 
-from ingest.config.config import load_config, parse_config, shown
-from ingest.config.yaml_settings import ConfigError
-from ingest.secrets import Secret
-from ingest.settings import Config
-from ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
+from tidelake.ingest.config.config import load_config, parse_config, shown
+from tidelake.ingest.config.yaml_settings import ConfigError
+from tidelake.ingest.secrets import Secret
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 
 GOOD = """\
 warehouse: /lake

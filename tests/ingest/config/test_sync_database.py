@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ingest.config.config import parse_config
-from ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
-from ingest.config.yaml_settings import ConfigError
-from ingest.settings import Config, SourceTablesSettings
-from storage.errors import BadInput
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
+from tidelake.ingest.config.yaml_settings import ConfigError
+from tidelake.ingest.settings import Config, SourceTablesSettings
+from tidelake.storage.base.errors import BadInput
 
 KAFKA = (("properties.bootstrap.servers", "a:1"), ("topic-pattern", "shop\\..*"), ("value.format", "debezium-json"))
 

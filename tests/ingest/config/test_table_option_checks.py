@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.config import parse_config
-from ingest.config.yaml_settings import ConfigError
-from ingest.formats.source_table import SourceTable
-from storage.errors import BadInput, TidelakeError
 from tests.ingest.tables.test_pipeline_tables import ORDERS, Lake, record
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.config.yaml_settings import ConfigError
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.storage.base.errors import BadInput, TidelakeError
 
 TEXT = """\
 pipeline: shop

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.config.config import parse_config
-from ingest.config.yaml_settings import ConfigError, read_settings
-from ingest.settings import Config
 from tests.support.command_line import Call
 from tests.support.levels import examples
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.config.yaml_settings import ConfigError, read_settings
+from tidelake.ingest.settings import Config
 
 DEEP = 5_000
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

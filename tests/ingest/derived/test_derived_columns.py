@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from storage.errors import BadInput
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+from tidelake.storage.base.errors import BadInput
 
 
 def with_table(settings: str, more: str = "") -> EvolvingWorld:

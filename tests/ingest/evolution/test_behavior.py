@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
-from ingest.settings import Config, SchemaChangeName, SchemaEvolutionSettings, TableSettings
-from ingest.source_settings import FolderSettings
+from tidelake.ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
+from tidelake.ingest.settings import Config, SchemaChangeName, SchemaEvolutionSettings, TableSettings
+from tidelake.ingest.source_settings import FolderSettings
 
 ADD, ALTER, RENAME, DROP = ChangeKind
 ALL: Final[tuple[SchemaChangeName, ...]] = ("add", "alter", "rename", "drop")

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from ingest.config.config import parse_config
-from ingest.config.yaml_settings import ConfigError
-from ingest.formats.connect_schema import SourceType
-from ingest.formats.types.mysql_types import mysql_source_type
-from ingest.formats.types.type_mapping import TypeMapping
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.settings import TableSettings
-from ingest.tables.column_types import ColumnTypes
-from storage.errors import BadInput
-from storage.types import BIGINT, parse_type
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.config.yaml_settings import ConfigError
+from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.ingest.formats.types.type_mapping import TypeMapping
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.tables.column_types import ColumnTypes
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.types import BIGINT, parse_type
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ingest.formats.ddl_statements import ColumnStatement, column_statements
-from ingest.formats.source_table import SourceTable
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.tables.table_router import Route, TableRouter
-from storage.ddl.schema_changes import DropColumn, RenameColumn
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+from tidelake.ingest.formats.ddl_statements import ColumnStatement, column_statements
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.tables.table_router import Route, TableRouter
+from tidelake.storage.ddl.schema_changes import DropColumn, RenameColumn
 
 ALL = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}"
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.formats.online_ddl import shadow_changes
-from ingest.formats.source_table import SourceTable
-from ingest.pipeline.error_policy import RecordRefused
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+from tidelake.ingest.formats.online_ddl import shadow_changes
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.pipeline.error_policy import RecordRefused
 
 INCLUDE: Final = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}, format: %s"
 GH_OST: Final = (

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from checkpoint.offsets import chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.recovery_flags import parse_recovery_flags
-from ingest.pipeline.run_metrics import RunMetrics
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.table import TableContext
-from storage.types import DataField, not_null, nullable, parse_type
 from tests.ingest.formats.debezium.changes import as_json, change
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.offsets import chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, not_null, nullable, parse_type
 from tidelake.table import Table
 
 TABLE: Final = "shop.orders"

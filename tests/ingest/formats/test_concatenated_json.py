@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.formats.concatenated_json import concatenate_objects, split_rows
+from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
 
 VALUES = [b"{1}", None, b"{22}", b"", b" {}", b'{"s":{}}', b'{"s":{7}}']
 

@@ -4,7 +4,8 @@ from typing import Final
 
 import pytest
 
-from ingest.formats.connect_schema import (
+from tests.ingest.formats.values.value_case import declared
+from tidelake.ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
     SemanticType,
@@ -14,9 +15,8 @@ from ingest.formats.connect_schema import (
     source_type,
     spelled_source_type,
 )
-from storage.errors import BadInput
-from storage.types import parse_type
-from tests.ingest.formats.values.value_case import declared
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.types import parse_type
 
 ADAPTIVE: Final = [("TIME(3)", 10**3), ("TIME(4)", 10**6), ("TIME(7)", 10**9), ("TIMESTAMP(0)", 10**3),
                    ("TIMESTAMP(3)", 10**3), ("TIMESTAMP(4)", 10**6), ("TIMESTAMP(6)", 10**6), ("TIMESTAMP(7)", 10**9),

@@ -18,17 +18,17 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from ingest.formats.avro.schema_registry import RegistryUnavailable
-from ingest.formats.base import DecodedBatch, Decoder, Target
-from ingest.formats.registry import FORMATS, open_format
-from ingest.raw_batch import RawBatch
-from storage.schema.table_schema import TableSchema
 from tests.ingest.formats.debezium.changes import Record, batch_of, orders
 from tests.ingest.formats.envelopes.histories import RENDERED, SCHEMA, Change, debezium, plain_json
 from tests.support.cases import recorded_bytes, recorded_lines, recording
 from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES
 from tests.support.schema_registry import schema_registry
+from tidelake.ingest.formats.avro.schema_registry import RegistryUnavailable
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target
+from tidelake.ingest.formats.registry import FORMATS, open_format
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 BATCH_RECORDS: Final = 200
 _ROW: Final[dict[str, Any]] = {

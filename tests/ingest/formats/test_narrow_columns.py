@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.formats.base import DecodedBatch, FailureKind, Target
-from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from ingest.pipeline.error_policy import ErrorPolicy
-from storage.errors import BadInput
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
+from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Target
+from tidelake.ingest.formats.connect_schema import ConnectorSettings
+from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
+from tidelake.storage.base.errors import BadInput
 
 _DECIMAL_4: Final = {
     "type": "bytes",

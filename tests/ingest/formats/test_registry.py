@@ -17,19 +17,19 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
-from ingest.formats.format_capabilities import FormatCapabilities
-from ingest.formats.registry import FORMATS, open_format
-from ingest.formats.source_table import SourceTable
-from ingest.pipeline.builder import build_pipeline
-from ingest.raw_batch import RawBatch
-from ingest.settings import Config
-from ingest.spark.batch_rows import RawRecords, open_reader
-from ingest.spark.batch_statistics import BatchStatistics
-from storage.errors import UnsupportedFeature
-from storage.format import KIND_COLUMN
-from storage.types import STRING, DataField, not_null
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.registry import FORMATS, open_format
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import Config
+from tidelake.ingest.spark.batch_rows import RawRecords, open_reader
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.types import STRING, DataField, not_null
 
 
 class _TextDecoder:
@@ -140,7 +140,7 @@ def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_t
 
 def test_formats_that_no_configuration_names_are_not_loaded() -> None:
     program = (
-        "import sys; from ingest.formats.registry import FORMATS, open_format; open_format('canal-json', {}); "
+        "import sys; from tidelake.ingest.formats.registry import FORMATS, open_format; open_format('canal-json', {}); "
         "print(*(name for name, place in FORMATS.items() if place.partition(':')[0] in sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

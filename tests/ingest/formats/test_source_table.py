@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.source_table import SourceTable
 
 POSTGRES = SourceTable("prefix.public.orders", "shop", "public", "orders")
 MYSQL = SourceTable("prefix.shop.orders", "shop", None, "orders")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.formats.types.type_rules import is_widening
-from storage.types import parse_type
+from tidelake.ingest.formats.types.type_rules import is_widening
+from tidelake.storage.model.types import parse_type
 
 WIDER = [
     ("TINYINT", "BIGINT"),

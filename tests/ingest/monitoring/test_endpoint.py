@@ -17,21 +17,21 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import tidelake
-from checkpoint.offsets import TopicPartition
-from ingest.config.config import parse_config
-from ingest.monitoring.duration_histogram import DurationHistogram
-from ingest.monitoring.metric_list import METRICS
-from ingest.monitoring.metrics import PipelineCollector, ProcessGauges
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.pipeline import Pipeline
-from storage.catalog.opening import open_catalog
-from storage.clock import epoch_ms
-from storage.errors import BadInput
-from storage.format import CommitKind, FileKind
-from storage.manifests.snapshot_files import delta_entries, live_entries
 from tests.ingest.pipeline.fakes import until
 from tests.support.manual_clock import ManualClock
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.monitoring.duration_histogram import DurationHistogram
+from tidelake.ingest.monitoring.metric_list import METRICS
+from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
+from tidelake.storage.model.format import CommitKind, FileKind
 
 DOCS = Path(__file__).parent.parent.parent.parent / "docs"
 TABLES = ("customers", "orders")

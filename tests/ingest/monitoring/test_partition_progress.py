@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ingest.monitoring.partition_progress import PartitionProgress, newest_time_ms
-from ingest.raw_batch import RawBatch
+from tidelake.ingest.monitoring.partition_progress import PartitionProgress, newest_time_ms
+from tidelake.ingest.raw_batch import RawBatch
 
 NOW_MS = 1_700_000_000_000
 

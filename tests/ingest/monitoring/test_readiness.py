@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 
-from ingest.monitoring.readiness import not_ready
-from ingest.pipeline.run_states import RunState
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
+from tidelake.ingest.monitoring.readiness import not_ready
+from tidelake.ingest.pipeline.run_states import RunState
 
 INTERVAL_MS = 1_000
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.monitoring import table_levels
-from ingest.monitoring.table_levels import LevelFiles, TableLevelsReader
-from storage.catalog.opening import open_catalog
-from storage.manifests.snapshot_files import live_entries, live_entries_of
+from tidelake.ingest.monitoring import table_levels
+from tidelake.ingest.monitoring.table_levels import LevelFiles, TableLevelsReader
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.commit.manifests.snapshot_files import live_entries, live_entries_of
 
 
 @pytest.fixture

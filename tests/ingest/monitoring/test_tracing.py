@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ingest.monitoring import tracing
 from tests.ingest.pipeline.test_truncates import TruncatingWorld
+from tidelake.ingest.monitoring import tracing
 
 
 @pytest.fixture

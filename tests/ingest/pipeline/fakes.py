@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from checkpoint.committable import TableCommittable
-from checkpoint.coordinator import CheckpointPolicy
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from checkpoint.table_state import SnapshotSummary, TableState
-from ingest.dead_letters import DeadLetters
-from ingest.formats.base import (
+from tests.support.manual_clock import ManualClock
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.coordinator import CheckpointPolicy
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.table_state import SnapshotSummary, TableState
+from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
     FailureKind,
@@ -33,26 +34,25 @@ from ingest.formats.base import (
     TargetOf,
     UnavailableValues,
 )
-from ingest.formats.source_table import SourceTable
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.builder import connect_parts
-from ingest.pipeline.building.parts import CheckpointParts, FailingRecords, SourceParts, TableParts
-from ingest.pipeline.error_policy import ErrorPolicy
-from ingest.pipeline.pending_batches import PendingBatches
-from ingest.pipeline.progress_file import ProgressFile
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import Earliest, Start
-from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from ingest.tables.table_router import Route, TableRouter
-from storage.commit.commit_message import CommitMessage
-from storage.fileio.memory import MemoryFileIO
-from storage.format import KIND_COLUMN, RowKind
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import BIGINT, STRING, DataField
-from storage.write.bucket_router import BucketKey, RoutedRows
-from tests.support.manual_clock import ManualClock
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline.builder import connect_parts
+from tidelake.ingest.pipeline.building.parts import CheckpointParts, FailingRecords, SourceParts, TableParts
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
+from tidelake.ingest.pipeline.pending_batches import PendingBatches
+from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import Earliest, Start
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.table_router import Route, TableRouter
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import BIGINT, STRING, DataField
+from tidelake.storage.write.bucket_router import BucketKey, RoutedRows
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
 

@@ -15,18 +15,18 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.config.config import load_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.progress_tracker import ProgressTracker
-from ingest.pipeline.recovery_flags import parse_recovery_flags
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.tables.table_sink import StorageTableSink
-from ingest.tables.unusable_table import TableUnusable
-from storage.commit.commit_message import CommitMessage
-from storage.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
 from tests.support.command_line import Call, call
+from tidelake.ingest.config.config import load_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.ingest.tables.unusable_table import TableUnusable
+from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 from tidelake.table import Table
 
 __all__ = ["call"]

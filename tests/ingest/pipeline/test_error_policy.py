@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodeFailure, FailureKind
-from ingest.pipeline.error_policy import ErrorPolicy
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import DecodeFailure, FailureKind
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 
 T0 = TopicPartition("t", 0)
 BAD = [DecodeFailure(offset, offset, FailureKind.BAD_RECORD, "no JSON") for offset in range(4)]

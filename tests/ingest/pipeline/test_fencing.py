@@ -14,19 +14,19 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.committable import TableCommittable
-from checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
-from checkpoint.fence import RecoveryOutdated
-from checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.raw_batch import RawBatch
-from ingest.settings import Config
-from ingest.sources.change_log_folder import ChangeLogFolder
-from storage.errors import WriterFenced
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Published, Rig, raw_batch
+from tidelake.checkpoint.committable import TableCommittable
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
+from tidelake.checkpoint.fence import RecoveryOutdated
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import Config
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.storage.base.errors import WriterFenced
 
 T0 = TopicPartition("log", 0)
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from compaction.scheduler import CompactionScheduler
-from ingest.pipeline.flush_priority import FlushPriority
 from tests.support.manual_clock import ManualClock
+from tidelake.compaction.scheduler import CompactionScheduler
+from tidelake.ingest.pipeline.flush_priority import FlushPriority
 
 WAIT_S: Final = 30
 

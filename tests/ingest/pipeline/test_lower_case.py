@@ -11,15 +11,15 @@ from uuid import uuid4
 
 import pytest
 
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.error_policy import RecordRefused
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
 from tests.ingest.formats.debezium.changes import as_json, change
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 CONFIG = """

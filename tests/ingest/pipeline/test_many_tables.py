@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.offsets import TopicPartition
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.pipeline import Pipeline
-from ingest.sources.base import Latest, Start
-from ingest.tables.table_history import HISTORY_SNAPSHOTS, history_snapshots_of_each
-from storage.fileio import open_file_io
-from storage.schema.schema_store import SchemaStore
-from storage.schema.table_schema import TableSchema
-from storage.threads import IO_THREADS_MAX
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
 from tests.support.faulty_file_io import FaultyFileIO
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.ingest.sources.base import Latest, Start
+from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, history_snapshots_of_each
+from tidelake.storage.base.threads import IO_THREADS_MAX
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 TABLES = 40
 

@@ -18,22 +18,22 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from checkpoint.offsets import chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline, expanded
-from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
-from ingest.settings import Config
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput, CommitConflict, PositionRefused
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.logs import FIELDS
 from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import GrowingSource, until
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog
+from tidelake.checkpoint.offsets import chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline, expanded
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
+from tidelake.ingest.settings import Config
+from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused
+from tidelake.storage.base.logs import FIELDS
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 CONFIG = """

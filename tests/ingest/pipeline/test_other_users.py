@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import CommitConflict, PositionRefused, TidelakeError
 from tests.ingest.pipeline.two_committers import P0, P1, DriverDied, DriverWorld, Query
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tests.support.levels import examples
 from tidelake.cli.exits import ExitCode, exit_code
+from tidelake.storage.base.errors import CommitConflict, PositionRefused, TidelakeError
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.base import DecodedBatch, KeyChange
-from ingest.pipeline.pending_batches import PendingBatch, PendingBatches
-from ingest.tables.unavailable_values import AwaitedRow
 from tests.ingest.pipeline.fakes import raw_batch
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.base import DecodedBatch, KeyChange
+from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches
+from tidelake.ingest.tables.unavailable_values import AwaitedRow
 
 P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 NOTHING = DecodedBatch((), (), {}, {})

@@ -9,18 +9,18 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import pytest
 
-from checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
-from ingest import dead_letters
-from ingest.formats.base import DecodedBatch
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.pipeline.progress_tracker import INTERVAL_MS
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import Latest, SourceUnavailable
-from storage.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
-from storage.logs import FIELDS
-from storage.threads import run_cpu_bound
 from tests.ingest.pipeline.fakes import GONE, FakeDecoder, FakeSource, FakeTable, Gate, Rig, raw_batch, until
+from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
+from tidelake.ingest import dead_letters
+from tidelake.ingest.formats.base import DecodedBatch
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import Latest, SourceUnavailable
+from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
+from tidelake.storage.base.logs import FIELDS
+from tidelake.storage.base.threads import run_cpu_bound
 
 T0, T1 = TopicPartition("log", 0), TopicPartition("log", 1)
 

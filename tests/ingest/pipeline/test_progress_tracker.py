@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoint.idle_progress import IdleProgress, ProgressEntry
-from checkpoint.offsets import OffsetRange, TopicPartition, chain_breaks
-from ingest.pipeline.progress_file import ProgressFile, progress_path
-from ingest.pipeline.progress_tracker import INTERVAL_MS, REFRESH_MS
-from ingest.raw_batch import RawBatch
-from storage.fileio.memory import MemoryFileIO
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
 from tests.support.faulty_file_io import Fault, FaultyFileIO
+from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition, chain_breaks
+from tidelake.ingest.pipeline.progress_file import ProgressFile, progress_path
+from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS, REFRESH_MS
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.fileio.memory import MemoryFileIO
 
 T0 = TopicPartition("log", 0)
 

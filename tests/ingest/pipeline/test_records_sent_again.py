@@ -12,13 +12,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.memory import MemoryFileIO
 from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import GrowingSource
 from tests.support.memory_log import MemoryLog
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 LEFT_OUT: Final = "__debezium_unavailable_value"

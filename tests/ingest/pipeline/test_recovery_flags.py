@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from checkpoint.offsets import TopicPartition
-from ingest.pipeline.recovery_flags import parse_recovery_flags
-from ingest.sources.base import AtOffsets, AtTimestamp, Earliest, Start
-from storage.errors import BadInput
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.sources.base import AtOffsets, AtTimestamp, Earliest, Start
+from tidelake.storage.base.errors import BadInput
 
 TABLES = ["shop.orders", "shop.users"]
 

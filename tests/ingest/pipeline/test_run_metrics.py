@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from storage.logs import FIELDS
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
+from tidelake.storage.base.logs import FIELDS
 
 Event: TypeAlias = Mapping[str, Any]
 

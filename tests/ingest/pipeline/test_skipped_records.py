@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.offsets import TopicPartition
-from ingest.pipeline.error_policy import RecordRefused
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.pipeline.error_policy import RecordRefused
 
 T0 = TopicPartition("t", 0)
 

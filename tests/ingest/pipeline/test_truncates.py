@@ -15,20 +15,20 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from checkpoint.offsets import TopicPartition, chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.tables.table_lineage import LINEAGE_PROPERTY
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
 from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.offsets import TopicPartition, chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
+from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 CONFIG = """

@@ -14,20 +14,20 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoint.offsets import TopicPartition
-from ingest.config.config import parse_config
-from ingest.formats.debezium.transactions import transaction_of
-from ingest.monitoring.observations import TransactionCounts
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.building.whole_transactions import WholeTransactions
-from ingest.raw_batch import RawBatch
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import UnsupportedFeature
-from storage.fileio.memory import MemoryFileIO
 from tests.ingest.formats.debezium.changes import change
 from tests.support.levels import sample
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.debezium.transactions import transaction_of
+from tidelake.ingest.monitoring.observations import TransactionCounts
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.building.whole_transactions import WholeTransactions
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 LIMIT_MS = 5_000

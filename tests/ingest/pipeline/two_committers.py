@@ -16,23 +16,23 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint.fence import summarize
-from checkpoint.offsets import OffsetRange, TopicPartition
-from checkpoint.other_users import table_position
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.spark.batch_commits import BatchCommits, query_user
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import PositionRefused
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.format import KIND_COLUMN
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
 from tests.ingest.formats.debezium.changes import change
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.fence import summarize
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.other_users import table_position
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
+from tidelake.storage.base.errors import PositionRefused
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.table_writer import TableWriter
 from tidelake.table import Table
 
 TABLE: Final = "shop.events"

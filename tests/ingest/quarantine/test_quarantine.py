@@ -11,15 +11,15 @@ from random import Random
 
 import pytest
 
-from checkpoint.offsets import TopicPartition
-from ingest.quarantine.notices import read_notices
-from ingest.quarantine.quarantine import QuarantineFull
-from ingest.raw_batch import RawBatch
-from storage.errors import CommitConflict
 from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld, until
 from tests.support.faulty_file_io import Call, Fault, FaultyIOError
 from tests.support.levels import is_of_the_day, sample
 from tests.support.memory_log import MemoryLogSource
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.quarantine.notices import read_notices
+from tidelake.ingest.quarantine.quarantine import QuarantineFull
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import CommitConflict
 
 
 @pytest.fixture(params=[False, True], ids=["a topic each", "one topic for all"])

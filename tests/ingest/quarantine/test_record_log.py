@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
-from checkpoint.table_state import SnapshotSummary
-from ingest.quarantine.own_position import join_log
-from ingest.quarantine.record_log import RecordLog
-from ingest.raw_batch import RawBatch, timestamp_types_of
-from storage.errors import CorruptFile
-from storage.fileio.memory import MemoryFileIO
+from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.table_state import SnapshotSummary
+from tidelake.ingest.quarantine.own_position import join_log
+from tidelake.ingest.quarantine.record_log import RecordLog
+from tidelake.ingest.raw_batch import RawBatch, timestamp_types_of
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.fileio.memory import MemoryFileIO
 
 P0, P1 = TopicPartition("a", 0), TopicPartition("a", 1)
 DIRECTORY = "memory://record-log/t"

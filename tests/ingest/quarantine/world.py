@@ -11,20 +11,20 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition, chain_breaks
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.clock import SystemClock
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.pipeline import Pipeline
-from ingest.raw_batch import RawBatch
-from ingest.sources.base import empty_batch
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
 from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.offsets import TopicPartition, chain_breaks
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.clock import SystemClock
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.base import empty_batch
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 CONFIG = """

@@ -15,19 +15,19 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.dead_letter_table import COLUMNS, TableDeadLetters
-from ingest.pipeline.builder import build_pipeline
-from ingest.replay import replay
-from ingest.replay.later_changes import row_values
-from ingest.replay.replay import DeadLetterReplay, ReplayReport
-from ingest.settings import Config
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.ddl.schema_changes import SchemaChange
-from storage.errors import BadInput, CommitConflict
-from storage.schema.table_schema import TableSchema
-from storage.types import arrow_type, parse_type
 from tests.support.levels import examples
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.dead_letter_table import COLUMNS, TableDeadLetters
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.replay import replay
+from tidelake.ingest.replay.later_changes import row_values
+from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
+from tidelake.ingest.settings import Config
+from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import arrow_type, parse_type
 
 Change = tuple[int, Any]  # key and quantity; None deletes
 BAD = "many"  # no INT; a STRING

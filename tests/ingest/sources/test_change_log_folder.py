@@ -20,16 +20,16 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.offsets import TopicPartition
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.raw_batch import RawBatch
-from ingest.sources import change_log_file, change_log_record
-from ingest.sources.base import AtOffsets, Earliest, Latest
-from ingest.sources.change_log_file import MAX_RECORD_BYTES
-from ingest.sources.change_log_folder import ChangeLogFolder
-from ingest.sources.change_log_record import parse_lines, parse_records
-from storage.errors import BadInput, CorruptFile
 from tests.support.manual_clock import ManualClock
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources import change_log_file, change_log_record
+from tidelake.ingest.sources.base import AtOffsets, Earliest, Latest
+from tidelake.ingest.sources.change_log_file import MAX_RECORD_BYTES
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.ingest.sources.change_log_record import parse_lines, parse_records
+from tidelake.storage.base.errors import BadInput, CorruptFile
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -369,7 +369,7 @@ def test_a_line_longer_than_max_record_bytes_is_refused_by_file_and_line(
 READ: Final = """
 import resource, sys
 from pathlib import Path
-from ingest.sources.change_log_file import ChangeLogFile
+from tidelake.ingest.sources.change_log_file import ChangeLogFile
 from tests.benchmarks.clock import peak_memory_mib
 before, refused = peak_memory_mib(), ""
 try:

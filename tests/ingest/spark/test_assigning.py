@@ -20,22 +20,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.spark.assigning.assign_plan import plan_assigners
-from ingest.spark.assigning.assign_task import AssignTask
-from ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
-from ingest.spark.batch_statistics import BatchStatistics
-from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
-from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, TidelakeError
-from storage.format import KIND_COLUMN
-from storage.verify import verify
 from tests.ingest.spark.test_bucket_task import kafka_columns
 from tests.ingest.tables.moved_rows_model import SourceTable
 from tests.support.levels import examples
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.spark.assigning.assign_plan import plan_assigners
+from tidelake.ingest.spark.assigning.assign_task import AssignTask
+from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
+from tidelake.ingest.spark.bucket_task import BucketTask
+from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
+from tidelake.ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
+from tidelake.storage.base.errors import BadInput, CommitConflict, TidelakeError
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import KIND_COLUMN
 
 SHUFFLE_PARTITIONS: Final = 8
 ROWS: Final = PayloadKind.ROWS
@@ -124,7 +124,7 @@ def batch_of(rows: Sequence[tuple[int, str, int, int]], times: Iterator[int]) ->
 @pytest.fixture(autouse=True)
 def _many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for little work."""
-    monkeypatch.setattr("ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)
+    monkeypatch.setattr("tidelake.ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)
 
 
 def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, ...], tuple[int, str, int]]) -> None:

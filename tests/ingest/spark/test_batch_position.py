@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
-from ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, is_from_batch
-from storage.catalog.opening import open_catalog
-from storage.errors import PositionRefused
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from tidelake.ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, is_from_batch
+from tidelake.storage.base.errors import PositionRefused
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.verification import inspect_table
 
 

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.bucket_task import BucketTask, TableTask
-from ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
-from ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, RowKind
-from storage.verify import verify
-from storage.write.bucket_router import BucketRouter
 from tests.ingest.tables.moved_rows_model import TOPIC, SourceTable
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
+from tidelake.ingest.spark.bucket_task import BucketTask, TableTask
+from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
+from tidelake.ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.write.bucket_router import BucketRouter
 
 APART = {1: 1, 2: 0}  # the partition with the new key comes first
 
@@ -163,7 +163,7 @@ def test_shuffle_partitions_of_a_row_moved_between_buckets_are_linked(
 
 
 def test_rows_larger_than_memory_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.spark.bucket_task.ROW_BATCH_BYTES", 2_000)
+    monkeypatch.setattr("tidelake.ingest.spark.bucket_task.ROW_BATCH_BYTES", 2_000)
     catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
     catalog.create_database("x")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string()), ("at", pa.int64())])

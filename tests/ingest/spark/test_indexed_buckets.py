@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-from ingest.spark.sink import SparkSink
-from storage.errors import UnsupportedFeature
-from storage.manifests.index_manifest import read_index_manifest
-from storage.verify import verify
 from tests.ingest.spark.test_sink import Stream, rows_of
 from tests.support.java_oracle import JavaOracle
+from tidelake.ingest.spark.sink import SparkSink
 from tidelake.spark import delete, merge, sink, update, write
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
+from tidelake.storage.maintenance.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,7 @@ KEYS: Final = {"keys keep their partition": ["day", "id"], "keys change it": ["i
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    monkeypatch.setattr("ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)  # several tasks for little work
+    monkeypatch.setattr("tidelake.ingest.spark.shuffling.task_plan.TASK_COST_BYTES", 1)  # several tasks for little work
     return Stream(spark, tmp_path, "id long, day string, v long, at int", options={"order_by": ["at"]})
 
 

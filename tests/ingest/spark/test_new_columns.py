@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import tidelake
-from checkpoint.offsets import TopicPartition
-from ingest.formats.registry import open_format
-from ingest.spark.batch_rows import UNAVAILABLE_COLUMN, RawRecords, open_reader
-from ingest.spark.batch_statistics import BatchStatistics
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.spark.batch_rows import UNAVAILABLE_COLUMN, RawRecords, open_reader
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
 
 TOPIC = "depot"
 KAFKA = pa.schema(

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.monitoring.observations import RunObservations
-from ingest.monitoring.readiness import not_ready
-from ingest.settings import MetricsSettings
-from ingest.spark.query_monitor import QueryMonitor
-from storage.errors import BadInput
-from storage.logs import FIELDS
-from storage.table import TableContext
 from tests.support.manual_clock import ManualClock
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.readiness import not_ready
+from tidelake.ingest.settings import MetricsSettings
+from tidelake.ingest.spark.query_monitor import QueryMonitor
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.base.logs import FIELDS
+from tidelake.storage.model.table import TableContext
 
 PARTITION = TopicPartition("orders", 0)
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.spark import batch_write
-from ingest.spark.maintenance import SinkMaintenance
-from ingest.spark.sink import SparkSink
-from storage.maintenance.maintenance_worker import MaintenanceWorker
 from tests.support.java_oracle import JavaOracle
+from tidelake.ingest.spark import batch_write
+from tidelake.ingest.spark.maintenance import SinkMaintenance
+from tidelake.ingest.spark.sink import SparkSink
 from tidelake.spark import sink
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +149,7 @@ def test_old_snapshots_expire_except_the_one_needed_to_detect_a_replay(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = MaintenanceWorker()
-    monkeypatch.setattr("ingest.spark.sink.maintenance", SinkMaintenance(worker))
+    monkeypatch.setattr("tidelake.ingest.spark.sink.maintenance", SinkMaintenance(worker))
     options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 ms"}
     table = stream.create(options=options)
     for i in range(8):

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyspark.worker
 import tidelake
-from ingest.formats.registry import open_format
-from ingest.spark.batch_rows import RawRecords, TypedColumns
-from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.shuffle import ShuffleMap
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.verify import verify
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.spark.batch_rows import RawRecords, TypedColumns
+from tidelake.ingest.spark.bucket_task import BucketTask
+from tidelake.ingest.spark.shuffling.shuffle import ShuffleMap
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.maintenance.verify import verify
 
 home, kind, count, width = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64()), ("text", pa.string())])

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelake
-from ingest.spark.batch_rows import TypedColumns
-from ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from ingest.spark.bucket_task import BucketTask
-from ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, payload_row
-from ingest.spark.shuffling.task_plan import PlannedWork, plan_shuffle, task_plans
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.fileio.memory import MemoryFileIO
-from storage.table import TableContext
-from storage.write.table_writer import TableWriter
+from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
+from tidelake.ingest.spark.bucket_task import BucketTask
+from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, payload_row
+from tidelake.ingest.spark.shuffling.task_plan import PlannedWork, plan_shuffle, task_plans
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.table_writer import TableWriter
 
 MIB = 1 << 20
 

@@ -15,16 +15,16 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint.offsets import TopicPartition
-from ingest.config.config import parse_config
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.recovery_flags import parse_recovery_flags
-from ingest.pipeline.run_metrics import RunMetrics
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
 from tests.support.memory_log import MemoryLog, MemoryLogSource
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table
 
 DOCS: Final = "x.docs"

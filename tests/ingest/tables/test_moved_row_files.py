@@ -7,12 +7,18 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from ingest.formats.base import KeyChange
-from ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from ingest.tables.moved_rows.moved_rows import DROPPED_BY_AGE, DROPPED_BY_SIZE, MovedRow, MovedRows, MovedRowsBudget
-from storage.fileio.memory import MemoryFileIO
-from storage.schema.table_schema import TableSchema
-from storage.types import BIGINT, INT, STRING, ArrayType, DataField, DataType
+from tidelake.ingest.formats.base import KeyChange
+from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.moved_rows.moved_rows import (
+    DROPPED_BY_AGE,
+    DROPPED_BY_SIZE,
+    MovedRow,
+    MovedRows,
+    MovedRowsBudget,
+)
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import BIGINT, INT, STRING, ArrayType, DataField, DataType
 
 FIELDS: dict[str, DataType] = {"id": BIGINT, "doc": STRING, "tags": ArrayType(STRING)}
 
@@ -106,7 +112,7 @@ def test_rows_that_are_too_old_are_dropped_and_recorded(now_ms: int, is_kept: bo
 
 
 def test_rows_never_seen_leaving_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.tables.moved_rows.moved_rows.EARLY_MAX", 3)
+    monkeypatch.setattr("tidelake.ingest.tables.moved_rows.moved_rows.EARLY_MAX", 3)
     rows = moved()
     for number in range(5):
         rows.add_arrival(change(number))

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
-from checkpoint.offsets import TopicPartition
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.pipeline.error_policy import RecordRefused
-from ingest.tables.moved_rows.moved_row_files import REPLACED_MAX
-from storage.verify import verify
 from tests.crash.table_life import COMPACT_AT_TWO
 from tests.ingest.tables.moved_rows_model import DOCS, TOPIC, DocsWorld, SourceTable
 from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tests.support.levels import examples
+from tidelake.checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.ingest.tables.moved_rows.moved_row_files import REPLACED_MAX
+from tidelake.storage.maintenance.verify import verify
 
 APART = {1: 0, 2: 1, 3: 2}  # each key in a partition of its own
 Step = tuple[str, int, int, bool]

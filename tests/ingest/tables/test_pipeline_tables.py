@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.formats.debezium.table_inference import infer_table
-from ingest.formats.source_table import SourceTable
-from ingest.raw_batch import RawBatch
-from ingest.settings import TableSettings
-from ingest.tables.pipeline_tables import PipelineTables
-from ingest.tables.table_sink import StorageTableSink
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.errors import BadInput
-from storage.fileio.local import LocalFileIO
-from storage.write.memory_budget import MemoryBudget
 from tests.ingest.pipeline.fakes import raw_batch
+from tidelake.ingest.formats.debezium.table_inference import infer_table
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 ORDERS = SourceTable("log", "shop", "public", "orders")
 GROUP = {"fields.at.sequence-group": "n"}

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.settings import TableSettings
-from ingest.tables.table_differences import check_differences, differences
-from storage.catalog.opening import open_catalog
-from storage.errors import BadInput
-from storage.options.registry import TABLE_REGISTRY
+from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.tables.table_differences import check_differences, differences
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.model.options.registry import TABLE_REGISTRY
 
 IMMUTABLE = {option.key for option in TABLE_REGISTRY.options if option.immutable}
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("n", pa.int64())])

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, UnavailableValues
-from ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
-from ingest.tables.unavailable_values import certain_source_values, fill_unavailable
-from storage.format import KIND_COLUMN
-from storage.schema.table_schema import TableSchema
-from storage.types import BIGINT, STRING, ArrayType, DataField
+from tidelake.ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, UnavailableValues
+from tidelake.ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
+from tidelake.ingest.tables.unavailable_values import certain_source_values, fill_unavailable
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import BIGINT, STRING, ArrayType, DataField
 
 SCHEMA = TableSchema(
     0,

@@ -10,18 +10,18 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from storage.catalog.base import Catalog
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.ddl.schema_changes import AddColumn, RenameColumn, SetOption, UpdateComment
-from storage.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
-from storage.fileio import FileIO, open_file_io
-from storage.paths import TablePaths
-from storage.schema.schema_store import SchemaStore
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField, parse_type
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.foreign_tables import create_as_java
 from tests.support.s3_server import S3Server
+from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.ddl.schema_changes import AddColumn, RenameColumn, SetOption, UpdateComment
+from tidelake.storage.fileio import FileIO, open_file_io
+from tidelake.storage.model.paths import TablePaths
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField, parse_type
 
 NOW_MS = 1_700_000_000_000
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])

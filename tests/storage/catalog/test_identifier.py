@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.catalog.identifier import Identifier
-from storage.errors import BadInput
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.identifier import Identifier
 
 GOOD = [
     ("shop.orders", Identifier("shop", "orders")),

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.catalog.opening import open_catalog
-from storage.ddl.schema_changes import AddColumn
-from storage.types import STRING
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.ddl.schema_changes import AddColumn
+from tidelake.storage.model.types import STRING
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 LAKE = "memory://catalog-options/lake"

@@ -10,12 +10,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.opening import open_catalog
-from storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption
-from storage.errors import UnsupportedFeature
-from storage.types import BYTES, DataField, parse_type
 from tests.support.foreign_tables import create_as_java
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption
+from tidelake.storage.model.types import BYTES, DataField, parse_type
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 KEY = ("id",)

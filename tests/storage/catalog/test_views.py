@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.catalog.hive.type_names import hive_type, type_of_hive
-from storage.errors import UnsupportedFeature
-from storage.types import parse_type
 from tests.support.command_line import Call
 from tests.support.hive_metastore import HiveLake
 from tests.support.rest_catalog import RestCatalogServer
 from tidelake import aio
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
+from tidelake.storage.model.types import parse_type
 
 SCHEMA = pa.schema([("id", pa.int64()), ("total", pa.decimal128(10, 2))])
 QUERY = "SELECT id, total FROM shop.orders"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from storage.commit.commit_changes import CommitChanges, commit_changes
-from storage.commit.commit_message import CommitMessage
-from storage.files.data_file import EMPTY_ROW, DataFileMeta
-from storage.files.index_file import IndexFileMeta
-from storage.format import CommitKind, FileKind
-from tests.storage.snapshots.tables import added, data_file
+from tests.storage.model.snapshots.tables import added, data_file
 from tests.support.cases import case_id, check_members, vectors
+from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.format import CommitKind, FileKind
 
 
 def message_of(increment: dict[str, Any]) -> CommitMessage:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.commit.commit_steps import retry_on_conflict
-from storage.errors import BadInput, CommitConflict, SnapshotExpired, TidelakeError
+from tidelake.storage.base.errors import BadInput, CommitConflict, SnapshotExpired, TidelakeError
+from tidelake.storage.commit.commit_steps import retry_on_conflict
 
 
 class Work:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
-from storage.errors import CommitConflict
-from storage.files.data_file import EMPTY_ROW
-from storage.format import CommitKind, FileKind
-from storage.manifests.manifest_entry import ManifestEntry
-from tests.storage.snapshots.tables import KEY_TYPES, data_file, partition
+from tests.storage.model.snapshots.tables import KEY_TYPES, data_file, partition
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.format import CommitKind, FileKind
 
 COMPACT, OVERWRITE = CommitKind.COMPACT, CommitKind.OVERWRITE
 

@@ -7,17 +7,17 @@ from uuid import uuid4
 
 import pytest
 
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.deletion_vectors.index_file import DeletionVectorMeta
-from storage.errors import CommitConflict
-from storage.fileio.memory import MemoryFileIO
-from storage.files.data_file import EMPTY_ROW, DataFileMeta
-from storage.files.index_file import IndexFileMeta
-from storage.format import CommitKind
-from storage.manifests.index_manifest import read_index_manifest
-from storage.manifests.manifest_store import ManifestStore
-from storage.table import TableContext
-from tests.storage.snapshots.tables import added, committer, data_file, latest, live_names, make_table, partition
+from tests.storage.model.snapshots.tables import added, committer, data_file, latest, live_names, make_table, partition
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
+from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.deletion_vectors.index_file import DeletionVectorMeta
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.table import TableContext
 
 IO = MemoryFileIO()
 

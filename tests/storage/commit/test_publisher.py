@@ -13,19 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
-from storage.fileio.base import FileIO
-from storage.fileio.local import LocalFileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.files.data_file import EMPTY_ROW
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.manifests.manifest_store import ListFile, ManifestStore
-from storage.manifests.snapshot_files import table_manifests
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.table import TableContext
-from tests.storage.snapshots.tables import (
+from tests.storage.model.snapshots.tables import (
     FakeTime,
     added,
     committer,
@@ -38,6 +26,24 @@ from tests.storage.snapshots.tables import (
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.levels import sample
+from tidelake.storage.base.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    UnsupportedFeature,
+    WriterFenced,
+)
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import table_manifests
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.model.table import TableContext
 
 
 @pytest.fixture

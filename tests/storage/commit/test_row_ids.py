@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from storage.commit.row_ids import with_row_ids
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.format import FileKind, FileSource
-from storage.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.row_ids import with_row_ids
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.model.format import FileKind, FileSource
 
 
 def new(name: str, rows: int, *columns: str) -> DataFileMeta:

@@ -8,17 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from storage.commit.commit_message import CommitMessage, Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.files.data_file import EMPTY_ROW
-from storage.format import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.manifests.snapshot_files import changelog_entries, live_entries
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from tests.storage.snapshots.tables import (
+from tests.storage.model.snapshots.tables import (
     FakeTime,
     added,
     committer,
@@ -30,6 +20,16 @@ from tests.storage.snapshots.tables import (
     snapshots,
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, live_entries
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
 
 
 @pytest.fixture

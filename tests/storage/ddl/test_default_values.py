@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from storage.ddl.default_values import default_value
-from storage.errors import BadInput, UnsupportedFeature
-from storage.types import DataField, arrow_type, parse_type
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.ddl.default_values import default_value
+from tidelake.storage.model.types import DataField, arrow_type, parse_type
 
 
 def default(data_type: str, text: str | None) -> Any:

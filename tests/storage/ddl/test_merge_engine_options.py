@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from storage.ddl.schema_changes import SetOption, apply_changes
-from storage.ddl.schema_creation import create_schema
-from storage.errors import BadInput
-from storage.schema.table_schema import TableSchema
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.schema_changes import SetOption, apply_changes
+from tidelake.storage.ddl.schema_creation import create_schema
+from tidelake.storage.model.schema.table_schema import TableSchema
 
 COLUMNS = pa.schema(
     [

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.ddl.schema_changes import (
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     DropColumn,
     RemoveOption,
@@ -24,10 +25,9 @@ from storage.ddl.schema_changes import (
     UpdateComment,
     apply_changes,
 )
-from storage.ddl.schema_creation import create_schema
-from storage.errors import BadInput
-from storage.schema.table_schema import TableSchema, walk_fields
-from storage.types import INT, field_to_json, type_to_json
+from tidelake.storage.ddl.schema_creation import create_schema
+from tidelake.storage.model.schema.table_schema import TableSchema, walk_fields
+from tidelake.storage.model.types import INT, field_to_json, type_to_json
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 5

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.ddl.schema_creation import create_schema
-from storage.errors import BadInput, TidelakeError, UnsupportedFeature
-from storage.schema.table_schema import TableSchema
-from storage.types import INT, STRING, DataField, MultisetType, RowType, parse_type, walk_types
+from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.storage.ddl.schema_creation import create_schema
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import INT, STRING, DataField, MultisetType, RowType, parse_type, walk_types
 
 NOW_MS = 1_700_000_000_000
 COLUMNS = pa.schema(

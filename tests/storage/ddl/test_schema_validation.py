@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from storage.ddl.schema_validation import check_new_schema, check_schema
-from storage.errors import BadInput
-from storage.schema.table_schema import TableSchema
-from storage.types import INT, DataField, RowType
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.schema_validation import check_new_schema, check_schema
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import INT, DataField, RowType
 
 SCHEMA = TableSchema(0, (DataField(0, "a", INT),), 0)
 

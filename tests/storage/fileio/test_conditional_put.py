@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from storage.errors import UnsupportedFeature
-from storage.fileio import object_store, open_file_io, stores
 from tests.support.scripted_s3 import OTHERS_DATA, Fault, scripted_s3
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.fileio import object_store, open_file_io, stores
 
 PATH = "s3://bucket/t/snapshot/snapshot-7"
 KEY = "t/snapshot/snapshot-7"

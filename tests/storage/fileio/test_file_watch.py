@@ -6,9 +6,9 @@ import os
 import threading
 from pathlib import Path
 
-from storage.fileio import open_file_io
-from storage.fileio.file_watch import FileWatch, call_when_exists
-from storage.fileio.local import LocalFileIO
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.fileio.file_watch import FileWatch, call_when_exists
+from tidelake.storage.fileio.local import LocalFileIO
 
 
 def test_a_new_file_calls_back_once(tmp_path: Path) -> None:

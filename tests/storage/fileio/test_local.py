@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio import FileIO, local, open_file_io
 from tests.support.external_services import UNSHARE
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.fileio import FileIO, local, open_file_io
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_file_systems_that_persist_names_with_files_are_recognised(
 # Runs in a mount namespace of its own, where any user may mount: nothing to clean up, nothing to be root for.
 ON_A_SMALL_DISK = """
 import errno, os, sys
-from storage.fileio import open_file_io
+from tidelake.storage.fileio import open_file_io
 
 folder = sys.argv[1]
 io, big = open_file_io(folder), bytes(1_000_000)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from storage.errors import BadInput
-from storage.fileio import open_file_io
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.fileio import open_file_io
 
 
 def test_equal_names_share_one_memory_store() -> None:
@@ -29,8 +29,8 @@ def test_a_forked_child_is_refused_instead_of_hanging() -> None:
     """Holds for every object store; with a real one the child would hang."""
     script = """
 import os
-from storage.errors import UnsupportedFeature
-from storage.fileio import open_file_io
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.fileio import open_file_io
 
 io = open_file_io("memory://here")
 io.write("memory://here/f", b"1")

@@ -13,11 +13,11 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from storage.errors import AccessDenied, BadInput
-from storage.fileio import FileIO, open_file_io, stores
-from storage.fileio.object_output import PART_BYTES
 from tests.support.counting_forwarder import CountingForwarder, counting_forwarder
 from tests.support.s3_server import S3Server
+from tidelake.storage.base.errors import AccessDenied, BadInput
+from tidelake.storage.fileio import FileIO, open_file_io, stores
+from tidelake.storage.fileio.object_output import PART_BYTES
 
 KIB = 1 << 10
 # Headers of one answer.

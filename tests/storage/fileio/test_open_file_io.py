@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio import open_file_io
-from storage.fileio.location import AZURE_SCHEMES, REMOTE_SCHEMES
-from storage.fileio.stores import open_store, store_options
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.fileio.location import AZURE_SCHEMES, REMOTE_SCHEMES
+from tidelake.storage.fileio.stores import open_store, store_options
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_ingesting_local_tables_loads_no_client_of_stores_metastores_or_kafka() 
     clients = {"obstore", "xml", "pymetastore", "sqlalchemy", "aiokafka", "pyspark"}
     program = (
         "import sys, tidelake.cli.commands.ingest\n"
-        "from ingest.config.config import parse_config\n"
+        "from tidelake.ingest.config.config import parse_config\n"
         f"parse_config({json.dumps(settings)!r}, 'settings')\n"
         f"print(sorted({clients!r} & {{module.split('.')[0] for module in sys.modules}}))"
     )

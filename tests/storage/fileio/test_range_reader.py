@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.fileio.range_reader import MAX_READAHEAD_BYTES, MIN_REQUEST_BYTES, RangedFile, plan_request
+from tidelake.storage.fileio.range_reader import MAX_READAHEAD_BYTES, MIN_REQUEST_BYTES, RangedFile, plan_request
 
 KIB = 1 << 10
 MIB = 1 << 20

@@ -12,15 +12,15 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.commit.commit_message import Committable
-from storage.commit.publisher import CommitEnvironment
-from storage.commit.table_commit import TableCommit
-from storage.errors import AccessDenied
-from storage.fileio import FileIO, open_file_io, open_retrying_file_io
-from storage.fileio.retrying import RetryingFileIO
-from storage.write.table_writer import TableWriter
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.base.errors import AccessDenied
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.publisher import CommitEnvironment
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio import FileIO, open_file_io, open_retrying_file_io
+from tidelake.storage.fileio.retrying import RetryingFileIO
+from tidelake.storage.write.table_writer import TableWriter
 
 
 @dataclass

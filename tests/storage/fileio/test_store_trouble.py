@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from obstore.exceptions import GenericError
 
-from storage.fileio import FileIO, open_file_io, store_errors, stores
 from tests.support.s3_server import S3Server
 from tests.support.scripted_s3 import Reading, ScriptedS3, scripted_s3
 from tests.support.unreliable_s3 import Mishap, UnreliableS3
+from tidelake.storage.fileio import FileIO, open_file_io, store_errors, stores
 
 PATH = "s3://bucket/t/manifest/manifest-1"
 KEY = "t/manifest/manifest-1"

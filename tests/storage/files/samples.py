@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types import (
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

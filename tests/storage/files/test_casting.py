@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.casting import cast, keeps_order, may_make_nulls
-from storage.schema.type_changes import can_change
-from storage.types import (
+from tests.storage.files.samples import column_of, ticks
+from tests.support.expected import json_values, meaning
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.casting import cast, keeps_order, may_make_nulls
+from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.types import (
     DOUBLE,
     INT,
     STRING,
@@ -33,8 +35,6 @@ from storage.types import (
     timestamp,
     type_from_json,
 )
-from tests.storage.files.samples import column_of, ticks
-from tests.support.expected import json_values, meaning
 
 CASES = json.loads((Path(__file__).parent / "casts.json").read_text(encoding="utf-8"))["cases"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.files.data_file import is_fully_compacted
 from tests.compaction.files import paper_file
+from tidelake.storage.files.data_file import is_fully_compacted
 
 
 @pytest.mark.parametrize(

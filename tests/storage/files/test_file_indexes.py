@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import BadInput, CorruptFile
-from storage.file_index.container import Container
-from storage.files.data_file import DataFileMeta
-from storage.files.file_index import index_file_name
-from storage.paths import next_file_index_name
-from storage.verify import verify
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tidelake import RenameColumn, SetOption, Table, col
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.file_index.container import Container
+from tidelake.storage.files.file_indexes import index_file_name
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.paths import next_file_index_name
 
 SCHEMA: Final = pa.schema(
     [

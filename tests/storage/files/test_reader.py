@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.binary_row import serialize_row
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import read_data_file
-from storage.files.writer import RollingFileWriter
-from storage.read.predicate import Predicate, col
-from storage.schema.table_schema import KIND_FIELD, POSITION_FIELD, SEQUENCE_FIELD
-from storage.table import TableContext
-from storage.types import DataField
 from tests.storage.files.samples import FORMATS, table_schema
 from tests.storage.files.test_statistics import evolved, written
 from tests.storage.files.test_writer import bucket, context_of
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.model.binary_row import serialize_row
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, POSITION_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
+from tidelake.storage.read.predicate import Predicate, col
 
 
 def rows(

@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.errors import CorruptFile
-from storage.fileio.local import LocalFileIO
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.column_bounds import ColumnBounds
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.files.reader import read_data_file
-from storage.files.statistics import key_bounds, value_bounds
-from storage.files.writer import RollingFileWriter, file_fields
-from storage.manifests.snapshot_files import live_entries
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import DataField, arrow_schema, parse_type
 from tests.storage.files.samples import table_schema
 from tests.storage.files.test_writer import bucket, context_of
 from tests.support.cases import GOLDEN_DATABASE, golden_table, golden_tables
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.column_bounds import ColumnBounds
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.files.statistics import key_bounds, value_bounds
+from tidelake.storage.files.writer import RollingFileWriter, file_fields
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, arrow_schema, parse_type
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.binary_row import decode_rows
-from storage.errors import BadInput
-from storage.fileio.local import LocalFileIO
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.min_max import MinMaxCollector
-from storage.files.reader import read_data_file
-from storage.files.stats_collection import StatsCollector, StatsMode, stats_modes
-from storage.files.writer import RollingFileWriter, file_fields
-from storage.format import FileSource
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from storage.types import BYTES, DOUBLE, INT, STRING, ArrayType, DataField, DataType, Root
 from tests.storage.files.samples import column_of, options_of, table_schema
 from tests.support.cases import GOLDEN_DATABASE, unpack_golden
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.min_max import MinMaxCollector
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.files.stats_collection import StatsCollector, StatsMode, stats_modes
+from tidelake.storage.files.writer import RollingFileWriter, file_fields
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import BYTES, DOUBLE, INT, STRING, ArrayType, DataField, DataType, Root
 
 NONE, COUNTS, FULL = StatsMode(), StatsMode(nulls=True), StatsMode(nulls=True, bounds=True)
 CUT_16, CUT_128 = StatsMode(True, True, 16), StatsMode(True, True, 128)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.files.stats_truncation import truncate_bounds
-from storage.types import STRING_ROOTS, DataType, parse_type
 from tests.support.case_values import column_of
 from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
+from tidelake.storage.files.stats_truncation import truncate_bounds
+from tidelake.storage.model.types import STRING_ROOTS, DataType, parse_type
 
 
 @pytest.mark.parametrize("case", vectors("stats_truncation"), ids=case_id)

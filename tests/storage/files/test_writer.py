@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.binary_row import decode_rows, serialize_row
-from storage.clock import local_time_as_utc_ms
-from storage.errors import BadInput, UnsupportedFeature
-from storage.fileio.base import Output
-from storage.fileio.local import LocalFileIO
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.files.reader import read_data_file
-from storage.files.writer import RollingFileWriter, file_fields
-from storage.format import FileSource
-from storage.paths import DataFileNames
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import arrow_schema
 from tests.storage.files.samples import options_of, table_schema
+from tidelake.storage.base.clock import local_time_as_utc_ms
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.fileio.base import Output
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.files.writer import RollingFileWriter, file_fields
+from tidelake.storage.model.binary_row import decode_rows, serialize_row
+from tidelake.storage.model.format import FileSource
+from tidelake.storage.model.paths import DataFileNames
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import arrow_schema
 
 COLUMNS = {"id": "INT", "name": "STRING", "amount": "DECIMAL(9, 2)"}
 

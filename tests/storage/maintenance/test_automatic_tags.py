@@ -9,18 +9,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from storage.commit.commit_message import Committable
-from storage.errors import BadInput
-from storage.fileio.memory import MemoryFileIO
-from storage.maintenance.automatic_tags import AutomaticTags
-from storage.maintenance.batch_tags import tag_batch_write
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.maintenance.tag_changes import create_tag, delete_tag
-from storage.maintenance.tag_expiry import TagExpiry
-from storage.snapshots.tags import TagStore
-from storage.table import TableContext
-from tests.storage.snapshots.tables import FakeTime, committer, make_table
+from tests.storage.model.snapshots.tables import FakeTime, committer, make_table
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.automatic_tags import AutomaticTags
+from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag
+from tidelake.storage.maintenance.tag_expiry import TagExpiry
+from tidelake.storage.model.snapshots.tags import TagStore
+from tidelake.storage.model.table import TableContext
 
 HOUR = {"tag.automatic-creation": "watermark", "tag.creation-period": "hourly"}
 CLOCK = {"tag.automatic-creation": "process-time", "sink.process-time-zone": "UTC"}

@@ -7,14 +7,14 @@ import uuid
 
 import pytest
 
-from storage.commit.commit_message import Committable
-from storage.expire.retention import Retention
-from storage.expire.snapshot_expiry import SnapshotExpiry
-from storage.fileio.memory import MemoryFileIO
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.table import TableContext
-from tests.storage.snapshots.tables import FakeTime, committer, make_table
+from tests.storage.model.snapshots.tables import FakeTime, committer, make_table
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.expire.retention import Retention
+from tidelake.storage.commit.expire.snapshot_expiry import SnapshotExpiry
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.model.table import TableContext
 
 AT_ONCE = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3", "snapshot.time-retained": "36500 d"}
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.request import CompactionRequest
-from storage.commit import table_commit
-from storage.commit.commit_message import Committable
-from storage.fileio.memory import MemoryFileIO
-from storage.maintenance.maintenance_worker import MaintenanceWorker
-from storage.maintenance.partition_expiry import PartitionExpiry, expire_partitions
-from storage.maintenance.success_file import write_success_file
-from storage.manifests.snapshot_files import live_entries
-from storage.table import TableContext
-from tests.storage.snapshots.tables import FakeTime, added, committer, data_file, make_table, partition
+from tests.storage.model.snapshots.tables import FakeTime, added, committer, data_file, make_table, partition
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.storage.commit import table_commit
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.maintenance.partition_expiry import PartitionExpiry, expire_partitions
+from tidelake.storage.maintenance.success_file import write_success_file
+from tidelake.storage.model.table import TableContext
 
 DAY = {"partition.expiration-time": "1 d"}
 NOW = datetime(2024, 5, 2, 12)

@@ -16,25 +16,25 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.clock import epoch_ms
-from storage.expire.expire_now import expire_now
-from storage.expire.retained_states import all_branches, changelog_list, snapshot_ids, state_lists
-from storage.expire.retention import Retention
-from storage.fileio.base import FileIO
-from storage.fileio.memory import MemoryFileIO
-from storage.maintenance.automatic_tags import AutomaticTags
-from storage.maintenance.orphans import clean_orphans
-from storage.maintenance.partition_expiry import expire_partitions
-from storage.maintenance.tag_expiry import TagExpiry
-from storage.manifests.manifest_store import ManifestStore
-from storage.options.maintenance_options import PartitionExpirationStrategy
-from storage.snapshots.snapshot import Snapshot
-from storage.snapshots.tags import TagStore
-from storage.verify.inspection import inspect
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tests.support.levels import rounds
 from tidelake import TidelakeError
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.expire.expire_now import expire_now
+from tidelake.storage.commit.expire.retained_states import all_branches, changelog_list, snapshot_ids, state_lists
+from tidelake.storage.commit.expire.retention import Retention
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.automatic_tags import AutomaticTags
+from tidelake.storage.maintenance.orphans import clean_orphans
+from tidelake.storage.maintenance.partition_expiry import expire_partitions
+from tidelake.storage.maintenance.tag_expiry import TagExpiry
+from tidelake.storage.maintenance.verify.inspection import inspect
+from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.snapshots.tags import TagStore
 from tidelake.table import Table
 
 NAME = "db.t"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.merge.equal_keys import Groups
+from tidelake.storage.merge.equal_keys import Groups
 
 # Rows of a group: mostly few, at times more than there are rounds, at times nothing but hot keys.
 LENGTHS = st.lists(st.integers(1, 4) | st.sampled_from([1, 31, 32, 33, 34, 90]), max_size=30) | st.lists(

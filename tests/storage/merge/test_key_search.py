@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.merge.key_search import equal_keys, first_not_less
-from storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.storage.merge.key_search import equal_keys, first_not_less
+from tidelake.storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
 
 Key = tuple[str, int]
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
-from storage.merge import merge_reader
-from storage.merge.equal_keys import Groups
-from storage.merge.merge_functions import Deduplicate
-from storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, merge_runs, sort_batch
-from storage.merge.spill_file import ParkedRows
 from tests.support.case_values import column_of, column_type
 from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.row_kinds import row_kind_of
+from tidelake.storage.merge import merge_reader
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.merge_functions import Deduplicate
+from tidelake.storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch, merge_runs, sort_batch
+from tidelake.storage.merge.spill_file import ParkedRows
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 
 SCHEMA = pa.schema(
     [

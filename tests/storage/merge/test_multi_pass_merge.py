@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.format import SEQUENCE_COLUMN
-from storage.merge.merge_reader import MergeOrder, merge_runs
-from storage.merge.multi_pass_merge import FAN_IN, fan_in_of, keep_all, multi_pass_merge
-from storage.options import TableOptions
+from tidelake.storage.merge.merge_reader import MergeOrder, merge_runs
+from tidelake.storage.merge.multi_pass_merge import FAN_IN, fan_in_of, keep_all, multi_pass_merge
+from tidelake.storage.model.format import SEQUENCE_COLUMN
+from tidelake.storage.model.options import TableOptions
 
 SCHEMA = pa.schema(
     [

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from storage.errors import UnsupportedFeature
-from storage.merge.normalized_keys import align_keys, count_rows_up_to, normalize_column
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.merge.normalized_keys import align_keys, count_rows_up_to, normalize_column
 
 
 def double_order(value: float) -> tuple[int, int]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from storage.merge.sections import (
+from tests.compaction.files import paper_file
+from tidelake.storage.merge.sections import (
     OPEN_MEMORY_BYTES,
     SECTION_MEMORY_BYTES,
     batch_size,
@@ -15,7 +16,6 @@ from storage.merge.sections import (
     rewrite_batch_size,
     runs_to_spill,
 )
-from tests.compaction.files import paper_file
 
 MIB = 1 << 20
 ALLOWED = OPEN_MEMORY_BYTES // MIB

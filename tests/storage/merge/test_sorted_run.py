@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.binary_row import serialize_row
-from storage.errors import CorruptFile
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.merge.sorted_run import KeyRange, interval_partition, key_ranges
-from storage.types import INT
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.merge.sorted_run import KeyRange, interval_partition, key_ranges
+from tidelake.storage.model.binary_row import serialize_row
+from tidelake.storage.model.types import INT
 
 
 def interval(low: int, high: int) -> KeyRange:

@@ -19,9 +19,9 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from storage.merge import spill_folder
-from storage.merge.spill_file import SpillFile
-from storage.merge.spill_folder import SpillFolders
+from tidelake.storage.merge import spill_folder
+from tidelake.storage.merge.spill_file import SpillFile
+from tidelake.storage.merge.spill_folder import SpillFolders
 
 SCHEMA: Final = pa.schema([("k", pa.int64())])
 PATIENCE_S: Final = 30  # only what hangs takes so long
@@ -31,7 +31,7 @@ BATCH: Final = pa.record_batch([list(range(1000))], schema=SCHEMA)
 SPILLS: Final = """
 import sys
 import pyarrow as pa
-from storage.merge.spill_file import SpillFile
+from tidelake.storage.merge.spill_file import SpillFile
 
 batch = pa.record_batch([list(range(1000))], schema=pa.schema([("k", pa.int64())]))
 
@@ -150,7 +150,7 @@ def test_a_live_process_touches_its_lock(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_forked_child_does_not_protect_the_files_of_its_parent(tmp_path: Path) -> None:
     script = f"""
 import os, signal, sys
-from storage.merge.spill_folder import FOLDERS
+from tidelake.storage.merge.spill_folder import FOLDERS
 FOLDERS.new_file({str(tmp_path)!r}).touch()
 parent = os.getpid()
 if child := os.fork():

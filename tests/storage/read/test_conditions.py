@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import tidelake
-from storage.read.arrow_expressions import CALLS_MAX
-from storage.read.predicate import DEPTH_MAX
 from tidelake import BadInput, Table, col
+from tidelake.storage.read.arrow_expressions import CALLS_MAX
+from tidelake.storage.read.predicate import DEPTH_MAX
 
 SCHEMA: Final = pa.schema(
     [

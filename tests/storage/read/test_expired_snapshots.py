@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.snapshot_reader import SnapshotReader
-from storage.snapshots.tags import TagStore
 from tidelake import SnapshotExpired, Table
+from tidelake.storage.model.snapshots.tags import TagStore
+from tidelake.storage.read.snapshot_reader import SnapshotReader
 
 NAME: Final = "db.t"
 OPTIONS: Final = {"changelog-producer": "input", "bucket": "2", "write-only": "true", "source.split.target-size": "1 b"}

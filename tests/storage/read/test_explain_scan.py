@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.explain import ExplainedFile
-from storage.read.scan import SkipReason
 from tests.support.command_line import Call
 from tidelake import Predicate, Table, col
+from tidelake.storage.read.explain import ExplainedFile
+from tidelake.storage.read.scan import SkipReason
 
 SCHEMA: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.string())]

@@ -17,15 +17,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.file_index.kinds import KINDS
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.read.predicate import Column, Predicate
-from storage.read.scan import TableScan
-from storage.read.skipping.file_index_predicate import FileIndexPredicate
-from storage.types import AtomicType, arrow_type, parse_type
 from tests.support.cases import unpack_golden
 from tests.support.levels import rounds, sample
 from tidelake import Table, col
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.file_index.kinds import KINDS
+from tidelake.storage.model.types import AtomicType, arrow_type, parse_type
+from tidelake.storage.read.predicate import Column, Predicate
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 
 NAME: Final = "db.t"
 WITHOUT: Final = {"file-index.read.enabled": "false"}

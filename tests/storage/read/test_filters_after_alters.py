@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import pytest
 
 import tidelake
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.memory import MemoryFileIO
-from storage.schema.type_changes import can_change
-from storage.types import DataField, arrow_field, arrow_type, parse_type
 from tests.support.levels import rounds
 from tidelake import Predicate, Table, TidelakeError, col
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.types import DataField, arrow_field, arrow_type, parse_type
 
 NAME: Final = "db.t"
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import BadInput
-from storage.read.predicate import col
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read.predicate import col
 
 COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.fileio.memory import MemoryFileIO
-from storage.read.predicate import Predicate, col
 from tests.interop.columns import SCALARS, Column
 from tests.support.faulty_file_io import FaultyFileIO
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.read.predicate import Predicate, col
 from tidelake.table import Table
 
 NAME: Final = "db.t"

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.format import RowKind
-from storage.read.snapshot_diff import SnapshotDiff
 from tests.support.levels import examples
+from tidelake.storage.model.format import RowKind
+from tidelake.storage.read.snapshot_diff import SnapshotDiff
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64()), ("p", pa.int64())])
 Rows = dict[int, tuple[Any, Any]]

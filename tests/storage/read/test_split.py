@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.merge.sorted_run import KeyRange
-from storage.options import MergeEngine
-from storage.read.split import BinPacking, append_splits, merge_tree_splits
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.merge.sorted_run import KeyRange
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.read.split import BinPacking, append_splits, merge_tree_splits
 
 FILE = DataFileMeta("", 0, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
 

@@ -8,15 +8,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.binary_row import decode_rows
-from storage.fileio.memory import MemoryFileIO
-from storage.files.data_file import EMPTY_ROW
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import BIGINT, DOUBLE, STRING, DataField, not_null
-from storage.write.assigners import bucket_assigner_of
-from storage.write.bucket_router import BucketKey, BucketRouter
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import BIGINT, DOUBLE, STRING, DataField, not_null
+from tidelake.storage.write.assigners import bucket_assigner_of
+from tidelake.storage.write.bucket_router import BucketKey, BucketRouter
 
 FIELDS = (
     DataField(0, "dt", not_null(STRING)),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from storage.files.data_file import DataFileMeta
-from storage.write.commit_increment import merge_compact_results
-from storage.write.compactor import CompactResult
 from tests.compaction.files import paper_file
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.write.commit_increment import merge_compact_results
+from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True)

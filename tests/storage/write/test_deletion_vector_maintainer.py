@@ -8,16 +8,16 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from storage.deletion_vectors.index_file import read_vector
-from storage.fileio.memory import MemoryFileIO
-from storage.files.data_file import EMPTY_ROW
-from storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
-from storage.table import TableContext
-from storage.write.bucket_router import BucketKey
-from storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
-from tests.storage.snapshots.tables import make_table
+from tests.storage.model.snapshots.tables import make_table
 from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
+from tidelake.storage.model.deletion_vectors.index_file import read_vector
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 
 KEY = BucketKey(EMPTY_ROW, 0)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from storage.write import memory_budget
-from storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write import memory_budget
+from tidelake.storage.write.memory_budget import MemoryBudget
 
 
 class Owner:

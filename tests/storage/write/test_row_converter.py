@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, RowKind
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.types import DOUBLE, INT, STRING, DataField, decimal, not_null, timestamp_ltz
-from storage.write.row_converter import RowConverter
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DOUBLE, INT, STRING, DataField, decimal, not_null, timestamp_ltz
+from tidelake.storage.write.row_converter import RowConverter
 
 FIELDS = (
     DataField(0, "id", not_null(INT)),

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.fileio.local import LocalFileIO
-from storage.files import small_files
-from storage.paths import TablePaths
-from storage.schema.schema_store import SchemaStore
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import INT, STRING, DataField, arrow_schema, not_null
-from storage.write import small_flush
-from storage.write.table_writer import TableWriter
 from tests.storage.files.samples import SAMPLES, column_of, options_of
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files import small_files
+from tidelake.storage.model.paths import TablePaths
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import INT, STRING, DataField, arrow_schema, not_null
+from tidelake.storage.write import small_flush
+from tidelake.storage.write.table_writer import TableWriter
 from tidelake.table import Table
 
 BUCKETS: Final = 5

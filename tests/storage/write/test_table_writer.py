@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.write import memory_budget, table_writer
-from storage.write.bucket_writer import PrimaryKeyBucketWriter
-from storage.write.memory_budget import MemoryBudget
-from storage.write.table_writer import TableWriter
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.write import memory_budget, table_writer
+from tidelake.storage.write.bucket_writer import PrimaryKeyBucketWriter
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.errors import BadInput
-from storage.schema.table_schema import TableSchema
-from storage.types import (
+from tests.support.levels import examples
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import (
     ArrayType,
     DataField,
     DataType,
@@ -32,10 +33,9 @@ from storage.types import (
     not_null,
     parse_type,
 )
-from storage.write.alter_hints import AlterHints
-from storage.write.value_conversion import convert_exactly
-from storage.write.value_location import ColumnLocation
-from tests.support.levels import examples
+from tidelake.storage.write.alter_hints import AlterHints
+from tidelake.storage.write.value_conversion import convert_exactly
+from tidelake.storage.write.value_location import ColumnLocation
 
 
 def converted(column: pa.Array, data_type: DataType) -> pa.Array:

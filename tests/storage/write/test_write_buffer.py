@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelake
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.merge.merge_reader import MergeOrder
-from storage.types import BIGINT, INT, STRING, DataType
-from storage.write import write_buffer
-from storage.write.write_buffer import WriteBuffer
 from tests.support.column_merge import KEY, batch_of_records, merge_function, records_of
 from tests.support.row_merge import Record, merge_row_by_row
+from tidelake.storage.merge.merge_reader import MergeOrder
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
+from tidelake.storage.model.types import BIGINT, INT, STRING, DataType
+from tidelake.storage.write import write_buffer
+from tidelake.storage.write.write_buffer import WriteBuffer
 
 TYPES: dict[str, DataType] = {KEY: BIGINT, "a": INT, "b": INT, "s": INT, "order": INT}
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ingest.config.sync_database import SyncDatabaseArguments
-from ingest.config.sync_table import SyncTableArguments
 from tests.support.command_line import Call
 from tidelake.cli.arguments import build_parser, parse
+from tidelake.ingest.config.sync_database import SyncDatabaseArguments
+from tidelake.ingest.config.sync_table import SyncTableArguments
 
 
 def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from storage.errors import BadInput
 from tidelake.cli.conditions import parse_condition
+from tidelake.storage.base.errors import BadInput
 
 ROWS = pa.table(
     {

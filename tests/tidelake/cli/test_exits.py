@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from storage.errors import (
+from tests.support.command_line import Call
+from tidelake.cli import program
+from tidelake.cli.exits import CommandRefused, UsageError
+from tidelake.storage.base.errors import (
     BadInput,
     CommitConflict,
     CommitOutcomeUnknown,
@@ -15,9 +18,6 @@ from storage.errors import (
     UnsupportedFeature,
     WriterFenced,
 )
-from tests.support.command_line import Call
-from tidelake.cli import program
-from tidelake.cli.exits import CommandRefused, UsageError
 
 REFUSED = PositionRefused("shop.orders: offset 7 is gone", ["start again", "restore the topic"])
 

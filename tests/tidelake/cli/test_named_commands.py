@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from storage.messages.alter_command import add_column, alter_command, set_option, set_type
-from storage.types import STRING
 from tests.tidelake.cli.test_arguments import COMMANDS
 from tidelake.cli.arguments import parse
+from tidelake.storage.model.messages.alter_command import add_column, alter_command, set_option, set_type
+from tidelake.storage.model.types import STRING
 
 ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = ("checkpoint", "compaction", "ingest", "storage", "tidelake")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from storage.errors import BadInput
 from tidelake.materialized.plain_query import (
     NotPlain,
     OutputColumn,
@@ -15,6 +14,7 @@ from tidelake.materialized.plain_query import (
     plain_query,
     tables_of,
 )
+from tidelake.storage.base.errors import BadInput
 
 ORDERS = pa.schema(
     [

@@ -12,9 +12,6 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.clock import epoch_ms
-from storage.format import CommitKind
-from storage.types import DataField, parse_type
 from tests.tidelake.materialized.orders import (
     LARGE,
     LARGE_QUERY,
@@ -28,6 +25,9 @@ from tests.tidelake.materialized.orders import (
 )
 from tidelake.materialized.source_changes import changes_since
 from tidelake.materialized.source_state import REFRESH_PROPERTY
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.types import DataField, parse_type
 
 KEYED = {"changelog-producer": "lookup", "bucket": "1"}
 

@@ -25,7 +25,6 @@ from pyspark.sql.types import (
 )
 
 import tidelake
-from storage.errors import BadInput, TidelakeError, UnsupportedFeature
 from tests.golden.test_golden_tables import read_problem
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables
 from tests.support.expected import difference
@@ -34,6 +33,7 @@ from tidelake.spark.data_source import TidelakeDataSource
 from tidelake.spark.reader import FilteringBatchReader, SplitsPartition
 from tidelake.spark.spark_types import arrow_form, spark_schema, spark_timestamps
 from tidelake.spark.stream_options import STREAM_OPTIONS
+from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

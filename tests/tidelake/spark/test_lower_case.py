@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run as run_pipeline
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run as run_pipeline
 from tidelake.spark.pipeline_query import start_query
 
 if TYPE_CHECKING:

@@ -17,20 +17,20 @@ import zstandard
 from msgspec import structs
 
 import tidelake
-from checkpoint.offsets import OffsetRange, TopicPartition
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import build_pipeline
-from ingest.pipeline.builder import run as run_pipeline
-from ingest.settings import Config
-from ingest.source_settings import KafkaSettings
-from ingest.spark.batch_position import recorded_position
-from storage.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
-from storage.logs import FIELDS
 from tests.support.kafka_broker import KafkaBroker
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.demo.shop import ORDERS, STOCK, TABLES
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.builder import run as run_pipeline
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.ingest.spark.batch_position import recorded_position
 from tidelake.spark import pipeline_query
 from tidelake.spark.pipeline_query import PipelineQuery, start_query
+from tidelake.storage.base.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
+from tidelake.storage.base.logs import FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

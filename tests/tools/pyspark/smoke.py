@@ -19,7 +19,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import tidelake
-from ingest.config.config import parse_config
+from tidelake.ingest.config.config import parse_config
 from tidelake.spark import delete, merge, procedures, read, register, sink, update, write
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])

@@ -6,8 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from storage.clock import epoch_ms
-from storage.ddl.schema_changes import (
+from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.exits import UsageError
+from tidelake.cli.formatting import printable
+from tidelake.cli.output import CommandOutput
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     DropColumn,
     Path,
@@ -23,14 +28,9 @@ from storage.ddl.schema_changes import (
     UpdateComment,
     apply_changes,
 )
-from storage.errors import BadInput
-from storage.messages.alter_command import path_text
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField, parse_type
-from tidelake.cli.arguments import CatalogAddress
-from tidelake.cli.exits import UsageError
-from tidelake.cli.formatting import printable
-from tidelake.cli.output import CommandOutput
+from tidelake.storage.model.messages.alter_command import path_text
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField, parse_type
 from tidelake.table import Table
 
 _NAME: Final = r"(?:\w+|`(?:[^`]|``)+`)"

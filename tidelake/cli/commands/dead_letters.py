@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ingest.config.config import load_config
-from ingest.dead_letter_table import COLUMNS, DeadLetterTable, values_of
-from ingest.replay.replay import DeadLetterReplay, ReplayReport
-from ingest.settings import Config
-from storage.catalog.opening import open_catalog
-from storage.errors import BadInput
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.output import CommandOutput
+from tidelake.ingest.config.config import load_config
+from tidelake.ingest.dead_letter_table import COLUMNS, DeadLetterTable, values_of
+from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
+from tidelake.ingest.settings import Config
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.opening import open_catalog
 
 _PAYLOAD = ("key", "value", "headers")
 _LISTED_COLUMNS = (

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.errors import BadInput
-from storage.schema.table_schema import TableSchema
-from storage.verify.changelog_check import ChangelogReport, check_changelog
-from storage.verify.row_history import RowHistory, row_history
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
 from tidelake.explanation import members_of_version, merge_description, plain_row, source_ranges, writer_of
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.maintenance.verify.changelog_check import ChangelogReport, check_changelog
+from tidelake.storage.maintenance.verify.row_history import RowHistory, row_history
+from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.table import Table
 
 _VALUE_CELLS: Final = 80

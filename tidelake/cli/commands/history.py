@@ -6,12 +6,12 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from storage.errors import BadInput
-from storage.options.values import parse_duration_ms
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options.values import parse_duration_ms
 
 _PATHS_SHOWN = 20
 

@@ -12,28 +12,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ingest.pipeline.builder
-from checkpoint.moved_rows_state import MovedRowsState
-from checkpoint.offsets import SourcePosition
-from ingest.clock import SystemClock
-from ingest.config.config import load_config, shown
-from ingest.evolution.behavior import SchemaBehavior
-from ingest.monitoring.observations import RunObservations
-from ingest.pipeline.pipeline_recovery import RecoveredPipeline
-from ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
-from ingest.pipeline.run_metrics import RunMetrics
-from ingest.quarantine.notices import read_notices
-from ingest.secrets import HIDDEN, SECRET_NAME
-from ingest.settings import Config
-from storage.catalog.opening import open_catalog
-from storage.clock import epoch_ms
-from storage.errors import TidelakeError
-from storage.fileio import open_file_io
-from storage.fileio.disk_space import find_disk_full_error
+from tidelake.checkpoint.moved_rows_state import MovedRowsState
+from tidelake.checkpoint.offsets import SourcePosition
 from tidelake.cli.formatting import offsets_by_topic, size_text
 from tidelake.cli.output import CommandOutput
 from tidelake.cli.rendering.disk_full import DiskFull, pipeline_disk_full_text
 from tidelake.cli.rendering.estimate import print_estimate
+from tidelake.ingest.clock import SystemClock
+from tidelake.ingest.config.config import load_config, shown
+from tidelake.ingest.evolution.behavior import SchemaBehavior
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.pipeline import builder
+from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.quarantine.notices import read_notices
+from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
+from tidelake.ingest.settings import Config
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.fileio import open_file_io
+from tidelake.storage.fileio.disk_space import find_disk_full_error
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -69,7 +69,7 @@ def run(
     bounds = ["source.until=end"] if until == "latest" else []
     if until_timestamp is not None:
         bounds = [f"source.until_timestamp_ms={until_timestamp}"]
-    loaded = ingest.pipeline.builder.expanded(load_config(Path(config), [*settings, *bounds]))
+    loaded = builder.expanded(load_config(Path(config), [*settings, *bounds]))
     tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     run_config(out, loaded, flags, _command(config, settings))
@@ -84,7 +84,7 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
     watch = _ProgressLine()
     with _live_progress(out, watch):
         try:
-            progress = asyncio.run(ingest.pipeline.builder.run(loaded, watch.begin, flags, command))
+            progress = asyncio.run(builder.run(loaded, watch.begin, flags, command))
         except Exception as error:
             if (full := find_disk_full_error(error)) is None:
                 raise
@@ -211,14 +211,14 @@ def plan(
     details: list all topics and partitions
     sample: number of the newest records to read for an estimate
     """
-    loaded = ingest.pipeline.builder.expanded(load_config(Path(config), settings))
+    loaded = builder.expanded(load_config(Path(config), settings))
     tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
-    pipeline = ingest.pipeline.builder.build_pipeline(loaded, flags, _command(config, settings))
+    pipeline = builder.build_pipeline(loaded, flags, _command(config, settings))
     recovered = asyncio.run(pipeline.plan())
     planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
     if sample:
-        from ingest.pipeline.building.estimate import estimate
+        from tidelake.ingest.pipeline.building.estimate import estimate
 
         found = asdict(asyncio.run(estimate(loaded, sample)))
         planned |= {"estimate": found["tables"], "obstacles": found["obstacles"], "passed_over": found["passed_over"]}
@@ -264,7 +264,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         ],
         "differences": [
             {**asdict(difference), "text": str(difference)}
-            for difference in ingest.pipeline.builder.configuration_differences(config, recovered.unreadable)
+            for difference in builder.configuration_differences(config, recovered.unreadable)
         ],
         "quarantine": quarantined_tables(config),
         "reads_from": offsets_by_topic(recovered.starts),

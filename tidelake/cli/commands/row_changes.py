@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from storage.read.predicate import Predicate
-from storage.row_level.assignments import Assignments
-from storage.row_level.row_changes import RowLevelOperation, check_rows_can_change
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_assignment, parse_condition
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.row_level.row_changes import RowLevelOperation, check_rows_can_change
 from tidelake.table import Table
 
 

@@ -13,16 +13,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from compaction.report import CompactionReport
-from ingest.config.config import load_config
-from ingest.settings import Config
-from storage.errors import BadInput, UnsupportedFeature
-from storage.messages.suggestions import did_you_mean
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
+from tidelake.compaction.report import CompactionReport
+from tidelake.ingest.config.config import load_config
+from tidelake.ingest.settings import Config
 from tidelake.prerequisites import missing_for_spark
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 _POLL_SECONDS = 0.2
 

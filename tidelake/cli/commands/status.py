@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ingest.config.config import load_config
-from ingest.settings import Config
-from storage.errors import BadInput, TidelakeError
 from tidelake.cli.commands.ingest import print_quarantine, quarantined_tables
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.formatting import age_text, size_text
 from tidelake.cli.output import CommandOutput
+from tidelake.ingest.config.config import load_config
+from tidelake.ingest.settings import Config
+from tidelake.storage.base.errors import BadInput, TidelakeError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

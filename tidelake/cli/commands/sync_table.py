@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.config.config import parse_config, without_secrets
-from ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
-from ingest.config.sync_table import SyncTableArguments, sync_table_configuration
-from ingest.pipeline.recovery_flags import RecoveryFlags
-from ingest.secrets import HIDDEN, SECRET_NAME
 from tidelake.cli.commands.ingest import run_config
 from tidelake.cli.output import CommandOutput
+from tidelake.ingest.config.config import parse_config, without_secrets
+from tidelake.ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
+from tidelake.ingest.config.sync_table import SyncTableArguments, sync_table_configuration
+from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
+from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
 
 
 def sync_table(out: CommandOutput, *, show: bool = False, settings: Sequence[str] = (), **arguments: Any) -> None:

@@ -12,16 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from storage.arguments import shown
-from storage.catalog.identifier import Identifier
-from storage.ddl.materialized import UNITS, MaterializedDefinition
-from storage.errors import BadInput, TidelakeError
-from storage.format_tables.objects import is_object_table
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.predicate import Predicate
-from storage.read.stream.start import StartAt
-from storage.snapshots.snapshot import Snapshot, SnapshotStore
-from storage.types import DataField, parse_type
 from tidelake.catalog import Catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
@@ -31,6 +21,16 @@ from tidelake.cli.output import CommandOutput
 from tidelake.cli.rendering.explained_scan import print_explained_scan
 from tidelake.cli.rendering.rows import print_changes, print_rows
 from tidelake.cli.rendering.table_summary import print_table_summary, summarize_table
+from tidelake.storage.base.arguments import shown
+from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.ddl.materialized import UNITS, MaterializedDefinition
+from tidelake.storage.kinds.format_tables.objects import is_object_table
+from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.model.types import DataField, parse_type
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.stream.start import StartAt
 from tidelake.table import Table
 
 _SNAPSHOTS_SHOWN = 20

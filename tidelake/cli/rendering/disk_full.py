@@ -6,9 +6,9 @@ import errno
 import os
 from collections.abc import Sequence
 
-from storage.errors import TidelakeError
-from storage.fileio.disk_space import DiskSpace
 from tidelake.cli.formatting import size_text
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.fileio.disk_space import DiskSpace
 
 
 class DiskFull(TidelakeError):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from storage.read.explain import ExplainedFile
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.read.explain import ExplainedFile
 
 
 def print_explained_scan(

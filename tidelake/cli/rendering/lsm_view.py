@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from compaction.merge_tree.levels import Levels
-from storage.binary_row import decode_rows
-from storage.clock import epoch_ms
-from storage.files.data_file import DataFileMeta
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.table import TableContext
-from storage.types.json_values import json_rows
 from tidelake.cli.formatting import age_text, cut_text, partition_text, size_text, value_text
+from tidelake.compaction.merge_tree.levels import Levels
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.json_values import json_rows
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.csv
 
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, RowKind
-from storage.read.changes.change_reader import ChangeBatch
-from storage.read.number_comparison import is_number_type
-from storage.types.json_values import json_rows, json_values
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.types.json_values import json_rows, json_values
+from tidelake.storage.read.changes.change_reader import ChangeBatch
+from tidelake.storage.read.number_comparison import is_number_type
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod

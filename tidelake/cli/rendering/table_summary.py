@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from compaction.compaction_history import CompactionHistory
-from storage.binary_row import decode_rows
-from storage.bucketing import Bucketing, BucketMode
-from storage.errors import TidelakeError
-from storage.manifests.manifest_entry import ManifestEntry
-from storage.manifests.snapshot_files import live_entries
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.json_values import json_rows
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tidelake.cli.formatting import offsets_by_topic, partition_text, printable, size_text, utc_text
 from tidelake.cli.rendering.lsm_view import lsm_trees, print_lsm_trees, space_amplification
+from tidelake.compaction.compaction_history import CompactionHistory
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucketing import Bucketing, BucketMode
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.json_values import json_rows
 from tidelake.table import Table
 
 if TYPE_CHECKING:

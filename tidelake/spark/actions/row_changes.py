@@ -13,24 +13,24 @@ from typing import Any, Final, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, count, expr, lit, when
 
-from ingest.spark.batch_commits import BatchOutdated
-from ingest.spark.batch_rows import TypedColumns
-from ingest.spark.sink import Overwrite, sink, write_batch
-from storage.arguments import checked
-from storage.catalog.identifier import Identifier
-from storage.catalog.opening import open_catalog
-from storage.commit.overwrite import matching_partitions
-from storage.commit.table_commit import new_commit_user
-from storage.errors import BadInput, CommitConflict, UnsupportedFeature
-from storage.format import KIND_COLUMN, CommitKind, RowKind
-from storage.maintenance.batch_tags import tag_batch_write
-from storage.messages.suggestions import did_you_mean
-from storage.options import ChangelogProducer
-from storage.row_level.keyed_row_changes import ALL_LEVELS, check_keyed_rows_can_change
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
+from tidelake.ingest.spark.batch_commits import BatchOutdated
+from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.rescaling import rescale_partition
 from tidelake.spark.data_source import TidelakeDataSource, register
+from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.commit.overwrite import matching_partitions
+from tidelake.storage.commit.table_commit import new_commit_user
+from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
+from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.options import ChangelogProducer
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.row_level.keyed_row_changes import ALL_LEVELS, check_keyed_rows_can_change
 
 _ATTEMPTS: Final = 5
 _BATCH_ID: Final = 1  # its commit user has no other batch

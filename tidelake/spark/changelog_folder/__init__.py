@@ -1,4 +1,4 @@
 """A folder of change logs as a data source of Spark.
 
-Files and their order are those of `ingest.sources.change_log_folder`.
+Files and their order are those of `tidelake.ingest.sources.change_log_folder`.
 """

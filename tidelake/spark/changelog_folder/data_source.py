@@ -7,10 +7,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from storage.errors import UnsupportedFeature
 from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
 from tidelake.spark.changelog_folder.readers import FolderBatchReader, FolderStreamReader
 from tidelake.spark.spark_types import record_schema
+from tidelake.storage.base.errors import UnsupportedFeature
 
 
 class ChangeLogFolderDataSource(DataSource):

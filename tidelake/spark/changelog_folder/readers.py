@@ -14,8 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ingest.sources.change_log_file import SUFFIXES
-from storage.errors import BadInput, PositionRefused, UnsupportedFeature
+from tidelake.ingest.sources.change_log_file import SUFFIXES
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
     FolderBatchLimits,
@@ -36,6 +35,7 @@ from tidelake.spark.stream_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from tidelake.storage.base.errors import BadInput, PositionRefused, UnsupportedFeature
 
 
 class PartsPartition(InputPartition):

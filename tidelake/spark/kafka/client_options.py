@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from ingest.secrets import Secret
-from ingest.source_settings import KafkaSettings
-from storage.errors import BadInput, UnsupportedFeature
-from storage.messages.suggestions import did_you_mean
+from tidelake.ingest.secrets import Secret
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.model.messages.suggestions import did_you_mean
 
 PREFIX: Final = "kafka."
 

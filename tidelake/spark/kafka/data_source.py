@@ -7,10 +7,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from storage.errors import UnsupportedFeature
 from tidelake.spark.kafka.read_options import KafkaReadOptions
 from tidelake.spark.kafka.readers import KafkaBatchReader, KafkaStreamReader
 from tidelake.spark.spark_types import record_schema
+from tidelake.storage.base.errors import UnsupportedFeature
 
 
 class KafkaDataSource(DataSource):

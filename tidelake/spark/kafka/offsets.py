@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from checkpoint.offsets import TopicPartition
-from storage.errors import BadInput
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.storage.base.errors import BadInput
 
 LATEST: Final = -1
 EARLIEST: Final = -2

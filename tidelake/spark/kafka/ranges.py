@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.spark.kafka.offsets import Offsets
 
 TASK_OFFSETS_MIN: Final = 5_000  # a task costs Spark as much as decoding some thousand records

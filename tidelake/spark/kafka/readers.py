@@ -17,8 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from checkpoint.offsets import TopicPartition
-from storage.errors import BadInput, UnsupportedFeature
+from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, from_members, to_members
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
 from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
@@ -32,6 +31,7 @@ from tidelake.spark.stream_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 
 _FORMAT: Final = "tidelake-kafka"
 _INITIAL_OFFSET: Final[dict[str, Any]] = {}  # the offset of a query before its first batch

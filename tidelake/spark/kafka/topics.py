@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
-from checkpoint.offsets import OffsetRange, TopicPartition
-from checkpoint.position_problems import first_few
-from ingest.sources.base import AtGroupOffsets, AtTimestamp, Earliest, Latest
-from ingest.sources.kafka.source import KafkaSource
-from storage.errors import BadInput
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.position_problems import first_few
+from tidelake.ingest.sources.base import AtGroupOffsets, AtTimestamp, Earliest, Latest
+from tidelake.ingest.sources.kafka.source import KafkaSource
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets
 from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
+from tidelake.storage.base.errors import BadInput
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, scheme_of
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import written_fields
-from storage.merge.sorted_run import Section
-from storage.paths import format_of
-from storage.read.split import Split
-from storage.table import TableContext
-from storage.types import (
+from tidelake.scan import Scan
+from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, scheme_of
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import written_fields
+from tidelake.storage.merge.sorted_run import Section
+from tidelake.storage.model.paths import format_of
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import (
     ArrayType,
     AtomicType,
     DataField,
@@ -29,7 +29,7 @@ from storage.types import (
     RowType,
     same_ignoring_nullability,
 )
-from tidelake.scan import Scan
+from tidelake.storage.read.split import Split
 
 FileKey: TypeAlias = tuple[bytes, int, str]
 """Partition (serialized BinaryRow), bucket, name."""

@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, greatest, nanvl
 from pyspark.sql.types import StructType
 
-from storage.errors import CorruptFile
-from storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote_path, scheme_of
-from storage.types import DataType, Root
 from tidelake.spark.native.native_files import has_unsafe_pushdown
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote_path, scheme_of
+from tidelake.storage.model.types import DataType, Root
 
 # These override the session: no row is left out silently, and old dates are read without a calendar conversion.
 _OPTIONS: Final = {

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from storage.errors import BadInput
-from storage.read.split import Split
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
 from tidelake.scan import Scan
 from tidelake.spark.native.native_files import FileKey, native_files, without_files
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.split import Split
 
 PINNED_READ: Final = "pinned-read"
 """The name of the option. `tidelake.spark.read` makes its value."""

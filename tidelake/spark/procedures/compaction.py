@@ -11,19 +11,19 @@ from typing import Final, Literal
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from compaction.append.clustering import ClusteringStrategy
-from compaction.jobs.compact_job import compact_table
-from compaction.jobs.planner import CompactTask
-from compaction.jobs.request import CompactionRequest
-from compaction.jobs.task_result import TaskRunner
-from compaction.report import CompactionReport
-from ingest.spark.batch_write import cores_of
-from ingest.spark.package_version import package_version
-from ingest.spark.task_start import begin_task
-from storage.catalog.opening import open_catalog
-from storage.errors import BadInput, CorruptFile
-from storage.read.predicate import Predicate, as_predicate
-from storage.write.compactor import CompactResult
+from tidelake.compaction.append.clustering import ClusteringStrategy
+from tidelake.compaction.jobs.compact_job import compact_table
+from tidelake.compaction.jobs.planner import CompactTask
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.jobs.task_result import TaskRunner
+from tidelake.compaction.report import CompactionReport
+from tidelake.ingest.spark.batch_write import cores_of
+from tidelake.ingest.spark.package_version import package_version
+from tidelake.ingest.spark.task_start import begin_task
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.read.predicate import Predicate, as_predicate
+from tidelake.storage.write.compactor import CompactResult
 
 _SCHEMA: Final = "number int, payload binary"
 _SHARES_A_CORE: Final = 4  # sizes of buckets and speeds of machines differ

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from storage.errors import BadInput
-from storage.maintenance.automatic_tags import AutomaticTags
-from storage.options.values import parse_duration_ms
 from tidelake.catalog import open_catalog
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.maintenance.automatic_tags import AutomaticTags
+from tidelake.storage.model.options.values import parse_duration_ms
 from tidelake.table import Table
 
 Options = Mapping[str, str] | None

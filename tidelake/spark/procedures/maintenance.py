@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from storage.errors import BadInput
-from storage.read.predicate import Predicate
 from tidelake.catalog import open_catalog
 from tidelake.consumers import TableConsumers
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.read.predicate import Predicate
 
 Options = Mapping[str, str] | None
 

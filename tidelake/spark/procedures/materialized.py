@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ingest.spark.batch_rows import TypedColumns
-from ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.catalog import open_catalog
+from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.materialized.engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.plain_query import PlainQuery
 from tidelake.materialized.refresh import Refresh

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from storage.errors import BadInput
-from storage.options.values import parse_duration_ms
 from tidelake.catalog import open_catalog
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options.values import parse_duration_ms
 
 Options = Mapping[str, str] | None
 

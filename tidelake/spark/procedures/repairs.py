@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from compaction.manifest_compaction import ManifestCompaction
 from tidelake.catalog import open_catalog
+from tidelake.compaction.manifest_compaction import ManifestCompaction
 
 Options = Mapping[str, str] | None
 

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.files.formats.blob.lengths import decode_lengths, encode_lengths
-from storage.format import BLOB_MAGIC, BLOB_NULL_LENGTH, BLOB_PLACEHOLDER_LENGTH, BLOB_VERSION
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.files.formats.blob.lengths import decode_lengths, encode_lengths
+from tidelake.storage.model.format import BLOB_MAGIC, BLOB_NULL_LENGTH, BLOB_PLACEHOLDER_LENGTH, BLOB_VERSION
 
 _MAGIC: Final = struct.pack("<i", BLOB_MAGIC)
 _LENGTH: Final = struct.Struct("<q")

@@ -1,6 +1,6 @@
 """Blob files as a format of data files with a single column.
 
-A placeholder is read as null: `storage.read.evolution` finds the file that has the value of a row.
+A placeholder is read as null: `tidelake.storage.read.evolution` finds the file that has the value of a row.
 
 Source: Java `format/blob/BlobFileFormat.java`, `BlobFormatReader.java`.
 """
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import UnsupportedFeature
-from storage.files.column_bounds import Bounds
-from storage.files.formats.base import (
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.column_bounds import Bounds
+from tidelake.storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,
@@ -23,9 +23,9 @@ from storage.files.formats.base import (
     batch_of,
     corruption,
 )
-from storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
-from storage.files.min_max import ColumnMinMax
-from storage.types import DataField, Root, arrow_schema
+from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.model.types import DataField, Root, arrow_schema
 
 
 class BlobFormat:

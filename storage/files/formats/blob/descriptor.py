@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from storage.format import BLOB_DESCRIPTOR_MAGIC, BLOB_DESCRIPTOR_VERSION
+from tidelake.storage.model.format import BLOB_DESCRIPTOR_MAGIC, BLOB_DESCRIPTOR_VERSION
 
 _HEAD: Final = struct.Struct("<bq")
 _SIZE: Final = struct.Struct("<i")

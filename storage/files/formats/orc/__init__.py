@@ -1,5 +1,5 @@
 """ORC data files."""
 
-from storage.files.formats.orc.orc_format import OrcFormat
+from tidelake.storage.files.formats.orc.orc_format import OrcFormat
 
 __all__ = ["OrcFormat"]

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.column_bounds import Bounds
-from storage.files.formats.arrow_conversion import (
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.column_bounds import Bounds
+from tidelake.storage.files.formats.arrow_conversion import (
     UNITS_PER_SECOND,
     convert_leaves,
     in_column,
     stored_leaf,
     to_arrow_type,
 )
-from storage.files.formats.base import (
+from tidelake.storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,
@@ -35,12 +35,12 @@ from storage.files.formats.base import (
     parts_of,
     refuse_types,
 )
-from storage.files.formats.field_ids import with_field_ids
-from storage.files.formats.orc.timestamps import OrcTail
-from storage.files.min_max import ColumnMinMax, MinMaxCollector
-from storage.options.values import parse_size_bytes
-from storage.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type
-from storage.types.arrow_buffers import fixed_width_values, to_single_array
+from tidelake.storage.files.formats.field_ids import with_field_ids
+from tidelake.storage.files.formats.orc.timestamps import OrcTail
+from tidelake.storage.files.min_max import ColumnMinMax, MinMaxCollector
+from tidelake.storage.model.options.values import parse_size_bytes
+from tidelake.storage.model.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values, to_single_array
 
 _FIELD_ID_KEY: Final = "paimon.id"
 _CODECS: Final = {

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.files.formats.orc.protobuf import varint, zigzag
+from tidelake.storage.files.formats.orc.protobuf import varint, zigzag
 
 Integers: TypeAlias = NDArray[np.int64]
 

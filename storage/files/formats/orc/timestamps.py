@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from storage.errors import UnsupportedFeature
-from storage.files.formats.arrow_conversion import times_from_parts
-from storage.files.formats.orc.protobuf import Message, parse_message, varints, zigzag
-from storage.files.formats.orc.run_lengths import Integers, decode_bits, decode_integers
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.formats.arrow_conversion import times_from_parts
+from tidelake.storage.files.formats.orc.protobuf import Message, parse_message, varints, zigzag
+from tidelake.storage.files.formats.orc.run_lengths import Integers, decode_bits, decode_integers
 
 _TIMESTAMP, _TIMESTAMP_INSTANT = 9, 18  # orc_proto.proto, Type.Kind
 _PRESENT, _DATA, _SECONDARY = 0, 1, 5  # Stream.Kind

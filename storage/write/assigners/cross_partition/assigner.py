@@ -2,7 +2,7 @@
 
 The index is built from the table's files when the first row arrives, and updated with each batch. It is not stored in
 the table. Only one writer at a time may add rows: a commit conflicts if another writer added rows in the meantime
-(`storage.commit.publisher`). If others wrote between two of our commits, the index is built again.
+(`tidelake.storage.commit.publisher`). If others wrote between two of our commits, the index is built again.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`.
 """
@@ -18,22 +18,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.binary_row import decode_rows
-from storage.clock import epoch_ms
-from storage.commit.commit_message import CommitMessage
-from storage.errors import BadInput, CommitConflict
-from storage.files.bucket_directory import partition_directory
-from storage.format import KIND_COLUMN, CommitKind, RowKind
-from storage.logs import get_logger
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types.row_kinds import with_kind
-from storage.write.assigners.base import AssignedRows, PartitionedRows
-from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities, BucketCapacityRule
-from storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
-from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
-from storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
-from storage.write.assigners.cross_partition.placement import RULES, Placement
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
+from tidelake.storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities, BucketCapacityRule
+from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
+from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
+from tidelake.storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
+from tidelake.storage.write.assigners.cross_partition.placement import RULES, Placement
 
 _log = get_logger(__name__)
 

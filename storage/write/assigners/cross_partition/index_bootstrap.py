@@ -18,21 +18,21 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from storage.deletion_vectors.index_file import DeletionFile, read_vector
-from storage.files.bucket_directory import bucket_directory, data_file_path
-from storage.files.data_file import DataFileMeta
-from storage.files.reader import read_data_file
-from storage.manifests.index_manifest import deletion_files
-from storage.manifests.manifest_store import ManifestStore
-from storage.manifests.snapshot_files import live_entries_of
-from storage.merge.merge_functions import merge_function_of
-from storage.merge.merge_reader import drop_retracts
-from storage.merge.section_merge import SectionMerge
-from storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
-from storage.snapshots.snapshot import Snapshot
-from storage.table import TableContext
-from storage.types import DataField
-from storage.write.assigners.cross_partition.key_words import IndexWords, index_words
+from tidelake.storage.commit.manifests.index_manifest import deletion_files
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.merge.merge_functions import merge_function_of
+from tidelake.storage.merge.merge_reader import drop_retracts
+from tidelake.storage.merge.section_merge import SectionMerge
+from tidelake.storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
+from tidelake.storage.write.assigners.cross_partition.key_words import IndexWords, index_words
 
 Bucket: TypeAlias = tuple[bytes, int]  # partition as serialized BinaryRow, bucket
 

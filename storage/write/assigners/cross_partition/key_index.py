@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.merge.spill_folder import FOLDERS
-from storage.write.assigners.cross_partition.key_words import IndexWords
+from tidelake.storage.merge.spill_folder import FOLDERS
+from tidelake.storage.write.assigners.cross_partition.key_words import IndexWords
 
 UNKNOWN: Final = -1
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.file_index.hashing import hash_numbers, hash_texts
-from storage.merge.normalized_keys import NormalizedKey, normalize_column
+from tidelake.storage.files.file_index.hashing import hash_numbers, hash_texts
+from tidelake.storage.merge.normalized_keys import NormalizedKey, normalize_column
 
 IndexWords: TypeAlias = tuple[NDArray[np.uint64], ...]
 

@@ -20,10 +20,10 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.options import MergeEngine
-from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities
-from storage.write.assigners.cross_partition.key_index import UNKNOWN
-from storage.write.assigners.cross_partition.key_words import RowsByKey
+from tidelake.storage.model.options import MergeEngine
+from tidelake.storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities
+from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN
+from tidelake.storage.write.assigners.cross_partition.key_words import RowsByKey
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from storage.bucketing import BucketMode, bucket_mode
-from storage.errors import UnsupportedFeature
-from storage.table import TableContext
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.table import TableContext
 
 
 def check_replaceable(

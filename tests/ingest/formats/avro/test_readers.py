@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.formats.avro.avro_schema import AvroType, connect_schema, parse_avro_schema
-from ingest.formats.avro.column_reader import ColumnReader
-from ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, schema_ids, unframed
-from ingest.formats.avro.value_reader import read_record
-from ingest.formats.values.json_text import BadValue
 from tests.support.levels import examples
+from tidelake.ingest.formats.avro.avro_schema import AvroType, connect_schema, parse_avro_schema
+from tidelake.ingest.formats.avro.column_reader import ColumnReader
+from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, schema_ids, unframed
+from tidelake.ingest.formats.avro.value_reader import read_record
+from tidelake.ingest.formats.values.json_text import BadValue
 
 _INT: Final = st.integers(-(2**31), 2**31 - 1)
 _LONG: Final = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, -1, 63, 64, -64, -65, 2**62, -(2**63)]))

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from ingest.formats.avro.registry_options import RegistryOptions
-from ingest.formats.avro.schema_registry import RegistryUnavailable, SchemaRegistry
-from ingest.formats.values.json_text import BadValue
-from storage.errors import BadInput
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tidelake.ingest.formats.avro.registry_options import RegistryOptions
+from tidelake.ingest.formats.avro.schema_registry import RegistryUnavailable, SchemaRegistry
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.storage.base.errors import BadInput
 
 TEXT = '{"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}'
 

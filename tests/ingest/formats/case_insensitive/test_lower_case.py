@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.formats.base import DecodedBatch, FailureKind, NeededColumn, Skipped, Target
-from ingest.formats.case_insensitive.format import LowerCaseFormat
-from ingest.formats.ddl_statements import ColumnStatement
-from ingest.formats.registry import open_format
-from storage.errors import BadInput
-from storage.types import STRING
 from tests.ingest.formats.debezium.changes import Record, as_json, assert_same, batch_of, change, orders, rows_of
 from tests.ingest.formats.envelopes.histories import COLUMNS, RENDERED, SCHEMA, Change, debezium, histories
 from tests.support.levels import examples
+from tidelake.ingest.formats.base import DecodedBatch, FailureKind, NeededColumn, Skipped, Target
+from tidelake.ingest.formats.case_insensitive.format import LowerCaseFormat
+from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.registry import open_format
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.types import STRING
 
 FORMATS = {**RENDERED, "debezium-json": debezium}
 NAMES = tuple(name for name in COLUMNS if name != "data")  # which is also what envelopes call a row

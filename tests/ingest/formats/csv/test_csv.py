@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.formats.base import FailureKind, Skipped
-from ingest.formats.registry import open_format
-from storage.errors import BadInput
 from tests.ingest.formats.debezium.changes import Record, batch_of, orders, rows_of
+from tidelake.ingest.formats.base import FailureKind, Skipped
+from tidelake.ingest.formats.registry import open_format
+from tidelake.storage.base.errors import BadInput
 
 COLUMNS: Final = {"id": "BIGINT", "note": "STRING", "price": "DECIMAL(9, 2)", "day": "DATE"}
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats.base import DecodedBatch, Target
-from ingest.raw_batch import Headers, RawBatch
-from storage.format import KIND_COLUMN, RowKind
-from storage.schema.table_schema import TableSchema
-from storage.types import DataField, not_null, parse_type
+from tidelake.ingest.formats.base import DecodedBatch, Target
+from tidelake.ingest.raw_batch import Headers, RawBatch
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import DataField, not_null, parse_type
 
 TOPIC: Final = "shop.public.orders"
 SOURCE: Final = {"connector": "postgresql", "name": "shop", "db": "shop", "schema": "public", "table": "orders"}

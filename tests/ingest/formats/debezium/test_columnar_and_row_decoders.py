@@ -12,11 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.formats.base import DecodedBatch, Target
-from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium import decoder as decoder_module
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues
-from ingest.raw_batch import RawBatch
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import (
     SOURCE,
@@ -31,6 +26,11 @@ from tests.ingest.formats.debezium.changes import (
 from tests.support.cases import recorded_topics
 from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, own_recorded, own_tables
+from tidelake.ingest.formats.base import DecodedBatch, Target
+from tidelake.ingest.formats.connect_schema import ConnectorSettings
+from tidelake.ingest.formats.debezium import decoder as decoder_module
+from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues
+from tidelake.ingest.raw_batch import RawBatch
 
 
 def _carefully(decoder: DebeziumJsonDecoder, batch: RawBatch) -> DecodedBatch:

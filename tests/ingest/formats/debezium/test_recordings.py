@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from ingest.formats.registry import open_format
 from tests.support.cases import is_overridden
 from tests.support.change_replay import fold_recording, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
+from tidelake.ingest.formats.registry import open_format
 
 
 @pytest.mark.parametrize(

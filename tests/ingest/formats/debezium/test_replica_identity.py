@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.formats.debezium.replica_identity import has_values_outside_key
 from tests.support.cases import recorded_lines, recorded_topics
+from tidelake.ingest.formats.debezium.replica_identity import has_values_outside_key
 
 MADE_UP: Final = (
     "null", '""', "0", "0.0", "-0.0", "0E-10", '"0"', '"0.00"', "false", "[]", "{}", '"AA=="', '"AAA="', '"AAAA"',

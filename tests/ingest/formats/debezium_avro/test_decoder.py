@@ -15,22 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.derived.derived_columns import DerivedColumns
-from ingest.derived.deriving_decoder import DerivingDecoder
-from ingest.formats.avro.schema_registry import RegistryUnavailable
-from ingest.formats.base import DecodedBatch, FailureKind, OpenedFormat, Skipped, Target
-from ingest.formats.case_insensitive.format import LowerCaseFormat
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.formats.debezium_avro import decoder as decoder_module
-from ingest.formats.registry import open_format
-from ingest.raw_batch import RawBatch
-from ingest.settings import TableSettings
-from storage.errors import BadInput
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of, orders, rows_of
 from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tidelake.ingest.derived.derived_columns import DerivedColumns
+from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
+from tidelake.ingest.formats.avro.schema_registry import RegistryUnavailable
+from tidelake.ingest.formats.base import DecodedBatch, FailureKind, OpenedFormat, Skipped, Target
+from tidelake.ingest.formats.case_insensitive.format import LowerCaseFormat
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium_avro import decoder as decoder_module
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import TableSettings
+from tidelake.storage.base.errors import BadInput
 
 _KEY: Final = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
 _COLUMNS: Final = {"id": "long", "note": ["null", "string"], "qty": ["null", "int"]}

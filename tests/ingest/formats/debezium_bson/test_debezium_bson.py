@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ingest.formats.base import DecodedBatch, Skipped, Target
-from ingest.formats.debezium_bson.extended_json import plain_json
-from ingest.formats.registry import open_format
-from ingest.formats.values.json_text import BadValue
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, orders, rows_of
+from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target
+from tidelake.ingest.formats.debezium_bson.extended_json import plain_json
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.formats.values.json_text import BadValue
 
 SOURCE = {"connector": "mongodb", "db": "shop", "collection": "baskets"}
 TARGET = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",))

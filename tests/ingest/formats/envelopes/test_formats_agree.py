@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from ingest.formats.base import DecodedBatch, Target
-from ingest.formats.envelopes import decoder as decoder_module
-from ingest.formats.envelopes.decoder import EnvelopeDecoder
-from ingest.formats.registry import FORMATS, open_format
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of, rows_of
 from tests.ingest.formats.envelopes.histories import RENDERED, SCHEMA, Change, debezium, histories, plain_json
 from tests.support.levels import examples
+from tidelake.ingest.formats.base import DecodedBatch, Target
+from tidelake.ingest.formats.envelopes import decoder as decoder_module
+from tidelake.ingest.formats.envelopes.decoder import EnvelopeDecoder
+from tidelake.ingest.formats.registry import FORMATS, open_format
 
 DEBEZIUM = ("debezium-json",)
 # Whose records are no envelopes of JSON with typed rows: they have tests of their own.

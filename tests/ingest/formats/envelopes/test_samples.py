@@ -19,15 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.formats.base import DecodedBatch, FailureKind, Format, InferredTable, Target
-from ingest.formats.registry import FORMATS, open_format
-from ingest.raw_batch import RawBatch
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, RowKind
-from storage.schema.table_schema import TableSchema
-from storage.types import INT, DataField, not_null, nullable
 from tests.support.cases import recorded_bytes, recorded_folder, recorded_lines, sample_folders
 from tests.support.schema_registry import schema_registry
+from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Format, InferredTable, Target
+from tidelake.ingest.formats.registry import FORMATS, open_format
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import INT, DataField, not_null, nullable
 
 NOT_YET: Final[frozenset[str]] = frozenset()
 # Formats whose records declare no types: Paimon turns nulls into the text `null`, and reformats numbers.

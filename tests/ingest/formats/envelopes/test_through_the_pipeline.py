@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from ingest.config.config import parse_config
-from ingest.formats.registry import open_format
-from ingest.pipeline.builder import build_pipeline
-from ingest.spark.batch_rows import RawRecords, open_reader
-from ingest.spark.batch_statistics import BatchStatistics
-from storage.format import KIND_COLUMN
-from storage.types import arrow_type
 from tests.ingest.formats.debezium.changes import Record, batch_of
 from tests.ingest.formats.envelopes.histories import RENDERED, SCHEMA, Change
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.spark.batch_rows import RawRecords, open_reader
+from tidelake.ingest.spark.batch_statistics import BatchStatistics
+from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.types import arrow_type
 
 _ROW = {
     "id": 1,

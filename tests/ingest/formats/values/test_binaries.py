@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from ingest.formats.connect_schema import ConnectorSettings, spelled_source_type
 from tests.ingest.formats.values.value_case import CellCase, declared
+from tidelake.ingest.formats.connect_schema import ConnectorSettings, spelled_source_type
 
 _HEX: Final = ConnectorSettings(binary_handling_mode="hex")
 _BITS: Final = declared("bytes", "io.debezium.data.Bits", {"length": "12"})

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.formats.columnar import COLUMNAR_FAILURES
-from ingest.formats.connect_schema import (
+from tests.ingest.formats.values.value_case import declared
+from tests.support.levels import examples
+from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
+from tidelake.ingest.formats.connect_schema import (
     JSON_VALUE,
     UNDECLARED,
     ConnectorSettings,
@@ -25,14 +27,12 @@ from ingest.formats.connect_schema import (
     completed,
     spelled_source_type,
 )
-from ingest.formats.types.mysql_types import mysql_source_type
-from ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, float_hook, value_by_value
-from ingest.formats.values.dispatch import value_decoder_for
-from ingest.formats.values.json_text import BadValue
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
-from storage.types import parse_type
-from tests.ingest.formats.values.value_case import declared
-from tests.support.levels import examples
+from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, float_hook, value_by_value
+from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from tidelake.storage.model.types import parse_type
 
 PLACEHOLDERS: Final = UnavailablePlaceholders("__debezium_unavailable_value")
 

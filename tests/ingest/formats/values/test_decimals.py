@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.formats.connect_schema import ConnectorSettings, SemanticType, SourceType
-from ingest.formats.values.decimals import exact_decimal
 from tests.ingest.formats.values.value_case import CellCase, declared
+from tidelake.ingest.formats.connect_schema import ConnectorSettings, SemanticType, SourceType
+from tidelake.ingest.formats.values.decimals import exact_decimal
 
 _SCALE_2: Final = declared(
     "bytes", "org.apache.kafka.connect.data.Decimal", {"scale": "2", "connect.decimal.precision": "12"}

@@ -4,11 +4,11 @@ from typing import Final
 
 import pytest
 
-from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, parse_connect_schema, source_type
-from ingest.formats.values.dispatch import value_decoder_for
-from storage.errors import UnsupportedFeature
-from storage.types import BIGINT, STRING, ArrayType, AtomicType, DataType, MultisetType, Root
 from tests.ingest.formats.values.value_case import CellCase
+from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, parse_connect_schema, source_type
+from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.model.types import BIGINT, STRING, ArrayType, AtomicType, DataType, MultisetType, Root
 
 _DATES: Final = source_type(
     parse_connect_schema(b'{"type":"array","items":{"type":"int32","name":"io.debezium.time.Date"}}')

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.formats.values.numbers import nearest_float32
 from tests.ingest.formats.values.value_case import CellCase, declared
+from tidelake.ingest.formats.values.numbers import nearest_float32
 
 _UNSIGNED: Final = declared("int64", None, {"__debezium.source.column.type": "BIGINT UNSIGNED"})
 _FLOAT: Final = declared("float")

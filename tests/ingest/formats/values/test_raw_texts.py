@@ -9,13 +9,13 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.formats.columnar import COLUMNAR_FAILURES
-from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
-from ingest.formats.values.column_decoders import ColumnDecoder, value_by_value
-from ingest.formats.values.dispatch import value_decoder_for
-from ingest.formats.values.raw_texts import any_value_decoder
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
-from storage.types import parse_type
+from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
+from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
+from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, value_by_value
+from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.ingest.formats.values.raw_texts import any_value_decoder
+from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from tidelake.storage.model.types import parse_type
 
 PLACEHOLDER: Final = "__debezium_unavailable_value"
 _numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

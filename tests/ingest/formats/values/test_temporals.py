@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.formats.connect_schema import ConnectorSettings, spelled_source_type
-from ingest.formats.values.temporals import date_text, interval_text, timestamp_text
 from tests.ingest.formats.values.value_case import CellCase, declared
+from tidelake.ingest.formats.connect_schema import ConnectorSettings, spelled_source_type
+from tidelake.ingest.formats.values.temporals import date_text, interval_text, timestamp_text
 
 _CONNECT_DATE: Final = declared("int32", "org.apache.kafka.connect.data.Date")
 _MICRO_TIME: Final = declared("int64", "io.debezium.time.MicroTime")

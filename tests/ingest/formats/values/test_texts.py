@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from ingest.formats.connect_schema import spelled_source_type
 from tests.ingest.formats.values.value_case import CellCase, declared
+from tidelake.ingest.formats.connect_schema import spelled_source_type
 
 _DECIMAL: Final = declared("bytes", "org.apache.kafka.connect.data.Decimal", {"scale": "2"})
 _VARIABLE: Final = declared("struct", "io.debezium.data.VariableScaleDecimal")

@@ -8,12 +8,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from ingest.formats.base import FailureKind, UnavailableValues
-from ingest.formats.connect_schema import ConnectorSettings
-from ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 from tests.ingest.formats.debezium.changes import SOURCE, Record, batch_of, change, orders, rows_of
+from tidelake.ingest.formats.base import FailureKind, UnavailableValues
+from tidelake.ingest.formats.connect_schema import ConnectorSettings
+from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 
 TEXT: Final = "__debezium_unavailable_value"
 IN_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="

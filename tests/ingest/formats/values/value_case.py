@@ -10,10 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, parse_connect_schema, source_type
-from ingest.formats.values.dispatch import value_decoder_for
-from ingest.formats.values.json_text import BadValue, TooNarrow
-from storage.types import arrow_type, nullable, parse_type
+from tidelake.ingest.formats.connect_schema import (
+    UNDECLARED,
+    ConnectorSettings,
+    SourceType,
+    parse_connect_schema,
+    source_type,
+)
+from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.ingest.formats.values.json_text import BadValue, TooNarrow
+from tidelake.storage.model.types import arrow_type, nullable, parse_type
 
 
 @dataclass(frozen=True)

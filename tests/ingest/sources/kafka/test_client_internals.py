@@ -10,11 +10,11 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import Fetcher, PartitionRecords
 from aiokafka.protocol.api import Request
 
-from ingest.source_settings import KafkaSettings
-from ingest.sources.kafka import connection
-from ingest.sources.kafka.source import KafkaSource
-from storage.errors import UnsupportedFeature
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.ingest.sources.kafka import connection
+from tidelake.ingest.sources.kafka.source import KafkaSource
+from tidelake.storage.base.errors import UnsupportedFeature
 
 SETTINGS = KafkaSettings(bootstrap_servers="nowhere:1", topics="orders")
 
@@ -64,7 +64,7 @@ async def test_a_source_with_unknown_client_internals_does_not_open(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.change(monkeypatch)
-    monkeypatch.setattr("ingest.sources.kafka.client_check.AIOKAFKA", "0.99.0")
+    monkeypatch.setattr("tidelake.ingest.sources.kafka.client_check.AIOKAFKA", "0.99.0")
     source = KafkaSource(SETTINGS, frozenset())
     with pytest.raises(UnsupportedFeature, match=rf'aiokafka 0\.99\.0: {case.message}.*pip install "aiokafka=='):
         await source.open()

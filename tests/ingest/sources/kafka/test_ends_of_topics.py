@@ -12,12 +12,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition as KafkaPartition
 
 import tidelake
-from checkpoint.offsets import TopicPartition
-from checkpoint.position_text import POSITION_PROPERTY, position_from_text
-from ingest.config.config import parse_config
-from ingest.pipeline.builder import run
-from ingest.pipeline.run_metrics import RunMetrics
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.run_metrics import RunMetrics
 
 KEYS = 10
 ROUNDS = 12

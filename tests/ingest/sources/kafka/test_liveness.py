@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from checkpoint.offsets import TopicPartition
-from ingest.sources.kafka.liveness import PartitionLiveness
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.sources.kafka.liveness import PartitionLiveness
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

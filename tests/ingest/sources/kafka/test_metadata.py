@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.protocol.metadata import MetadataRequest_v5, MetadataResponse_v5
 
-from ingest.sources.kafka.metadata import METADATA, ClusterMetadata, TopicMetadata, fetch_metadata
+from tidelake.ingest.sources.kafka.metadata import METADATA, ClusterMetadata, TopicMetadata, fetch_metadata
 
 NO_ERROR, UNKNOWN_TOPIC, NOT_AUTHORIZED = 0, 3, 29
 PARTITIONS: list[Any] = [(NO_ERROR, number, 1, [1], [1], []) for number in range(3)]

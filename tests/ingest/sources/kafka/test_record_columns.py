@@ -14,12 +14,12 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.raw_batch import Headers
-from ingest.sources.kafka.client_internals import unpack_as_batches
-from ingest.sources.kafka.decompression import DecompressionLimitExceeded
-from ingest.sources.kafka.fetched_batch import FetchedBatch
-from ingest.sources.kafka.fetched_records import FetchedRecords
-from ingest.sources.kafka.record_columns import RecordColumns, columns_of
+from tidelake.ingest.raw_batch import Headers
+from tidelake.ingest.sources.kafka.client_internals import unpack_as_batches
+from tidelake.ingest.sources.kafka.decompression import DecompressionLimitExceeded
+from tidelake.ingest.sources.kafka.fetched_batch import FetchedBatch
+from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords
+from tidelake.ingest.sources.kafka.record_columns import RecordColumns, columns_of
 
 LIMIT: Final = 1 << 20
 HEADER_BYTES: Final = 61  # of a batch

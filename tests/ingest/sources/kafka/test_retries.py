@@ -12,13 +12,13 @@ from aiokafka.client import AIOKafkaClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.source_settings import KafkaSettings
-from ingest.sources.base import SourceUnavailable
-from ingest.sources.kafka.backoff import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, BrokerBackoff
-from ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog
-from ingest.sources.kafka.client_internals import KafkaClient
-from ingest.sources.kafka.source import KafkaSource
-from storage.logs import get_logger
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.ingest.sources.base import SourceUnavailable
+from tidelake.ingest.sources.kafka.backoff import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, BrokerBackoff
+from tidelake.ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog
+from tidelake.ingest.sources.kafka.client_internals import KafkaClient
+from tidelake.ingest.sources.kafka.source import KafkaSource
+from tidelake.storage.base.logs import get_logger
 
 AIOKAFKA = logging.getLogger("aiokafka.client")
 

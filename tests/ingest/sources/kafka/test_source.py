@@ -16,17 +16,25 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.consumer import fetcher
 from aiokafka.structs import TopicPartition as KafkaPartition
 
-from checkpoint.offsets import TopicPartition
-from ingest.clock import Clock
-from ingest.formats.debezium.format import DebeziumJson
-from ingest.raw_batch import RawBatch
-from ingest.secrets import Secret
-from ingest.source_settings import KafkaSettings
-from ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, SourceUnavailable, Start
-from ingest.sources.kafka.source import KafkaSource
-from storage.errors import BadInput, PositionRefused
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.manual_clock import ManualClock
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.clock import Clock
+from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.secrets import Secret
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.ingest.sources.base import (
+    AtGroupOffsets,
+    AtOffsets,
+    AtTimestamp,
+    Earliest,
+    Latest,
+    SourceUnavailable,
+    Start,
+)
+from tidelake.ingest.sources.kafka.source import KafkaSource
+from tidelake.storage.base.errors import BadInput, PositionRefused
 
 LIMIT_S = 60  # nothing here takes a second; a test that would hang fails
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.catalog.hive.address import MetastoreAddress
-from storage.errors import TidelakeError
+from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.catalog.hive.address import MetastoreAddress
 
 SITE = "<configuration><property><name>{}</name><value>{}</value></property></configuration>"
 

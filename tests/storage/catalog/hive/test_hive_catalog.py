@@ -13,15 +13,15 @@ import pytest
 from pymetastore.hive_metastore import ttypes
 
 import tidelake
-from storage.catalog.hive.address import MetastoreAddress
-from storage.catalog.hive.catalog import HiveCatalog
-from storage.catalog.hive.client import MetastoreClient
-from storage.catalog.hive.lock import MetastoreLocks
-from storage.catalog.identifier import Identifier
-from storage.catalog.opening import open_catalog
 from tests.support.command_line import Call
 from tests.support.hive_metastore import HiveLake
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.catalog.hive.address import MetastoreAddress
+from tidelake.storage.catalog.hive.catalog import HiveCatalog
+from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.lock import MetastoreLocks
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.opening import open_catalog
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 BY_DAY = pa.schema([*SCHEMA, pa.field("day", pa.string(), nullable=False)])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import tidelake
-from storage.catalog.opening import open_catalog
+from tidelake.storage.catalog.opening import open_catalog
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from storage.catalog.jdbc.address import DatabaseAddress
-from storage.errors import BadInput, TidelakeError
+from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.storage.catalog.jdbc.address import DatabaseAddress
 
 
 @pytest.mark.parametrize(

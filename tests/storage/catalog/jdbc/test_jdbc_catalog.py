@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.catalog.jdbc.catalog import JdbcCatalog
-from storage.catalog.opening import open_catalog
-from storage.fileio.local import LocalFileIO
 from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
+from tidelake.storage.catalog.jdbc.catalog import JdbcCatalog
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.fileio.local import LocalFileIO
 
 COLUMNS = {
     "paimon_tables": ["catalog_key", "database_name", "table_name"],

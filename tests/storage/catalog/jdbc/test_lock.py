@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import tidelake
-from storage.catalog.identifier import Identifier
-from storage.catalog.jdbc.address import DatabaseAddress
-from storage.catalog.jdbc.lock import LockSettings, LockTable
-from storage.catalog.jdbc.paimon_tables import make_tables
-from storage.errors import CommitConflict
 from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
+from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.paimon_tables import make_tables
 
 TABLE = Identifier("shop", "t")
 IDS = "SELECT lock_id FROM paimon_distributed_locks"

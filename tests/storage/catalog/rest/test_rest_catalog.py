@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.catalog.filesystem import FileSystemCatalog
-from storage.catalog.opening import open_catalog
-from storage.catalog.rest.client import Refused
-from storage.ddl.schema_changes import SchemaChange
-from storage.errors import AccessDenied
-from storage.fileio import open_file_io
 from tests.support.rest_catalog import RestCatalogServer
 from tests.support.s3_server import S3Server
+from tidelake.storage.base.errors import AccessDenied
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.catalog.opening import open_catalog
+from tidelake.storage.catalog.rest.client import Refused
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.fileio import open_file_io
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 

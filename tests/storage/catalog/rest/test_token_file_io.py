@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from storage.catalog.rest.client import Refused, RestClient
-from storage.catalog.rest.token_file_io import TokenFileIO
-from storage.errors import BadInput
-from storage.fileio import open_file_io
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.rest.token_file_io import TokenFileIO
+from tidelake.storage.fileio import open_file_io
 
 HOUR_MS = 3_600_000
 RESOURCE = ("databases", "shop", "tables", "orders")
@@ -91,7 +91,7 @@ def test_credentials_of_the_server_win_over_store_options(monkeypatch: pytest.Mo
         given.append(options)
         return open_file_io(location)
 
-    monkeypatch.setattr("storage.catalog.rest.token_file_io.open_file_io", open_store)
+    monkeypatch.setattr("tidelake.storage.catalog.rest.token_file_io.open_file_io", open_store)
     files = TokenFileIO(
         cast("RestClient", Server(HOUR_MS)), RESOURCE, "memory://t", {"s3.access-key": "old", "s3.region": "r"}
     )

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
-from storage.files.formats.blob.blob_format import BlobFormat
-from storage.files.formats.blob.descriptor import BlobDescriptor
-from storage.files.formats.blob.lengths import decode_lengths, encode_lengths
-from storage.types import INT, AtomicType, DataField, Root
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
+from tidelake.storage.files.formats.blob.blob_format import BlobFormat
+from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
+from tidelake.storage.files.formats.blob.lengths import decode_lengths, encode_lengths
+from tidelake.storage.model.types import INT, AtomicType, DataField, Root
 
 BLOB = DataField(0, "b", AtomicType(Root.BLOB))
 # Two values, the second empty, between them a null; as Java wrote them.

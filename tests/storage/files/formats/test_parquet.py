@@ -14,14 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from storage.errors import BadInput, CorruptFile, UnsupportedFeature
-from storage.files.column_bounds import Bounds
-from storage.files.formats.base import ChunkFilter, FormatWriterSettings
-from storage.files.formats.parquet import ParquetFormat
-from storage.files.formats.parquet_writer import ParquetWriter
-from storage.files.min_max import ColumnMinMax
-from storage.schema.table_schema import TableSchema
-from storage.types import (
+from tests.storage.files.samples import batch_of_columns
+from tests.support.cases import GOLDEN_DATABASE, unpack_golden
+from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.storage.files.column_bounds import Bounds
+from tidelake.storage.files.formats.base import ChunkFilter, FormatWriterSettings
+from tidelake.storage.files.formats.parquet import ParquetFormat
+from tidelake.storage.files.formats.parquet_writer import ParquetWriter
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import (
     BIGINT,
     BYTES,
     DATE,
@@ -41,8 +43,6 @@ from storage.types import (
     timestamp,
     timestamp_ltz,
 )
-from tests.storage.files.samples import batch_of_columns
-from tests.support.cases import GOLDEN_DATABASE, unpack_golden
 
 MEBIBYTE = 1 << 20
 

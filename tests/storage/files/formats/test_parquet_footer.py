@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
-from storage.files.formats.thrift import List, Struct, parse, serialize
 from tests.support.cases import golden_tables, unpack_golden
+from tidelake.storage.files.formats.parquet_footer import MAGIC, binary_as_int96, int96_as_binary
+from tidelake.storage.files.formats.thrift import List, Struct, parse, serialize
 
 I32, I64, DOUBLE, BINARY, LIST, STRUCT = 5, 6, 7, 8, 9, 12
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.files.formats.base import LARGE_ROW_BYTES, FormatWriterSettings
-from storage.files.formats.parquet import ParquetFormat
-from storage.files.formats.parquet_writer import ParquetWriter
-from storage.types import BIGINT, BYTES, STRING, AtomicType, DataField, Root, arrow_schema, not_null
+from tidelake.storage.files.formats.base import LARGE_ROW_BYTES, FormatWriterSettings
+from tidelake.storage.files.formats.parquet import ParquetFormat
+from tidelake.storage.files.formats.parquet_writer import ParquetWriter
+from tidelake.storage.model.types import BIGINT, BYTES, STRING, AtomicType, DataField, Root, arrow_schema, not_null
 
 FIELDS = [
     DataField(0, "k", not_null(BIGINT)),

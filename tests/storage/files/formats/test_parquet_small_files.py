@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.errors import BadInput
-from storage.files.formats.base import FormatWriterSettings
-from storage.files.formats.parquet_writer import SmallParquetFiles
-from storage.files.formats.thrift import List, Struct, parse
-from storage.types import DataField, arrow_schema, parse_type
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.parquet_writer import SmallParquetFiles
+from tidelake.storage.files.formats.thrift import List, Struct, parse
+from tidelake.storage.model.types import DataField, arrow_schema, parse_type
 
 _EDGES_OF_NUMBERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64, "DATE": 32}
 _FLOATS = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5, -2.25]

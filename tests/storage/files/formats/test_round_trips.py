@@ -11,11 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.errors import BadInput, CorruptFile, UnsupportedFeature
-from storage.files.formats import format_named
-from storage.files.formats.base import FormatWriterSettings
-from storage.files.min_max import ColumnMinMax
-from storage.types import FLOAT, INT, STRING, DataField, arrow_schema, arrow_type
 from tests.storage.files.samples import (
     FORMATS,
     REFUSED,
@@ -25,6 +20,11 @@ from tests.storage.files.samples import (
     batch_of_columns,
     sample_id,
 )
+from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.storage.files.formats import format_named
+from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.model.types import FLOAT, INT, STRING, DataField, arrow_schema, arrow_type
 
 CODECS = {
     "parquet": ("none", "snappy", "gzip", "lz4", "zstd", "ZSTD", "brotli"),

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate_functions import ColumnAggregation
-from storage.merge.aggregators import Aggregator, Step, aggregator_of
-from storage.merge.equal_keys import Groups
-from storage.options import TableOptions
-from storage.types import DataField, DataType, arrow_type, parse_type
+from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.aggregators import Aggregator, Step, aggregator_of
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.types import DataField, DataType, arrow_type, parse_type
 
 COLUMN = "c"
 

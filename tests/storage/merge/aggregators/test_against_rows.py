@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import BadInput
-from storage.merge.aggregators import Step
 from tests.storage.merge.aggregators import support
 from tests.support import aggregate_rows
 from tests.support.levels import examples
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.aggregators import Step
 
 _WHAT: Final = {
     "agg": Step.AGG,

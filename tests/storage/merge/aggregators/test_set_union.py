@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from storage.merge.aggregators import Step
-from storage.merge.values import roaring32
 from tests.storage.merge.aggregators.support import fold, function
+from tidelake.storage.merge.aggregators import Step
+from tidelake.storage.merge.values import roaring32
 
 # What a container holds: few values, many far apart, many side by side.
 LOWS = st.builds(

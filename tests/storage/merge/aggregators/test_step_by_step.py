@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from storage.merge.aggregators import Step
 from tests.storage.merge.aggregators.support import fold, function
 from tests.support.levels import rounds
+from tidelake.storage.merge.aggregators import Step
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import BadInput
-from storage.format import KIND_COLUMN, SEQUENCE_COLUMN
-from storage.merge.merge_reader import MergeOrder, merge_batch
-from storage.types import BIGINT, INT, ArrayType, DataType
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record, Refused, merge_row_by_row, merge_without_shortcut
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch
+from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
+from tidelake.storage.model.types import BIGINT, INT, ArrayType, DataType
 
 # Protected columns are before, between and after their sequence fields.
 TYPES: dict[str, DataType] = {

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import BadInput
-from storage.merge.equal_keys import Groups
-from storage.merge.sort_order import merge_order
-from storage.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 from tests.support import aggregate_rows
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.levels import examples
 from tests.support.row_aggregation import aggregate_row_by_row
 from tests.support.row_merge import Record
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.merge.equal_keys import Groups
+from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.model.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 
 AGGREGATION: Final = {"merge-engine": "aggregation"}
 

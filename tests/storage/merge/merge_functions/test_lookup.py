@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.merge.merge_functions.lookup import LookupMergeFunction
-from storage.types import BIGINT
 from tests.support.case_values import column_type
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record, merge_row_by_row, merge_without_shortcut
+from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.model.types import BIGINT
 
 TYPES = {KEY: BIGINT, "v": BIGINT}
 MEMBERS = {"engine", "options", "records", "picked_high_level", "contain_level0", "expect_value"}

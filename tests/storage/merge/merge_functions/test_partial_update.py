@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from storage.types import BIGINT, INT, DataType, not_null, parse_type
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record
+from tidelake.storage.model.types import BIGINT, INT, DataType, not_null, parse_type
 
 GROUP = {"merge-engine": "partial-update", "fields.s.sequence-group": "v"}
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from storage.merge.values.hash_order import HashOrderedList, hash_codes
+from tidelake.storage.merge.values.hash_order import HashOrderedList, hash_codes
 
 
 @pytest.mark.parametrize(

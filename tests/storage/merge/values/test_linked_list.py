@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.merge.values.hash_order import HashOrderedList
-from storage.merge.values.linked_list import LinkedList
+from tidelake.storage.merge.values.hash_order import HashOrderedList
+from tidelake.storage.merge.values.linked_list import LinkedList
 
 Item = tuple[int, int]  # its name, and which of that name
 

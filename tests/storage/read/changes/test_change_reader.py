@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import SnapshotExpired
-from storage.format import CommitKind
-from storage.options import ChangelogProducer, TableOptions
-from storage.read.changes.change_reader import change_source, files_of_changes
-from storage.read.follow import Follower
-from storage.read.stream.full_read import is_read_first
-from storage.snapshots.consumers import Consumer
-from storage.verify import verify
 from tests.support.cases import Case, case_id, check_members, unpack_golden, vectors
+from tidelake.storage.base.errors import SnapshotExpired
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.options import ChangelogProducer, TableOptions
+from tidelake.storage.model.snapshots.consumers import Consumer
+from tidelake.storage.read.changes.change_reader import change_source, files_of_changes
+from tidelake.storage.read.follow import Follower
+from tidelake.storage.read.stream.full_read import is_read_first
 
 CASES = vectors("stream_read_rules")
 MEMBERS = {"changelog_producer", "snapshot", "expect"}

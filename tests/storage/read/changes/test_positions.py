@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelake
-from storage.read.changes import change_reader
-from storage.read.changes.position import ChangePosition
 from tests.support.levels import examples
+from tidelake.storage.read.changes import change_reader
+from tidelake.storage.read.changes.position import ChangePosition
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
 Row = tuple[int, int, int, int]  # snapshot, kind, id, n

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.changes import change_reader
-from storage.read.changes.read_ahead import read_ahead
+from tidelake.storage.read.changes import change_reader
+from tidelake.storage.read.changes.read_ahead import read_ahead
 
 
 class Source:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tidelake
-from storage.files.formats.blob.descriptor import BlobDescriptor
 from tests.support.cases import TESTS, GoldenTable
+from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
 
 
 @pytest.fixture

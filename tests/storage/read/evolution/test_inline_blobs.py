@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.errors import CorruptFile, UnsupportedFeature
-from storage.fileio.local import LocalFileIO
-from storage.files.formats.blob.descriptor import BlobDescriptor
-from storage.options import TableOptions
-from storage.read.evolution.inline_blobs import with_inline_blobs
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import INT, AtomicType, DataField, Root
+from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import INT, AtomicType, DataField, Root
+from tidelake.storage.read.evolution.inline_blobs import with_inline_blobs
 
 FIELDS = (DataField(0, "id", INT), DataField(1, "b", AtomicType(Root.BLOB)))
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from storage.errors import CorruptFile
-from storage.fileio.local import LocalFileIO
-from storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.options import TableOptions
-from storage.read.evolution.row_id_groups import anchor_of, column_sources, ordinary_files, row_id_groups
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import INT, AtomicType, DataField, Root
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import INT, AtomicType, DataField, Root
+from tidelake.storage.read.evolution.row_id_groups import anchor_of, column_sources, ordinary_files, row_id_groups
 
 FIELDS = (
     DataField(0, "a", INT),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.snapshots.consumers import Consumer, min_next_snapshot
+from tidelake.storage.model.snapshots.consumers import Consumer, min_next_snapshot
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.read.follow import follow
 from tidelake import aio
+from tidelake.storage.read.follow import follow
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 PATIENT = {"continuous.discovery-interval": "10 h"}

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import CommitConflict, CorruptFile, UnsupportedFeature
-from storage.files.index_file import index_file_path
-from storage.manifests.index_manifest import IndexEntry, read_index_manifest
-from storage.write.assigners.hash_index_file import read_hash_file
-from storage.write.table_writer import TableWriter
 from tests.support.levels import sample
+from tidelake.storage.base.errors import CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.manifests.index_manifest import IndexEntry, read_index_manifest
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.files.index_file import index_file_path
+from tidelake.storage.write.assigners.hash_index_file import read_hash_file
+from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.binary_row import hash_rows
-from storage.bucketing import bucket_ids
-from storage.errors import BadInput
-from storage.types import BIGINT, INT
-from storage.write.assigners.hash_index_file import decode_hashes, encode_hashes
-from storage.write.assigners.partition_index import BUCKETS_MAX, AssignmentRule, PartitionIndex, assigners_of
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.binary_row import hash_rows
+from tidelake.storage.model.bucketing import bucket_ids
+from tidelake.storage.model.types import BIGINT, INT
+from tidelake.storage.write.assigners.hash_index_file import decode_hashes, encode_hashes
+from tidelake.storage.write.assigners.partition_index import BUCKETS_MAX, AssignmentRule, PartitionIndex, assigners_of
 
 DYNAMIC = vectors("dynamic_bucket")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from storage.errors import BadInput
-from storage.options import TableOptions
-from storage.write.postpone.bucket_numbers import PostponeOptions, estimated_bucket_num
 from tests.support.cases import case_id, vectors
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions, estimated_bucket_num
 
 
 def options_of(**given: object) -> PostponeOptions:

@@ -19,13 +19,13 @@ import pytest
 from rich.cells import cell_len
 
 import tidelake
-from compaction.cancellation import CancellationToken
-from compaction.jobs.request import CompactionRequest
-from compaction.report import CompactionReport
-from compaction.table_compaction import compact
-from storage.table import TableContext
 from tests.compaction.lakes import commits, content, file_counts, new_table, orphans, write
 from tests.support.command_line import Call
+from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.report import CompactionReport
+from tidelake.compaction.table_compaction import compact
+from tidelake.storage.model.table import TableContext
 
 PATIENCE_S = 60  # only what hangs takes so long
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import BadInput
 from tests.support.command_line import Call
 from tidelake import TableConsumers
+from tidelake.storage.base.errors import BadInput
 
 
 @pytest.fixture

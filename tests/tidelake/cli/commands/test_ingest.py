@@ -58,7 +58,10 @@ def test_log_lines_are_json_where_there_is_no_terminal(call: Call, config: Path,
     write_shop_log(tmp_path / "changes")
     result = call("ingest", "run", config, "--json")
     events = [json.loads(line) for line in result.err.splitlines()]
-    assert next(event["event"] for event in events if event["logger"] == "ingest.pipeline.pipeline") == "reading begins"
+    assert (
+        next(event["event"] for event in events if event["logger"] == "tidelake.ingest.pipeline.pipeline")
+        == "reading begins"
+    )
     assert all({"level", "timestamp", "logger"} <= set(event) for event in events)
 
 

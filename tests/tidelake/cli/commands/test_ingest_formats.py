@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tidelake
-from ingest.formats.registry import FORMATS, format_class
 from tests.support.cases import recorded_folder, sample_folders
 from tests.support.command_line import Call
 from tests.support.schema_registry import schema_registry
+from tidelake.ingest.formats.registry import FORMATS, format_class
 
 SAMPLED = [path.name for path in sample_folders()]
 # A column of a sample's table, which the records declare no types of.

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.monitoring.metrics import ProcessGauges
-from ingest.monitoring.observations import RunObservations
-from ingest.monitoring.status import status_document
 from tests.support.command_line import Call
 from tests.support.manual_clock import ManualClock
+from tidelake.ingest.monitoring.metrics import ProcessGauges
+from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.status import status_document
 
 
 class Endpoint(BaseHTTPRequestHandler):

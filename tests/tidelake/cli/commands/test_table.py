@@ -16,7 +16,6 @@ import pyarrow.parquet
 import pytest
 
 import tidelake
-from storage.clock import epoch_ms
 from tests.support.command_line import Call
 from tests.support.local_zone import MoveTo
 from tidelake.cli import main
@@ -25,6 +24,7 @@ from tidelake.cli.commands.table import follow
 from tidelake.cli.output import CommandOutput
 from tidelake.cli.rendering import lsm_view
 from tidelake.cli.rendering.rows import print_changes
+from tidelake.storage.base.clock import epoch_ms
 
 COLUMNS = ("id:BIGINT NOT NULL", "region:STRING", "amount:DECIMAL(10,2)", "tags:MAP<STRING,INT>")
 SCHEMA = pa.schema(
@@ -450,7 +450,7 @@ def test_following_ends_normally_with_ctrl_c(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("storage.read.follow._wait", interrupt)
+    monkeypatch.setattr("tidelake.storage.read.follow._wait", interrupt)
     follow(
         CommandOutput(is_json=False),
         name="shop.orders",

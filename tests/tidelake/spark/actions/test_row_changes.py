@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import BadInput
-from storage.format import CommitKind, RowKind
 from tests.support.commit_races import before_publishing
 from tests.support.java_oracle import JavaOracle
 from tidelake.spark import delete, merge, update, write
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.format import CommitKind, RowKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import BadInput
 from tests.support.levels import examples
 from tidelake.spark.changelog_folder import folder_files
 from tidelake.spark.changelog_folder.folder_files import (
@@ -22,6 +21,7 @@ from tidelake.spark.changelog_folder.folder_files import (
     sizes_of,
     tasks,
 )
+from tidelake.storage.base.errors import BadInput
 
 
 def planned(folder: Path, places: Mapping[str, int], **limits: int) -> dict[str, int]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.spark.kafka.ranges import TASK_OFFSETS_MIN, RecordRange, held_parts, limited, missing_ranges, tasks
 
 SIZES = st.lists(st.integers(1, 3 * TASK_OFFSETS_MIN), max_size=6)

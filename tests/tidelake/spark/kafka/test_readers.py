@@ -18,17 +18,17 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
-from checkpoint.offsets import TopicPartition
-from ingest.sources.kafka.range_reader import RangeReader
-from storage.errors import BadInput, PositionRefused
-from storage.logs import FIELDS
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.sources.kafka.range_reader import RangeReader
 from tidelake.spark import register
 from tidelake.spark.kafka import record_reading
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.ranges import RecordRange
 from tidelake.spark.kafka.readers import KafkaBatchReader, KafkaStreamReader, RangesPartition
 from tidelake.spark.spark_types import arrow_form
+from tidelake.storage.base.errors import BadInput, PositionRefused
+from tidelake.storage.base.logs import FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.errors import BadInput
-from storage.format import CommitKind
-from storage.verify import verify
 from tests.support.command_line import Call
 from tidelake.spark import procedures
 from tidelake.spark.procedures import compaction
 from tidelake.spark.procedures.unsupported import UNSUPPORTED_PROCEDURES
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from compaction.append.clustering import ClusteringStrategy
-from compaction.cancellation import CancellationToken, cancelled_by_signals
-from compaction.jobs.request import CompactionRequest
-from compaction.jobs.watch import watch as watch_tables
-from compaction.report import BucketCompaction, CompactionReport
-from compaction.table_compaction import compact as compact_now
-from storage.commit.commit_message import reasons_text
-from storage.errors import TidelakeError, UnsupportedFeature
-from storage.table import TableContext
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.conditions import parse_condition
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import partition_text, size_text
 from tidelake.cli.output import CommandOutput
 from tidelake.cli.rendering.table_summary import plain_grid
+from tidelake.compaction.append.clustering import ClusteringStrategy
+from tidelake.compaction.cancellation import CancellationToken, cancelled_by_signals
+from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.jobs.watch import watch as watch_tables
+from tidelake.compaction.report import BucketCompaction, CompactionReport
+from tidelake.compaction.table_compaction import compact as compact_now
+from tidelake.storage.base.errors import TidelakeError, UnsupportedFeature
+from tidelake.storage.commit.commit_message import reasons_text
+from tidelake.storage.model.table import TableContext
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid

@@ -6,11 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from storage.errors import BadInput
-from storage.expire.retention import retention_of
-from storage.expire.snapshot_expiry import SnapshotExpiry
-from storage.options.values import parse_duration_ms
-from storage.verify import Report, Severity
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.commands.explain import verify_changelog
 from tidelake.cli.conditions import parse_condition
@@ -18,6 +13,11 @@ from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 from tidelake.consumers import ConsumerPosition, TableConsumers
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.commit.expire.retention import retention_of
+from tidelake.storage.commit.expire.snapshot_expiry import SnapshotExpiry
+from tidelake.storage.maintenance.verify import Report, Severity
+from tidelake.storage.model.options.values import parse_duration_ms
 from tidelake.table import Table
 from tidelake.verification import inspect_table
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from storage.errors import BadInput
-from storage.options.values import parse_duration_ms
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options.values import parse_duration_ms
 
 
 def expire_partitions(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from compaction.cancellation import cancelled_by_signals
-from storage.errors import BadInput
-from storage.options.values import parse_duration_ms
 from tidelake.catalog import Catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+from tidelake.compaction.cancellation import cancelled_by_signals
 from tidelake.materialized.refreshed import Refreshed, RefreshKind
+from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.options.values import parse_duration_ms
 
 
 def refresh(

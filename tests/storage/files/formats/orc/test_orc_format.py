@@ -9,11 +9,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from storage.errors import BadInput, UnsupportedFeature
-from storage.files.formats.base import FormatWriterSettings
-from storage.files.formats.orc import OrcFormat
-from storage.schema.table_schema import TableSchema
-from storage.types import (
+from tests.storage.files.formats.test_round_trips import read, write
+from tests.storage.files.samples import batch_of_columns, column_of, ticks
+from tests.support.cases import GOLDEN_DATABASE, golden_expected, unpack_golden
+from tests.support.expected import json_values
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.orc import OrcFormat
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.types import (
     DATE,
     INT,
     STRING,
@@ -26,10 +30,6 @@ from storage.types import (
     timestamp,
     timestamp_ltz,
 )
-from tests.storage.files.formats.test_round_trips import read, write
-from tests.storage.files.samples import batch_of_columns, column_of, ticks
-from tests.support.cases import GOLDEN_DATABASE, golden_expected, unpack_golden
-from tests.support.expected import json_values
 
 
 @pytest.mark.parametrize("name", ["types_orc", "types_nested_orc", "pk_dedup_orc"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from storage.files.formats.orc.protobuf import parse_message, varints, zigzag
+from tidelake.storage.files.formats.orc.protobuf import parse_message, varints, zigzag
 
 
 def test_fields_of_every_wire_type_are_parsed_by_number() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from storage.files.formats.orc.run_lengths import decode_bits, decode_integers
+from tidelake.storage.files.formats.orc.run_lengths import decode_bits, decode_integers
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyarrow import orc
 
-from storage.errors import UnsupportedFeature
-from storage.files.formats.orc.timestamps import OrcTail
-from storage.types import arrow_type, timestamp
+from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.storage.files.formats.orc.timestamps import OrcTail
+from tidelake.storage.model.types import arrow_type, timestamp
 
 CODECS = ("uncompressed", "snappy", "zlib", "lz4", "zstd")
 

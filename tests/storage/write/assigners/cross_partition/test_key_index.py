@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.write.assigners.cross_partition import key_index
-from storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
-from storage.write.assigners.cross_partition.key_words import IndexWords, RowsByKey, index_words
+from tidelake.storage.write.assigners.cross_partition import key_index
+from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
+from tidelake.storage.write.assigners.cross_partition.key_words import IndexWords, RowsByKey, index_words
 
 
 def words_of(keys: list[int], num_words: int) -> IndexWords:

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.binary_row import decode_rows, serialize_rows
-from storage.fileio.memory import MemoryFileIO
-from storage.options import TableOptions
-from storage.schema.table_schema import TableSchema
-from storage.table import TableContext
-from storage.types import INT, DataField, not_null
-from storage.types.row_kinds import row_kinds
-from storage.write.assigners import CrossPartitionAssigner, PartitionedRows
-from storage.write.assigners.cross_partition.bucket_capacities import BucketCapacityRule
-from storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
-from storage.write.assigners.cross_partition.key_words import index_words
 from tests.support.cases import Case, case_id, check_members, vectors
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.model.binary_row import decode_rows, serialize_rows
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import INT, DataField, not_null
+from tidelake.storage.model.types.row_kinds import row_kinds
+from tidelake.storage.write.assigners import CrossPartitionAssigner, PartitionedRows
+from tidelake.storage.write.assigners.cross_partition.bucket_capacities import BucketCapacityRule
+from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
+from tidelake.storage.write.assigners.cross_partition.key_words import index_words
 
 FIELDS = (DataField(0, "p", not_null(INT)), DataField(1, "k", not_null(INT)), DataField(2, "v", INT))
 SCHEMA = TableSchema(0, FIELDS, 2, partition_keys=("p",), primary_keys=("k",))

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from storage.commit.commit_message import Committable
-from storage.commit.table_commit import TableCommit
-from storage.errors import BadInput, CommitConflict, UnsupportedFeature
-from storage.lookup.row_lookup import lookup_newest_rows
-from storage.write.assigners import CrossPartitionAssigner, UnawareBucketAssigner
-from storage.write.assigners.cross_partition import index_bootstrap
-from storage.write.table_writer import TableWriter
+from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.write.assigners import CrossPartitionAssigner, UnawareBucketAssigner
+from tidelake.storage.write.assigners.cross_partition import index_bootstrap
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
+from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("p", pa.string()), ("v", pa.int64())])
 Rows = Mapping[int, tuple[str | None, int | None]]

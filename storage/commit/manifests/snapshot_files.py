@@ -1,0 +1,105 @@
+"""Finds the files of a snapshot: all live files, the files it added or deleted, and the files of its changes.
+
+Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, compress
+
+from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.manifests.live_files import merge_with_cache
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
+from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
+from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
+from tidelake.storage.commit.manifests.partition_stats import may_hold
+from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+
+
+def live_entries(
+    context: TableContext,
+    snapshot: Snapshot,
+    *,
+    keep_entry: Callable[[ManifestEntry], bool] | None = None,
+) -> list[ManifestEntry]:
+    """Returns the files of the table at this snapshot, in the order in which they were added.
+
+    keep_entry: a filter for live entries.
+    Raises CorruptFile.
+    """
+    store = context.shared(ManifestStore)
+    entries = merged(store, table_manifests(store, snapshot), f"{context.name}, snapshot {snapshot.id}")
+    return [e for e in entries if e.kind is FileKind.ADD and (keep_entry is None or keep_entry(e))]
+
+
+def live_entries_of(
+    manifests: ManifestStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, where: str
+) -> list[ManifestEntry]:
+    """Returns the live files of some partitions, or of all (None). Reads only manifests that may contain such files.
+
+    where: describes the table for error messages.
+    """
+    if snapshot is None:
+        return []
+    metas = table_manifests(manifests, snapshot)
+    if partitions is not None:
+        metas = list(compress(metas, may_hold(metas, partitions, manifests.partition_types)))
+    with _each_added_once(where):
+        entries = merge_with_cache(manifests, metas)
+    if partitions is None:
+        return [entry for entry in entries if entry.kind is FileKind.ADD]
+    return [entry for entry in entries if entry.kind is FileKind.ADD and entry.partition in partitions]
+
+
+def delta_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
+    """Returns what the snapshot's commit added and deleted, in the order of the commit."""
+    store = context.shared(ManifestStore)
+    return _entries(store, store.read_list(delta_list(snapshot)))
+
+
+def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
+    """Returns the changelog files of this snapshot; none if it has no changelog."""
+    if snapshot.changelog_manifest_list is None:
+        return []
+    store = context.shared(ManifestStore)
+    return _entries(
+        store, store.read_list(ListFile(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
+    )
+
+
+def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """Returns the manifests whose entries, in this order, are the state of the table."""
+    return [*manifests.read_list(base_list(snapshot)), *manifests.read_list(delta_list(snapshot))]
+
+
+def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:
+    """Returns the merged entries of consecutive manifests.
+
+    where: for the message of CorruptFile.
+    """
+    with _each_added_once(where):
+        return list(merge_entries(chain.from_iterable(map(manifests.read, metas))).values())
+
+
+@contextmanager
+def _each_added_once(where: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as e:
+        raise CorruptFile(where, "manifests in which each file is added once", str(e)) from None
+
+
+def base_list(snapshot: Snapshot) -> ListFile:
+    return ListFile(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+
+
+def delta_list(snapshot: Snapshot) -> ListFile:
+    return ListFile(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+
+def _entries(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
+    return list(chain.from_iterable(map(manifests.read, metas)))

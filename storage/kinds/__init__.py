@@ -1,0 +1,1 @@
+"""Tables of other kinds: folders of files, and tables that show a table's metadata."""

@@ -1,0 +1,46 @@
+"""The command that alters a table, for messages: `tidelake table alter shop.orders --add-column 'note STRING'`.
+
+`tidelake.cli.commands.alter` parses this command; a test checks that both match.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from tidelake.storage.model.types import DataType, nullable
+
+
+def alter_command(table: str, location: str, *changes: str) -> str:
+    """Return the command, quoted for a shell.
+
+    table: its full name.
+    location: its root directory. If it is unknown (""), the command lacks the warehouse.
+    changes: made by the functions below.
+    """
+    warehouse = f" -w {shlex.quote(location.rsplit('/', 2)[0])}" if location else ""
+    return f"tidelake table alter {shlex.quote(table)}{warehouse} {' '.join(changes)}"
+
+
+def add_column(path: str | Sequence[str], data_type: DataType) -> str:
+    """Return the option that adds a column. It is always nullable, as existing rows lack the column."""
+    return f"--add-column {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
+
+
+def set_type(path: str | Sequence[str], data_type: DataType) -> str:
+    """Return the option that changes a type. The column stays nullable, or NOT NULL."""
+    return f"--set-type {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
+
+
+def set_option(key: str, value: str) -> str:
+    return f"--set {shlex.quote(f'{key}={value}')}"
+
+
+def path_text(path: str | Sequence[str]) -> str:
+    """Return a path as `address.city`.
+
+    A name with other characters than letters, digits and `_` is quoted in backquotes.
+    """
+    names = (path,) if isinstance(path, str) else path
+    return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in names)

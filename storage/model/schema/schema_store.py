@@ -1,0 +1,67 @@
+"""Reads and writes the files of a table's schema versions.
+
+Source: Java `schema/SchemaManager.java`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.model.paths import TablePaths, parse_schema_id
+from tidelake.storage.model.schema.table_schema import TableSchema
+
+
+class SchemaStore:
+    """Reads and publishes `schema/schema-<id>`. Versions never change, so each is read once."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._paths = paths
+        self._known: dict[int, TableSchema] = {}
+        self._lock = threading.Lock()
+
+    def get(self, schema_id: int) -> TableSchema:
+        """Return a version. Raises CorruptFile if it is missing, as files of the table refer to it."""
+        with self._lock:
+            if schema_id in self._known:
+                return self._known[schema_id]
+        path = self._paths.schema(schema_id)
+        try:
+            data = self._io.read(path)
+        except FileNotFoundError:
+            raise CorruptFile(
+                path, f"schema version {schema_id}, which files of the table refer to", "no file"
+            ) from None
+        schema = TableSchema.from_json(data, path)
+        with self._lock:
+            return self._known.setdefault(schema_id, schema)
+
+    def ids(self) -> list[int]:
+        """Return the ids of all versions, ascending. Schemas have no hint file, so this lists the directory."""
+        entries = self._io.list_directory(self._paths.schema_directory)
+        return sorted(number for e in entries if (number := parse_schema_id(e.name)) is not None)
+
+    def latest_id(self) -> int | None:
+        return max(self.ids(), default=None)
+
+    def latest(self) -> TableSchema | None:
+        """Return the newest version, or None if the table doesn't exist."""
+        latest = self.latest_id()
+        return None if latest is None else self.get(latest)
+
+    def publish(self, schema: TableSchema) -> bool:
+        """Write a new version.
+
+        Returns False if its id is taken: another process changed the schema, so read it again.
+        """
+        if schema.id < 0:
+            raise BadInput(f"schema ids count from 0, not {schema.id}")
+        return self._io.create_if_absent(self._paths.schema(schema.id), schema.to_json().encode())
+
+    def __getstate__(self) -> tuple[FileIO, TablePaths]:
+        return self._io, self._paths
+
+    def __setstate__(self, state: tuple[FileIO, TablePaths]) -> None:
+        self.__init__(*state)  # type: ignore[misc]

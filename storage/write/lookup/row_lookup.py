@@ -1,0 +1,125 @@
+"""Finds the newest row of each key of a batch, among committed rows and rows that a writer has not committed yet.
+
+This is used for values that a change record leaves out because they did not change (PostgreSQL's unchanged TOAST
+values). All versions of the keys are read from all levels, and merged once. It should be called for batches, not for
+each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.merge.merge_functions import merge_function_of
+from tidelake.storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch
+from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
+from tidelake.storage.model.deletion_vectors.index_file import read_vector
+from tidelake.storage.model.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
+from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import arrow_field
+from tidelake.storage.read.predicate import And, IsIn, IsNan, Or, Predicate
+from tidelake.storage.read.scan import TableScan
+
+_BATCH_ROWS: Final = 65_536
+_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # include level 0, although readers don't see it yet
+
+
+def lookup_newest_rows(
+    context: TableContext,
+    snapshot: Snapshot | None,
+    keys: pa.RecordBatch,
+    uncommitted: Iterable[pa.RecordBatch] = (),
+) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+    """Returns the row of each key as merged by the table's merge engine. Only for primary-key tables.
+
+    keys (m,): the columns of the primary key, in the table's types. A key may occur more than once.
+    uncommitted: rows that are not in the snapshot, with the table's columns, `_VALUE_KIND` and `_SEQUENCE_NUMBER`.
+
+    Returns (found (m,), rows (m,)). The rows have the table's columns, which are all null if no row was found.
+    """
+    names = context.schema.names
+    target = pa.schema([field.with_nullable(True) for field in context.schema.arrow])
+    condition = _condition_on(keys)
+    expression = condition.expression(context.schema.arrow)
+    held = map(_on_level_0, uncommitted)
+    # batch by batch, because all batches together may be the whole table
+    parts = [batch.filter(expression) for batch in chain(_committed(context, snapshot, condition), held)]
+    columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
+    versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
+    if versions is None or not versions.num_rows:
+        nothing = pa.RecordBatch.from_pylist([], target)
+        return np.zeros(keys.num_rows, np.bool_), nothing.take(pa.nulls(keys.num_rows, pa.int64()))
+    merged = _merged(context, versions.combine_chunks().to_batches()[0])
+    at = _positions(keys, merged)
+    found: NDArray[np.bool_] = at >= 0
+    return found, merged.select(names).cast(target).take(pa.array(at, mask=~found))
+
+
+def _condition_on(keys: pa.RecordBatch) -> Predicate:
+    """Returns a condition that matches all rows with these keys.
+
+    With several key columns it matches other rows, too.
+    """
+    parts = tuple(_condition_on_column(name, keys.column(name)) for name in keys.schema.names)
+    return parts[0] if len(parts) == 1 else And(parts)
+
+
+def _condition_on_column(name: str, values: pa.Array) -> Predicate:
+    """Returns a condition that also matches NaN: in Java NaN is a normal key, but a filter's `is_in` can't match it."""
+    is_one = IsIn(name, tuple(pc.unique(values)))
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        return Or((is_one, IsNan(name)))
+    return is_one
+
+
+def _committed(context: TableContext, snapshot: Snapshot | None, condition: Predicate) -> Iterator[pa.RecordBatch]:
+    fields = [*context.schema.fields, SEQUENCE_FIELD, KIND_FIELD, LEVEL_FIELD]
+    for split in TableScan(context.with_options(_ALL_LEVELS), condition).plan(snapshot):
+        directory = bucket_directory(context, split.partition, split.bucket)
+        for file in split.files:
+            deletion = split.deletion_files.get(file.file_name)
+            yield from read_data_file(
+                context,
+                file,
+                data_file_path(directory, file),
+                fields,
+                partition=split.partition,
+                batch_rows=_BATCH_ROWS,
+                deleted=None if deletion is None else read_vector(context.io, deletion),
+            )
+
+
+def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(arrow_field(LEVEL_FIELD), pa.array(np.zeros(batch.num_rows, np.int32)))
+
+
+def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the row of each key that has one.
+
+    The rows are in key order. If keys can move between partitions, rows of different partitions are merged separately,
+    because sequence numbers are only comparable within a partition. A key is deleted in the partition that it left.
+    """
+    keys = dict.fromkeys([*context.schema.primary_keys, *context.schema.partition_keys])
+    order = MergeOrder.of(tuple(keys), context.options)
+    return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context).merge)])))
+
+
+def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """Returns the position of each key's row; -1 if it has none. All rows have different keys."""
+    of_rows = rows.select(keys.schema.names)
+    both = align_keys([[normalize_column(c, nullable=True) for c in batch.columns] for batch in (of_rows, keys)])
+    words = np.stack([np.concatenate(pair).astype(np.uint64) for pair in zip(*both, strict=True)], axis=1)
+    _, codes = np.unique(words, axis=0, return_inverse=True)
+    row_of_code = np.full(int(codes.max(initial=-1)) + 1, -1)
+    row_of_code[codes[: rows.num_rows]] = np.arange(rows.num_rows)
+    return row_of_code[codes[rows.num_rows :]]

@@ -1,0 +1,113 @@
+"""Deletes or replaces the rows of a primary-key table that match a condition, by writing newer rows of their keys.
+
+The rows are read at one snapshot, and the commit fails if others wrote to their buckets since. The caller then retries
+from the newest snapshot. With a sequence field such a write is no conflict: the row with the greater sequence wins.
+
+Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
+`flink/sink/SupportsRowLevelOperationFlinkTableSink.java` (which engines take deletes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.table_writer import TableWriter
+
+ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}
+"""Options of a read that also sees level 0, which readers don't see yet."""
+
+_REMOVES_ON_DELETE: Final = {
+    MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete",
+    MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete",
+}
+
+
+def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str] | None) -> None:
+    """Check whether rows can be changed this way.
+
+    assigned: the columns to change; None: the rows are deleted.
+
+    Raises UnsupportedFeature if the merge engine would give other rows, BadInput for columns that can't be assigned.
+    """
+    options, engine = context.options, context.options.merge_engine
+    what = f"{context.name}: {'DELETE' if assigned is None else 'UPDATE'} by a condition"
+    if options.row_kind_field is not None:
+        raise UnsupportedFeature(
+            what, f"column {options.row_kind_field} contains the row kind (rowkind.field)", "Write the rows"
+        )
+    if assigned is None:
+        if engine is MergeEngine.DEDUPLICATE:
+            if options.ignore_delete:
+                raise UnsupportedFeature(what, "the table ignores deletes (ignore-delete)", "Unset the option")
+        elif (removes := _REMOVES_ON_DELETE.get(engine)) is None or not options.is_on(removes):
+            remedy = f"Set {removes} = true" if removes else "Overwrite the rows, or their partitions"
+            raise UnsupportedFeature(what, f"merge-engine = {engine.value} does not remove a row for a delete", remedy)
+        return
+    if engine is not MergeEngine.DEDUPLICATE:
+        raise UnsupportedFeature(
+            what,
+            f"merge-engine = {engine.value} would merge the new row into the old one",
+            "Write the rows to be merged",
+        )
+    for name in assigned:
+        if name in context.schema.primary_keys:
+            raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them again")
+        if name in options.sequence_fields:
+            raise BadInput(f"{what} can't change {name}: the rows of a key are ordered by it. Write the rows")
+
+
+def keyed_messages(
+    context: TableContext,
+    where: Predicate,
+    assignments: Assignments | None,
+    snapshot: Snapshot | None,
+    writer: TableWriter,
+) -> Sequence[CommitMessage]:
+    """Write durable files that no snapshot names yet. After an exception no file is left.
+
+    Raises CommitConflict if the writer found a newer snapshot than the one that is read.
+    """
+    for rows in _changed_rows(context, where, assignments, snapshot):
+        writer.write(rows)
+    messages = writer.prepare_commit()
+    read_id = None if snapshot is None else snapshot.id
+    if any(message.base_snapshot_id != read_id for message in messages if message.new_files):
+        TableCommit(context, "").abort(messages)
+        raise CommitConflict(f"{context.name}: other writers committed while the matching rows were read")
+    return messages
+
+
+def _changed_rows(
+    context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to write, with their row kinds."""
+    reading = context.with_options(ALL_LEVELS)
+    assign = None if assignments is None else assignments.for_table(context)
+    needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
+    reader = SnapshotReader(reading, tuple(context.schema.names), where)
+    for rows in reader.read(TableScan(reading, where).plan(snapshot)):
+        if assign is None:
+            yield _with_kind(rows, RowKind.DELETE)
+            continue
+        if needs_update_before:
+            yield _with_kind(rows, RowKind.UPDATE_BEFORE)
+        yield _with_kind(assign(rows), RowKind.UPDATE_AFTER)
+
+
+def _with_kind(rows: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
+    return rows.append_column(KIND_COLUMN, pa.array(np.full(rows.num_rows, kind, np.int8)))

@@ -1,0 +1,192 @@
+"""Deletes or replaces the rows that match a condition.
+
+In an append table the data files stay unchanged. The positions of the rows are added to deletion vectors, and replacing
+rows are written to new files, all in one OVERWRITE snapshot. Rows that others append meanwhile are not checked. If
+others replaced a file that was read, or deleted rows of it, everything is repeated on the newest snapshot.
+
+`tidelake.storage.write.row_level.keyed_row_changes` does this for a table with a primary key.
+
+Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonTableCommand.scala`,
+`deletionvectors/append/BaseAppendDeleteFileMaintainer.java`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidelake.storage.base.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
+from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_steps import retry_on_conflict, settle_writer
+from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
+from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSITION_COLUMN
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.write.compactor import CompactorFactory
+from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
+from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.row_level.keyed_row_changes import check_keyed_rows_can_change, keyed_messages
+from tidelake.storage.write.row_level.matching_rows import MatchingRows, matching_rows
+from tidelake.storage.write.table_writer import TableWriter
+
+_ATTEMPTS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RowLevelOperation:
+    """A delete or an update of rows.
+
+    where: the condition on the rows.
+    assignments: the new values of their columns. None deletes the rows.
+    """
+
+    where: Predicate
+    assignments: Assignments | None = None
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation in the snapshot."""
+        return "DELETE" if self.assignments is None else "UPDATE"
+
+
+def change_rows(
+    context: TableContext,
+    change: RowLevelOperation,
+    commit_user: str,
+    identifier: int = BATCH_COMMIT_IDENTIFIER,
+    compactor_factory: CompactorFactory | None = None,
+) -> int | None:
+    """Delete or update rows, and commit the change.
+
+    compactor_factory: for tables with a primary key.
+
+    Returns the new snapshot. None if (commit_user, identifier) was committed before, or if a commit without an
+    identifier finds no row. A numbered commit then publishes an empty snapshot, which records that it was done.
+
+    Raises UnsupportedFeature for a table whose rows can't be changed this way; BadInput for a condition or values that
+    don't fit it; CommitConflict if other commits were first too often; CommitOutcomeUnknown.
+    """
+    check_rows_can_change(context, change)
+    return retry_on_conflict(
+        _ATTEMPTS_MAX, lambda: _attempt(context, change, commit_user, identifier, compactor_factory)
+    )
+
+
+def _attempt(
+    context: TableContext,
+    change: RowLevelOperation,
+    commit_user: str,
+    identifier: int,
+    compactor_factory: CompactorFactory | None,
+) -> int | None:
+    snapshot = context.snapshots.latest()
+    context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
+    change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
+    writer = TableWriter(_without_defaults(context), compactor_factory=compactor_factory)
+    commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
+    try:
+        committable = Committable(identifier, _messages(context, change, snapshot, writer))
+        try:
+            published = commit.commit(committable, change.operation)
+        except CommitOutcomeUnknown:
+            raise
+        except Exception:
+            commit.abort(committable.messages)
+            raise
+        return settle_writer(commit, committable, published, writer)
+    finally:
+        writer.abort()  # deletes the files that were not handed over
+
+
+def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> None:
+    """Raise UnsupportedFeature if an option of the table prevents it, BadInput for columns that can't be assigned."""
+    what = f"{change.operation} by a condition"
+    if context.schema.has_primary_key:
+        check_keyed_rows_can_change(context, None if change.assignments is None else change.assignments.values)
+    elif not context.options.deletion_vectors_enabled:
+        raise UnsupportedFeature(
+            f"{context.name}: {what} on a table without deletion vectors",
+            "rows are deleted with deletion vectors, which readers of this table don't use",
+            "Set deletion-vectors.modifiable = true, then deletion-vectors.enabled = true",
+        )
+    elif change.assignments is not None and context.options.row_tracking_enabled:
+        raise UnsupportedFeature(
+            f"{context.name}: {what} on a table with row tracking",
+            "rows would be moved to other files, and get other ids",
+            "With data evolution, write the columns again by row id: update_columns()",
+        )
+    check_supported(context, Operation.WRITE)
+
+
+def _with_latest_schema(context: TableContext) -> TableContext:
+    newest = context.schemas.latest()
+    if newest is None:
+        raise BadInput(f"{context.name} no longer exists: the table was dropped")
+    return context if newest.id == context.schema.id else context.with_schema(newest)
+
+
+def _messages(
+    context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None, writer: TableWriter
+) -> Sequence[CommitMessage]:
+    """Write durable files that no snapshot names yet. After an exception and the writer's abort, no file is left."""
+    if context.schema.has_primary_key:
+        return keyed_messages(context, change.where, change.assignments, snapshot, writer)
+    if change.assignments is None:
+        return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))
+    assign = change.assignments.for_table(context)
+    found = matching_rows(context, snapshot, change.where, context.schema.names)
+    positions = _positions(_written(found, assign, writer))
+    new = writer.prepare_commit()
+    try:
+        return [*_marked(context, snapshot, positions), *new]
+    except BaseException:
+        TableCommit(context, "").abort(new)
+        raise
+
+
+def _written(
+    found: Iterator[MatchingRows], assign: Callable[[pa.RecordBatch], pa.RecordBatch], writer: TableWriter
+) -> Iterator[MatchingRows]:
+    """Yield the same rows, after their replacements were passed to the writer."""
+    for matching in found:
+        writer.write(assign(matching.rows.drop_columns([POSITION_COLUMN])))
+        yield matching
+
+
+def _positions(found: Iterator[MatchingRows]) -> dict[BucketKey, dict[str, NDArray[np.int64]]]:
+    """Return the positions of rows by bucket and data file."""
+    parts: dict[BucketKey, dict[str, list[NDArray[np.int64]]]] = defaultdict(lambda: defaultdict(list))
+    for matching in found:
+        of_file = parts[BucketKey(matching.partition, matching.bucket)][matching.file.file_name]
+        of_file.append(matching.rows.column(POSITION_COLUMN).to_numpy())
+    return {key: {name: np.concatenate(rows) for name, rows in files.items()} for key, files in parts.items()}
+
+
+def _marked(
+    context: TableContext, snapshot: Snapshot | None, positions: Mapping[BucketKey, Mapping[str, NDArray[np.int64]]]
+) -> list[CommitMessage]:
+    """Write index files in which these rows are deleted, too."""
+    index = index_files_by_bucket(read_index_manifest(context, snapshot.index_manifest if snapshot else None))
+    maintainers: dict[BucketKey, DeletionVectorMaintainer] = {}
+    for key, of_files in positions.items():
+        maintainers[key] = DeletionVectorMaintainer(context, key, index.get((key.partition, key.bucket), ()))
+        for data_file, rows in of_files.items():
+            maintainers[key].delete(data_file, rows)
+    return write_index_changes(context, maintainers)
+
+
+def _without_defaults(context: TableContext) -> TableContext:
+    """Return the context without default values: rows are rewritten, so an existing null stays null."""
+    fields = tuple(replace(field, default=None) for field in context.schema.fields)
+    return context.with_schema(replace(context.schema, fields=fields))
