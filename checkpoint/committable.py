@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from tidelake.checkpoint.offsets import SourcePosition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_to_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, position_to_text
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 
 

@@ -19,10 +19,9 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
 from tidelake.checkpoint.epoch import Epoch, epoch_of
-from tidelake.checkpoint.offsets import SourcePosition, TopicPartition
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, TopicPartition, position_from_text
 from tidelake.checkpoint.other_users import committer
 from tidelake.checkpoint.position_problems import first_few
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tidelake.checkpoint.table_state import SnapshotSummary
 from tidelake.storage.base.errors import CommitConflict, PositionRefused, WriterFenced
 from tidelake.storage.model.snapshots.snapshot import Snapshot

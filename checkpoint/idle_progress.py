@@ -25,8 +25,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelake.checkpoint.offsets import SourcePosition
-from tidelake.checkpoint.position_text import position_from_text, position_to_text
+from tidelake.checkpoint.offsets import SourcePosition, position_from_text, position_to_text
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature

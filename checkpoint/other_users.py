@@ -12,9 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
-from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition, identity_changes
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    identity_changes,
+    position_from_text,
+)
 from tidelake.checkpoint.position_problems import PositionProblem, ProblemKind, first_few
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tidelake.checkpoint.table_state import SnapshotSummary
 
 

@@ -22,9 +22,15 @@ from dataclasses import dataclass, replace
 
 from tidelake.checkpoint.epoch import epoch_of
 from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
-from tidelake.checkpoint.offsets import SourcePosition, TopicPartition, chain_breaks, identity_changes
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    SourcePosition,
+    TopicPartition,
+    chain_breaks,
+    identity_changes,
+    position_from_text,
+)
 from tidelake.checkpoint.position_problems import PositionProblem, ProblemKind
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tidelake.checkpoint.routing import Routing, routing_of, takes_topic
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.storage.base.errors import CorruptFile

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.cloning import clone
-from tidelake.materialized.refreshed import Refreshed
+from tidelake.materialized.refresh import Refreshed
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.errors import BadInput

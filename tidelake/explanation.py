@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, position_from_text
 from tidelake.storage.maintenance.verify.row_history import RowHistory, Version
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.options import MergeEngine

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.compaction.report import CompactionReport
 from tidelake.consumers import ConsumerPosition, TableConsumers
-from tidelake.materialized.refreshed import Refreshed, RefreshKind
+from tidelake.materialized.refresh import Refreshed, RefreshKind
 from tidelake.scan import Scan
 from tidelake.storage.base.errors import (
     AccessDenied,

@@ -8,9 +8,15 @@ from itertools import groupby
 from typing import Final
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, epoch_of
-from tidelake.checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, chain_breaks
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    RecoveryDecision,
+    SourcePosition,
+    TopicPartition,
+    chain_breaks,
+    position_from_text,
+)
 from tidelake.checkpoint.position_problems import ProblemKind
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
 from tidelake.checkpoint.routing import routing_of
 from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.maintenance.verify import Finding, Report, Severity, inspect

@@ -21,12 +21,12 @@ from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.overwrite import matching_partitions
 from tidelake.storage.commit.publisher import CommitEnvironment
 from tidelake.storage.commit.table_commit import TableCommit
-from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.automatic_tags import tag_batch_write
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.maintenance.partition_done import mark_done_at_end_of_input
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.cross_partition.replaceable import check_replaceable
+from tidelake.storage.write.assigners.cross_partition.assigner import check_replaceable
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.sequence_renumbering import renumber_files
 from tidelake.storage.write.table_writer import TableWriter

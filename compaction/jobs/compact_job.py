@@ -23,10 +23,9 @@ from tidelake.compaction.append.external_sort import PIECE_BYTES
 from tidelake.compaction.cancellation import CancellationToken, CompactionCancelled
 from tidelake.compaction.jobs.job_expiry import JobExpiry
 from tidelake.compaction.jobs.job_scope import JobScope
-from tidelake.compaction.jobs.planner import CompactTask, plan_tasks
+from tidelake.compaction.jobs.planner import CompactTask, TaskResult, TaskRunner, plan_tasks
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.table_files import TableFiles
-from tidelake.compaction.jobs.task_result import TaskResult, TaskRunner
 from tidelake.compaction.report import BucketCompaction, CompactionReport
 from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
 from tidelake.storage.base.logs import get_logger

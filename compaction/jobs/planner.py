@@ -1,4 +1,7 @@
-"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files."""
+"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files.
+
+The results of a job's tasks: files that are durable and not in a snapshot yet.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
 from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.maintenance.partition_expiry import expired_by_value
@@ -184,3 +188,32 @@ class _SortTask:
     def __call__(self, is_cancelled: IsCancelled) -> CompactResult:
         rewriter = AppendRewriter(self.context, self.key, self.deletions, is_cancelled)
         return sort_files(rewriter, self.files, self.clustering, piece_bytes=self.piece_bytes)
+
+
+TaskRunner: TypeAlias = Callable[[Sequence[CompactTask]], Sequence[CompactResult | CorruptFile]]
+"""Returns for each task, in their order, its result or the file that it could not read. Raises any other error."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The result of one compaction task."""
+
+    task: CompactTask
+    result: CompactResult
+
+    @property
+    def message(self) -> CommitMessage:
+        key, result = self.task.key, self.result
+        return CommitMessage(
+            key.partition,
+            key.bucket,
+            self.task.total_buckets,
+            compact_before=result.before,
+            compact_after=result.after,
+            compact_changelog=result.changelog,
+            compact_reason=str(result.reason),
+            compact_tombstones=result.tombstones,
+            known_files=result.known_files,
+            compact_new_index_files=result.new_index_files,
+            compact_deleted_index_files=result.deleted_index_files,
+        )

@@ -23,17 +23,20 @@ from numpy.typing import NDArray
 from tidelake.compaction.cancellation import IsCancelled
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit
 from tidelake.compaction.merge_tree.compaction_merges import CompactionMerges
-from tidelake.compaction.merge_tree.full_compaction import pick_full_compaction
 from tidelake.compaction.merge_tree.levels import Levels
 from tidelake.compaction.merge_tree.lookup_merge import Find
 from tidelake.compaction.merge_tree.record_level_expire import RecordLevelExpire
 from tidelake.compaction.merge_tree.rewrite_plan import Step, Upgrade, can_drop_deletes, plan_rewrite
 from tidelake.compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteResult
-from tidelake.compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
+from tidelake.compaction.merge_tree.universal_compaction import (
+    UniversalCompaction,
+    UniversalCompactionOptions,
+    pick_full_compaction,
+)
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
-from tidelake.storage.merge.row_order import sequence_numbers_decide
+from tidelake.storage.merge.sequence_groups import sequence_numbers_decide
 from tidelake.storage.model.schema.table_schema import KIND_FIELD
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds

@@ -61,7 +61,7 @@ class MergeTreeRewriter:
     is_cancelled: polled between batches; if true, CompactionCancelled is raised
     merge: merges rows of equal keys, and produces changes
     spill_directory: None is the system's temporary directory
-    keeps_dropped_deletes: whether dropped deletes are written, too (`tidelake.storage.commit.tombstones`)
+    keeps_dropped_deletes: whether dropped deletes are written, too (`tidelake.storage.commit.commit_changes`)
     deletion_files: by data file, the deletion vector whose rows are left out
     """
 

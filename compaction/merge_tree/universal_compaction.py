@@ -14,18 +14,53 @@ opens no file.
 
 Source: Java `mergetree/compact/UniversalCompaction.java`, `EarlyFullCompaction.java`, `ForceUpLevel0Compaction.java`;
 https://github.com/facebook/rocksdb/wiki/Universal-Compaction; vectors `universal_compaction.json`.
+
+Picks the files of a forced full compaction.
+
+Source: Java `mergetree/compact/CompactStrategy.pickFullCompaction`; vectors `pick_full_compaction.json`.
+
+Hours of the day in which larger compactions are allowed.
+
+Source: Java `mergetree/compact/OffPeakHours.java`; vectors `offpeak_hours.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from tidelake.compaction.merge_tree.levels import LevelSortedRun
-from tidelake.compaction.merge_tree.off_peak_hours import OffPeakHours
+from tidelake.compaction.merge_tree.levels import Levels, LevelSortedRun
 from tidelake.storage.base.errors import BadInput
+from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import LookupCompact, TableOptions
+
+
+@dataclass(frozen=True, slots=True)
+class OffPeakHours:
+    """A range of local hours, 0 to 23, without the end, which may be after midnight.
+
+    Equal hours, or a -1, mean never.
+    """
+
+    start_hour: int = -1
+    end_hour: int = -1
+    ratio_percent: int = 0
+
+    @property
+    def is_enabled(self) -> bool:
+        return -1 not in (self.start_hour, self.end_hour) and self.start_hour != self.end_hour
+
+    def ratio_at(self, hour: int) -> int:
+        """Return the addition to the size ratio, in percent."""
+        if not self.is_enabled:
+            return 0
+        if self.start_hour <= self.end_hour:
+            is_inside = self.start_hour <= hour < self.end_hour
+        else:
+            is_inside = hour >= self.start_hour or hour < self.end_hour
+        return self.ratio_percent if is_inside else 0
+
 
 Runs = Sequence[LevelSortedRun]  # newest first
 
@@ -197,3 +232,17 @@ def create_unit(runs: Runs, max_level: int, count: int, reason: PickReason) -> C
 def _exceeds_size_amplification(runs: Runs, max_percent: int) -> bool:
     newer = sum(run.size_bytes for run in runs[:-1])
     return newer * 100 > max_percent * runs[-1].size_bytes
+
+
+def pick_full_compaction(levels: Levels, *, must_rewrite: Callable[[DataFileMeta], bool]) -> CompactUnit | None:
+    """Pick all files, to the highest level. If all are there already, only files that must be rewritten, one by one.
+
+    must_rewrite: whether a file of the highest level has rows to drop (expired, marked as deleted), or all files are to
+        be rewritten.
+    """
+    if not levels.runs:
+        return None
+    if levels.runs[0].level != levels.max_level:
+        return pick_all_runs(levels.runs, levels.max_level, PickReason.FULL)
+    picked = tuple(file for file in levels.files if must_rewrite(file))
+    return CompactUnit(levels.max_level, picked, PickReason.FULL, rewrites_each_file=True) if picked else None

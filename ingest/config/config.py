@@ -9,12 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from tidelake.ingest.config.checks import kafka_errors, option_errors, template_errors
 from tidelake.ingest.config.config_layers import add_environment, add_flags, read_yaml
 from tidelake.ingest.config.config_messages import config_error
 from tidelake.ingest.config.connect_names import take_connect_names
-from tidelake.ingest.config.kafka_checks import kafka_errors
-from tidelake.ingest.config.table_option_checks import option_errors
-from tidelake.ingest.config.template_checks import template_errors
 from tidelake.ingest.config.yaml_settings import ConfigError, Path
 from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping

@@ -19,7 +19,7 @@ from tidelake.ingest.formats.format_capabilities import OriginOf, RecordOrigin
 from tidelake.ingest.formats.registry import capabilities_of
 from tidelake.ingest.raw_batch import RawBatch, timestamp_type_names
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.types import BIGINT, INT, STRING, DataType, timestamp_ltz
 
 _LOG_METADATA: Final[Mapping[str, DataType]] = {

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from tidelake.ingest.evolution.behavior import ChangeKind
 from tidelake.ingest.formats.base import NeededColumn
+from tidelake.ingest.formats.types.inferred_types import is_widening
 from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, DECIMAL_NO_CHANGE, TypeMapping
-from tidelake.ingest.formats.types.type_rules import is_widening
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.storage.ddl.schema_changes import AddColumn, SchemaChange, UpdateColumnType
-from tidelake.storage.model.messages.alter_command import path_text
-from tidelake.storage.model.schema.column_uses import use_that_fixes_type
+from tidelake.storage.model.messages import path_text
 from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.schema.type_changes import use_that_fixes_type
 from tidelake.storage.model.types import INT, STRING, Root, nullable
 
 

@@ -23,7 +23,7 @@ from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import sequence_groups
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import ChangelogProducer, MergeEngine
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext

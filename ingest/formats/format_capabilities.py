@@ -1,16 +1,68 @@
-"""What can be read from the records of a format in addition to rows: origin, transaction and order at the source."""
+"""What can be read from the records of a format in addition to rows: origin, transaction and order at the source.
+
+The position of a change among all changes of its source. It orders records of several partitions.
+
+What records contain about the transactions of their source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 import msgspec
 
-from tidelake.ingest.formats.source_order import SourceOrderOf
-from tidelake.ingest.formats.transactions import TransactionOf
+
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """The place of a change in its transaction.
+
+    transaction: the transaction's id.
+    collection: the source table.
+    number: number of the change among the transaction's changes of that table, from 1.
+    """
+
+    transaction: str
+    collection: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """The end of a transaction.
+
+    transaction: the transaction's id.
+    counts: source table to the number of changes in the transaction.
+    """
+
+    transaction: str
+    counts: Mapping[str, int]
+
+
+TransactionOf: TypeAlias = Callable[[bytes], TransactionRow | TransactionEnd | None]
+"""Reads the transaction from a record's value; None if the record is in no transaction, or doesn't name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOrder:
+    """The position of a change at its source.
+
+    log: the source's log that contains the change. Positions in different logs can't be compared.
+    place: the position in that log; a smaller one is earlier.
+    """
+
+    log: str
+    place: tuple[int, ...]
+
+    def is_before(self, other: SourceOrder) -> bool | None:
+        """Return whether this change is earlier than the other; None if they can't be compared."""
+        return self.place < other.place if self.log == other.log else None
+
+
+SourceOrderOf: TypeAlias = Callable[[bytes], SourceOrder | None]
+"""Returns the source order of a record's value; None if the record doesn't contain it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from tidelake.ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, Con
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.decimals import wide_decimal
 from tidelake.ingest.formats.values.json_text import BadValue
-from tidelake.storage.model.messages.alter_command import alter_command, path_text, set_type
-from tidelake.storage.model.schema.column_uses import use_that_fixes_type
+from tidelake.storage.model.messages import alter_command, path_text, set_type
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.schema.type_changes import can_change, use_that_fixes_type
 from tidelake.storage.model.types import (
     DOUBLE,
     STRING,

@@ -34,7 +34,7 @@ from tidelake.ingest.formats.values.nested import UnknownField
 from tidelake.ingest.formats.values.raw_texts import any_value_decoder
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
 from tidelake.storage.model.format import is_reserved_column
-from tidelake.storage.model.messages.alter_command import add_column, alter_command, path_text
+from tidelake.storage.model.messages import add_column, alter_command, path_text
 from tidelake.storage.model.types import BINARY_ROOTS, STRING, DataType, arrow_type
 
 S = TypeVar("S")

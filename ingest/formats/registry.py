@@ -12,20 +12,19 @@ from importlib import import_module
 from typing import Any, Final
 
 from tidelake.ingest.formats.base import Format
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities
-from tidelake.ingest.formats.transactions import TransactionOf
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, TransactionOf
 from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 FORMATS: Final[Mapping[str, str]] = {
     "debezium-json": "tidelake.ingest.formats.debezium.format:DebeziumJson",
     "debezium-avro": "tidelake.ingest.formats.debezium_avro.format:DebeziumAvro",
-    "debezium-bson": "tidelake.ingest.formats.debezium_bson.format:DebeziumBson",
-    "canal-json": "tidelake.ingest.formats.canal.format:CanalJson",
-    "maxwell-json": "tidelake.ingest.formats.maxwell.format:MaxwellJson",
-    "ogg-json": "tidelake.ingest.formats.ogg.format:OggJson",
-    "aliyun-json": "tidelake.ingest.formats.aliyun.format:AliyunJson",
-    "aws-dms-json": "tidelake.ingest.formats.dms.format:DmsJson",
+    "debezium-bson": "tidelake.ingest.formats.debezium_bson.envelope:DebeziumBson",
+    "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
+    "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",
+    "ogg-json": "tidelake.ingest.formats.envelopes.ogg:OggJson",
+    "aliyun-json": "tidelake.ingest.formats.envelopes.aliyun:AliyunJson",
+    "aws-dms-json": "tidelake.ingest.formats.envelopes.dms:DmsJson",
     "json": "tidelake.ingest.formats.plain_json.format:PlainJson",
     "avro": "tidelake.ingest.formats.plain_avro.format:PlainAvro",
     "csv": "tidelake.ingest.formats.csv.format:Csv",

@@ -14,9 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from tidelake.ingest.monitoring.duration_histogram import DurationHistogram
 from tidelake.ingest.monitoring.metric_list import METRICS, OTHER, PREFIX, Metric
-from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
+from tidelake.ingest.monitoring.observations import DurationHistogram, RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.storage.base.clock import epoch_ms
 

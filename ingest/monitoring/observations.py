@@ -2,25 +2,56 @@
 
 The parts report events. The observations make no decisions, and never block. All methods are called in the pipeline's
 event loop; numbers may be read from any thread.
+
+Durations counted in buckets, in the form that Prometheus needs.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.clock import Clock
-from tidelake.ingest.monitoring.duration_histogram import DurationHistogram
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress
 from tidelake.ingest.monitoring.table_levels import TableLevels
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.write.compactor import CompactResult
+
+BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class DurationHistogram:
+    """A histogram of durations.
+
+    bounds_s: upper bounds of the buckets, rising. Longer durations are counted in an additional bucket.
+    """
+
+    def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
+        self._bounds_s = bounds_s
+        self._counts = [0] * (len(bounds_s) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, duration_s: float) -> None:
+        self._counts[bisect_left(self._bounds_s, duration_s)] += 1
+        self.sum_s += duration_s
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Return (upper bound, number of durations up to it). The last bound is `+Inf`."""
+        ends = [*map(str, self._bounds_s), "+Inf"]
+        return list(zip(ends, map(float, accumulate(self._counts)), strict=True))
+
 
 CHECKPOINTS_KEPT: Final = 60
 

@@ -35,8 +35,7 @@ from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperti
 from tidelake.ingest.pipeline.flow import Flow, FlowTables
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.pipeline.pipeline_recovery import PipelineRecovery
-from tidelake.ingest.pipeline.progress_file import ProgressFile, progress_path
-from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
+from tidelake.ingest.pipeline.progress_tracker import ProgressFile, ProgressTracker, progress_path
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup

@@ -24,7 +24,7 @@ from tidelake.checkpoint.recovery_options import (
 )
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, TableState
-from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
 from tidelake.ingest.quarantine.record_log import RecordLog

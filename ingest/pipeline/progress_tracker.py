@@ -3,6 +3,8 @@
 Neither decides the pipeline's position. The registration keeps its newest snapshots from expiring. The progress file
 avoids reading records again that had no rows for idle tables, and records the state if the snapshots expire anyway
 (`tidelake.checkpoint.idle_progress`).
+
+The file with a pipeline's progress: one small file in its warehouse.
 """
 
 from __future__ import annotations
@@ -11,17 +13,48 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
+from urllib.parse import quote
 
 from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.routing import Routing
 from tidelake.ingest.clock import Clock, wait_at_most
-from tidelake.ingest.pipeline.progress_file import ProgressFile
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
+from tidelake.storage.fileio.base import FileIO
+
+
+def progress_path(warehouse: str, pipeline: str) -> str:
+    return f"{warehouse.rstrip('/')}/{quote(pipeline, safe='')}.progress"
+
+
+class ProgressFile:
+    """The progress file of a pipeline. Methods block.
+
+    path: see `progress_path`.
+    """
+
+    def __init__(self, io: FileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+
+    def read(self) -> IdleProgress:
+        """Return the progress. It is empty if the file is missing or invalid; then some records are read again."""
+        try:
+            return IdleProgress.from_text(self._io.read(self._path), self._path)
+        except FileNotFoundError:
+            return IdleProgress()
+        except TidelakeError as error:
+            _log.warning("the progress file is ignored; idle tables are read from their last row", error=str(error))
+            return IdleProgress()
+
+    def write(self, progress: IdleProgress) -> None:
+        """Replace the file atomically and durably."""
+        self._io.write(self._path, progress.to_text().encode())
+
 
 INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
 REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones

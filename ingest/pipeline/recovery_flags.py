@@ -11,7 +11,7 @@ from itertools import chain
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.sources.base import AtOffsets, AtTimestamp, Earliest
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 RewindTo = Earliest | AtTimestamp | AtOffsets
 

@@ -22,9 +22,15 @@ from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPar
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.quarantine.failures import OwnerOf
-from tidelake.ingest.quarantine.kept_records import kept_records
-from tidelake.ingest.quarantine.notices import QuarantineNotice, read_notice, write_notice
-from tidelake.ingest.quarantine.record_log import RecordLog, directory_of, tables_with_directory
+from tidelake.ingest.quarantine.record_log import (
+    QuarantineNotice,
+    RecordLog,
+    directory_of,
+    kept_records,
+    read_notice,
+    tables_with_directory,
+    write_notice,
+)
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import QuarantineSettings
 from tidelake.ingest.tables.table_router import TableRouter

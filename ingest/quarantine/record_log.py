@@ -6,19 +6,35 @@
 A segment is created atomically, and begins where the previous one ended. So after a crash the log consists of the
 segments that join. This includes segments of another process of the pipeline, written before it was fenced, if they
 join. Records that the log lacks are read from the source again: the pipeline starts at the end of the log.
+
+The notice of a quarantined table: a small file next to its records, which is shown even if no pipeline runs.
+
+Selects the records of a batch that may belong to a quarantined table.
+
+Records of a quarantined table are not decoded. So if a batch has anything for the table, all records are kept that no
+other table took. Records that are kept needlessly (tombstones, records of no table) give no rows when they are decoded
+later.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.ingest.formats.base import DecodedBatch, Skipped
+from tidelake.ingest.quarantine.failures import OwnerOf
 from tidelake.ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 
@@ -202,3 +218,100 @@ def tables_with_directory(io: FileIO, location: str) -> list[str]:
 def _number(name: str) -> int | None:
     head, _, _ = name.removesuffix(_SUFFIX).partition("-")
     return int(head) if name.endswith(_SUFFIX) and head.isdigit() else None
+
+
+_NAME: Final = "notice.json"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineNotice:
+    """The notice of a quarantined table.
+
+    state: `failed`, or `catching up`.
+    since_ms: time of its first failure, epoch milliseconds.
+    reason: its last error, with the remedy.
+    attempts: number of failed attempts.
+    records: number of records kept for it at the last update.
+    nbytes: bytes of these records.
+    """
+
+    table: str
+    state: str
+    since_ms: int
+    reason: str
+    attempts: int = 0
+    records: int = 0
+    nbytes: int = 0
+
+
+def write_notice(io: FileIO, location: str, notice: QuarantineNotice) -> None:
+    """Write the notice. Blocks."""
+    members = {"version": _VERSION, **asdict(notice)}
+    path = f"{directory_of(location, notice.table)}/{_NAME}"
+    io.write(path, json.dumps(members, ensure_ascii=False, indent=2).encode())
+
+
+def read_notice(io: FileIO, location: str, table: str) -> QuarantineNotice | None:
+    """Return the notice of a table; None if it has none. Blocks. Raises CorruptFile for an invalid notice."""
+    path = f"{directory_of(location, table)}/{_NAME}"
+    try:
+        members = json.loads(io.read(path))
+        return QuarantineNotice(**{name: members[name] for name in QuarantineNotice.__dataclass_fields__})
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(path, "why a table is in quarantine", str(error)) from error
+
+
+def read_notices(io: FileIO, location: str) -> list[QuarantineNotice]:
+    """Return the notices of all quarantined tables, in the order of their names. Blocks."""
+    found = [read_notice(io, location, table) for table in tables_with_directory(io, location)]
+    return [notice for notice in found if notice is not None]
+
+
+def kept_records(
+    table: str, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int, router: TableRouter, owner: OwnerOf
+) -> RawBatch | None:
+    """Return the records to keep, with offsets in [start, stop); None if no record is to be kept."""
+    if not _has_rows_of(table, raw, decoded, router, owner):
+        return None
+    keep = (raw.offsets >= start) & (raw.offsets < stop)
+    others = [part.offsets for part in decoded.tables if part.target.name != table]
+    if others:  # one search for all: a search for each of a thousand tables would take longer than decoding
+        keep[np.searchsorted(raw.offsets, np.concatenate(others))] = False
+    for failure in decoded.failures:
+        if owner(failure, raw) not in (None, table):
+            keep[failure.row] = False
+    return _select_records(raw, keep) if keep.any() else None
+
+
+def _has_rows_of(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRouter, owner: OwnerOf) -> bool:
+    if any(part.target.name == table for part in decoded.tables):
+        return True
+    if any(router.table_of(source) == table for source in decoded.unrouted):
+        return True
+    if any(owner(failure, raw) in (None, table) for failure in decoded.failures):
+        return True
+    # The tables of these records are unknown.
+    other = decoded.skipped.get(Skipped.SCHEMA_CHANGE, 0) + decoded.skipped.get(Skipped.TRUNCATE, 0)
+    return other > 0 and table in router.tables_of(raw.topic)
+
+
+def _select_records(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
+    if keep.all():
+        return raw
+    mask = pa.array(keep)
+    rows = np.flatnonzero(keep).tolist()
+    numbers = {row: number for number, row in enumerate(rows)}
+    return RawBatch(
+        raw.topic,
+        raw.partition,
+        raw.offsets[keep],
+        raw.timestamps_ms[keep],
+        raw.keys.filter(mask),
+        raw.values.filter(mask),
+        raw.next_offset,
+        {numbers[row]: headers for row, headers in raw.headers.items() if row in numbers},
+        None if raw.timestamp_types is None else raw.timestamp_types[keep],
+    )

@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.checkpoint.offsets import SourcePosition
-from tidelake.checkpoint.position_text import position_from_text, position_to_text
+from tidelake.checkpoint.offsets import SourcePosition, position_from_text, position_to_text
 from tidelake.ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, RawBatch, TimestampTypes
 from tidelake.storage.base.errors import CorruptFile, TidelakeError, UnsupportedFeature
 

@@ -22,8 +22,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
 from tidelake.ingest.pipeline.builder import expanded

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
-from tidelake.checkpoint.position_text import POSITION_PROPERTY
+from tidelake.checkpoint.offsets import POSITION_PROPERTY
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.ingest.spark.batch_position import (
     BatchPosition,

@@ -15,10 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from tidelake.checkpoint.fence import summarize
-from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    OffsetRange,
+    RecoveryDecision,
+    SourcePosition,
+    TopicPartition,
+    position_to_text,
+)
 from tidelake.checkpoint.other_users import table_position
 from tidelake.checkpoint.position_problems import ProblemKind, compare_with_batch, first_few
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_to_text
 from tidelake.checkpoint.recovery import position_of
 from tidelake.checkpoint.recovery_options import BATCH_FLAGS, batch_refused
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore

@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import Headers, RawBatch, binary_column
-from tidelake.ingest.spark.package_version import package_version
 from tidelake.ingest.spark.raw_columns import raw_batches
-from tidelake.ingest.spark.task_start import begin_task
+from tidelake.ingest.spark.task_start import begin_task, package_version
 
 _SCHEMA: Final = "payload binary"
 

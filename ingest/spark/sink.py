@@ -52,7 +52,7 @@ from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio import open_file_io
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.cross_partition.replaceable import check_replaceable
+from tidelake.storage.write.assigners.cross_partition.assigner import check_replaceable
 
 _log = get_logger(__name__)
 

@@ -1,11 +1,37 @@
-"""The first step of each of our tasks in its Python worker."""
+"""The first step of each of our tasks in its Python worker.
+
+Checks that driver and tasks run the same version of this package: their messages have no stable format.
+"""
 
 from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
 
 from pyspark import TaskContext
 
 from tidelake.ingest.allocators import keep_blocks_between_batches
-from tidelake.ingest.spark.package_version import check_version
+from tidelake.storage.base.errors import UnsupportedFeature
+
+PACKAGE = "tidelake"
+
+
+def package_version() -> str:
+    """Return the version; `unknown` if the package was shipped as files without its metadata."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def check_version(driver: str) -> None:
+    """Check the version in a task. Raises UnsupportedFeature if it differs from the driver's."""
+    own = package_version()
+    if own != driver and "unknown" not in (own, driver):
+        raise UnsupportedFeature(
+            f"{PACKAGE} {own} on a Spark executor",
+            f"the driver runs {driver}",
+            "Give the executors the driver's environment: see docs/spark.md",
+        )
 
 
 def begin_task(version: str) -> None:

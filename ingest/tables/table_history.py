@@ -7,8 +7,8 @@ from typing import Final
 from urllib.parse import quote
 
 from tidelake.checkpoint.epoch import Epoch, epoch_of
+from tidelake.checkpoint.offsets import POSITION_PROPERTY
 from tidelake.checkpoint.other_users import newest_of_each_user
-from tidelake.checkpoint.position_text import POSITION_PROPERTY
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.base.logs import get_logger

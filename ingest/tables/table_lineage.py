@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
-from tidelake.ingest.formats.source_order import SourceOrder
+from tidelake.ingest.formats.format_capabilities import SourceOrder
 
 LINEAGE_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
 _VERSION: Final = 1

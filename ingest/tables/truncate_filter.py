@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind, TableRows
-from tidelake.ingest.formats.source_order import SourceOrder, SourceOrderOf
+from tidelake.ingest.formats.format_capabilities import SourceOrder, SourceOrderOf
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_lineage import TableLineage, TruncateMarker
 from tidelake.ingest.tables.table_rows import keep_records

@@ -21,7 +21,7 @@ import numpy as np
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
-from tidelake.ingest.formats.source_order import SourceOrder, SourceOrderOf
+from tidelake.ingest.formats.format_capabilities import SourceOrder, SourceOrderOf
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.base import AtTimestamp, Source
 from tidelake.ingest.sources.ranges import RangeUnavailable, read_ranges

@@ -1,4 +1,10 @@
-"""The interface of all catalogs, independent of where a catalog keeps its names."""
+"""The interface of all catalogs, independent of where a catalog keeps its names.
+
+The properties of a table that catalogs copy (`sync-all-properties`): its options and its keys.
+
+Source: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey), `schema/TableSchema.java`
+(bucketKeys).
+"""
 
 from __future__ import annotations
 
@@ -132,3 +138,13 @@ class Catalog(Protocol):
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
         """Returns a system table of database `sys`."""
         ...
+
+
+def table_properties(schema: TableSchema) -> dict[str, str]:
+    bucket_key = tuple(filter(None, schema.options.get("bucket-key", "").split(",")))
+    keys = {
+        "primary-key": schema.primary_keys,
+        "partition": schema.partition_keys,
+        "bucket-key": bucket_key or schema.trimmed_primary_keys,
+    }
+    return {**schema.options, **{key: ",".join(names) for key, names in keys.items() if names}}

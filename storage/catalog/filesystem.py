@@ -34,7 +34,7 @@ from tidelake.storage.fileio.location import absolute
 from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
 from tidelake.storage.kinds.system_tables.base import SystemTable
 from tidelake.storage.model.format import DEFAULT_BRANCH
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import check_alterable, check_creatable
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.paths import TablePaths

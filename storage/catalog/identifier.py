@@ -12,7 +12,7 @@ from typing import Final
 from tidelake.storage.base.arguments import check_file_name
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import DEFAULT_BRANCH
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.paths import check_branch_name
 
 SYSTEM_DATABASE: Final = "sys"  # holds system tables about all tables; it never has a directory

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import log_options_without_effect
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.options.catalog_values import CatalogValues

@@ -6,7 +6,7 @@ from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from tidelake.storage.catalog.view import View, ViewStore
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 
 class Views:

@@ -29,7 +29,7 @@ class CommitMessage:
     deleted_index_files: index files that they replace.
     compact_*: the files that a compaction read and wrote, its changelog and index files, and the reason for it. They
         become a second snapshot.
-    compact_tombstones, known_files: see `tidelake.storage.commit.tombstones`.
+    compact_tombstones, known_files: see `tidelake.storage.commit.commit_changes`.
     base_hash_index: for dynamic buckets: the index files of the partition that the buckets were chosen with. None: not
         checked.
     base_key_index: for tables whose keys move between partitions: the snapshot whose keys the index had (0: an empty

@@ -64,9 +64,13 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
 from tidelake.storage.commit.owner_process import OwnerProcess
-from tidelake.storage.commit.partition_statistics import partition_statistics
 from tidelake.storage.commit.row_ids import check_rows_unchanged
-from tidelake.storage.commit.snapshot_builder import CommitMetadata, PreparedSnapshot, SnapshotBuilder
+from tidelake.storage.commit.snapshot_builder import (
+    CommitMetadata,
+    PreparedSnapshot,
+    SnapshotBuilder,
+    partition_statistics,
+)
 from tidelake.storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
+from tidelake.storage.commit.commit_changes import CommitChanges, buckets_needing_tombstones, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage, Committable, reasons_text
 from tidelake.storage.commit.conflicts import Bucket
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -22,7 +22,6 @@ from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, delta_entries, live_entries_of
 from tidelake.storage.commit.overwrite import delete_entries, matching_partitions, upgraded
 from tidelake.storage.commit.publisher import CommitEnvironment, CommitRequest, CommitResult, Guard, Publisher
-from tidelake.storage.commit.tombstones import buckets_needing_tombstones
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta, index_file_path

@@ -21,7 +21,7 @@ from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, 
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import UNORDERED_ROOTS
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import ChangelogProducer, MergeEngine, TableOptions
 from tidelake.storage.model.options.registry import find_option
 from tidelake.storage.model.options.values import parse_map, parse_size_bytes

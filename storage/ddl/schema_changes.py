@@ -20,14 +20,13 @@ from tidelake.storage.base.errors import BadInput
 from tidelake.storage.ddl.option_changes import check_option_change
 from tidelake.storage.ddl.schema_creation import normalize_keys
 from tidelake.storage.ddl.schema_validation import check_schema
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.renamed_columns import rename_in_options
 from tidelake.storage.model.options.values import parse_names
-from tidelake.storage.model.schema.column_uses import indexed_columns
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.schema.type_changes import can_change
+from tidelake.storage.model.schema.type_changes import can_change, indexed_columns
 from tidelake.storage.model.types import (
     ArrayType,
     DataField,

@@ -18,7 +18,7 @@ from tidelake.storage.ddl.materialized import MATERIALIZED_TABLE, check_new_defi
 from tidelake.storage.ddl.option_validation import OPTION_RULES, Rule, formats
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode, check_new_table
 from tidelake.storage.model.format import KEY_COLUMN_PREFIX, RESERVED_COLUMNS, is_reserved_column
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema, walk_fields
 from tidelake.storage.model.types import (

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.storage.files.casting import cast, keeps_order, may_make_nulls
-from tidelake.storage.files.column_bounds import Bounds, ColumnBounds, without_nan
 from tidelake.storage.files.data_file import DataFileMeta, SimpleStats
+from tidelake.storage.files.stats_collection import Bounds, ColumnBounds, without_nan
 from tidelake.storage.model.binary_row import decode_rows_of_files
 from tidelake.storage.model.schema.table_schema import TRACKING_FIELDS, TableSchema
 from tidelake.storage.model.table import TableContext

@@ -1,26 +1,153 @@
 """Collects the statistics of a data file while it is written, in the form that manifests store.
 
 Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`.
+
+Truncates the bounds of long values: mode `truncate(n)` of `metadata.stats-mode`.
+
+Source: Java `statistics/TruncateSimpleColStatsCollector.java`.
+
+Bounds of the values of a column, in several files or in several parts of one file.
+
+Finds the smallest and the largest value of a column with Arrow's kernels.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import reduce
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.data_file import EMPTY_STATS, SimpleStats
-from tidelake.storage.files.min_max import ColumnMinMax
-from tidelake.storage.files.stats_truncation import truncate_bounds
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import SYSTEM_FIELD_ID_START
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.types import CONSTRUCTED_ROOTS, DataField, Root, arrow_type
+
+
+@dataclass(frozen=True, slots=True)
+class MinMax:
+    """The exact smallest and largest value of a column, as valid scalars of the column's in-memory type."""
+
+    minimum: pa.Scalar
+    maximum: pa.Scalar
+
+
+ColumnMinMax: TypeAlias = Mapping[str, MinMax]
+"""Column -> its smallest and largest value. A column is missing if it has no values, or if its bounds are unknown."""
+
+
+def has_nan(column: pa.Array | pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py() is True
+
+
+def min_max_of(column: pa.Array | pa.ChunkedArray) -> MinMax | None:
+    """Returns the smallest and the largest value; None if there are only nulls.
+
+    The order is that of Java: -0.0 before 0.0, and NaN last. (Arrow treats both zeros as equal, and ignores NaN.)
+    """
+    if len(column) == column.null_count:
+        return None
+    found = pc.min_max(column)
+    minimum, maximum = found["min"], found["max"]
+    if pa.types.is_floating(column.type):
+        minimum = pa.scalar(-0.0, column.type) if minimum.as_py() == 0 else minimum
+        maximum = pa.scalar(0.0, column.type) if maximum.as_py() == 0 else maximum
+        maximum = pa.scalar(math.nan, column.type) if has_nan(column) else maximum
+    return MinMax(minimum, maximum)
+
+
+def union_of(min_max: Iterable[MinMax]) -> MinMax | None:
+    """Returns the range that includes all ranges; None if none is given."""
+    return reduce(_union, min_max, None)
+
+
+def _union(known: MinMax | None, more: MinMax) -> MinMax:
+    if known is None:
+        return more
+    lower, higher = _is_less(more.minimum, known.minimum), _is_less(known.maximum, more.maximum)
+    return MinMax(more.minimum if lower else known.minimum, more.maximum if higher else known.maximum)
+
+
+def _is_less(one: pa.Scalar, other: pa.Scalar) -> bool:
+    if pa.types.is_floating(one.type) and math.isnan(other.as_py()):
+        return not math.isnan(one.as_py())
+    less: bool = pc.less(one, other).as_py()
+    return less
+
+
+class MinMaxCollector:
+    """Collects the ColumnMinMax of a file's rows, batch by batch."""
+
+    def __init__(self, columns: Collection[str]) -> None:
+        self._columns = sorted(columns)
+        self._min_max: dict[str, MinMax] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name in self._columns:
+            min_max = min_max_of(batch.column(name))
+            if min_max is not None:
+                self._min_max[name] = _union(self._min_max.get(name), min_max)
+
+    def min_max(self) -> ColumnMinMax:
+        return self._min_max
+
+
+_LAST_CODE_POINT: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)  # code points that UTF-8 can't encode
+
+
+def truncate_bounds(minimum: pa.Scalar, maximum: pa.Scalar, length: int) -> tuple[pa.Scalar, pa.Scalar]:
+    """Returns bounds of at most `length` characters (code points) or bytes, which include the given bounds.
+
+    Only strings and bytes change. Both bounds are null (unknown) if one is given as null, or if no short upper bound is
+    large enough.
+    """
+    if not (minimum.is_valid and maximum.is_valid):
+        return _null(minimum), _null(maximum)
+    kind = minimum.type
+    lower: str | bytes
+    upper: str | bytes | None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        lower, upper = minimum.as_py()[:length], _truncate_text_up(maximum.as_py(), length)
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        lower, upper = minimum.as_py()[:length], _truncate_bytes_up(maximum.as_py(), length)
+    else:
+        return minimum, maximum
+    if upper is None:
+        return _null(minimum), _null(maximum)
+    return pa.scalar(lower, kind), pa.scalar(upper, kind)
+
+
+def _null(value: pa.Scalar) -> pa.Scalar:
+    return pa.scalar(None, value.type)
+
+
+def _truncate_text_up(text: str, length: int) -> str | None:
+    """Truncates a text, and increments its last character that can be incremented. None if no character can."""
+    if len(text) <= length:
+        return text
+    for end in range(length, 0, -1):
+        successor = ord(text[end - 1]) + 1
+        if successor in _SURROGATES:
+            successor = _SURROGATES.stop  # Java writes "?" for a lone surrogate, which is not an upper bound
+        if successor <= _LAST_CODE_POINT:
+            return text[: end - 1] + chr(successor)
+    return None
+
+
+def _truncate_bytes_up(value: bytes, length: int) -> bytes | None:
+    if len(value) <= length:
+        return value
+    kept = value[:length].rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
 
 _TRUNCATE: Final = re.compile(r"truncate\(\s*([1-9][0-9]*)\s*\)")
 _NESTED: Final = CONSTRUCTED_ROOTS | {Root.VARIANT}
@@ -201,3 +328,34 @@ def _is_longer(values: pa.Array, length: int) -> bool:
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return False
     return bool((pc.max(pc.binary_length(values)).as_py() or 0) > length)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """The bounds of one column in n files (or row groups). Null means unknown.
+
+    minimum (n,): lower bounds, of the column's type. They need not be values of the column (long texts are truncated).
+    maximum (n,): upper bounds, likewise.
+    null_count (n,): int64.
+    row_count (n,): int64, never null.
+    """
+
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: pa.Array
+    row_count: pa.Array
+
+    @classmethod
+    def unknown(cls, kind: pa.DataType, row_count: pa.Array) -> ColumnBounds:
+        n = len(row_count)
+        return cls(pa.nulls(n, kind), pa.nulls(n, kind), pa.nulls(n, pa.int64()), row_count)
+
+
+def without_nan(bounds: pa.Array) -> pa.Array:
+    """Makes NaN bounds unknown: in Java NaN is the largest value, but in Arrow no comparison with NaN is true."""
+    if not pa.types.is_floating(bounds.type):
+        return bounds
+    return pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)
+
+
+Bounds: TypeAlias = Callable[[str], ColumnBounds]  # column name -> bounds

@@ -21,8 +21,7 @@ from tidelake.storage.files.file_index.file_indexer import FileIndexer
 from tidelake.storage.files.file_index.settings import FileIndexSettings
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.base import FormatWriterSettings
-from tidelake.storage.files.min_max import ColumnMinMax
-from tidelake.storage.files.stats_collection import StatsCollector, stats_modes
+from tidelake.storage.files.stats_collection import ColumnMinMax, StatsCollector, stats_modes
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
 from tidelake.storage.model.paths import DataFileNames, file_extension, file_index_name

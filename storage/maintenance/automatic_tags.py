@@ -5,6 +5,14 @@ snapshot gets the tag of the last complete period. With `tag.automatic-completio
 without a tag, so that later snapshots fill the gap one by one.
 
 Source: Java `tag/TagAutoCreation.java`, `tag/TagTimeExtractor.java`.
+
+Tags after batch writes (`tag.automatic-creation = batch`): one tag per day, or always the same tag.
+
+Source: Java `tag/TagBatchCreation.java`.
+
+Deletes tags whose retention has ended, after commits of their table.
+
+Source: Java `tag/TagTimeExpire.java`.
 """
 
 from __future__ import annotations
@@ -16,10 +24,11 @@ from typing import Final
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag
+from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag, replace_tag
 from tidelake.storage.model.options.maintenance_options import TagCreation
+from tidelake.storage.model.paths import parse_tag_name
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from tidelake.storage.model.snapshots.tag_periods import TagPeriod
+from tidelake.storage.model.snapshots.tags import TagPeriod
 from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
@@ -159,3 +168,85 @@ class AutomaticTags:
         for snapshot_id in sorted(by_snapshot)[: max(len(by_snapshot) - most, 0)]:
             for name in by_snapshot[snapshot_id]:
                 delete_tag(self._context, name)
+
+
+def tag_batch_write(context: TableContext, snapshot_id: int) -> None:
+    """Tag the snapshot of a batch write.
+
+    Raises nothing: the rows are committed, and the tag can be created manually.
+    """
+    options = context.options
+    if options.tag_creation is not TagCreation.BATCH:
+        return
+    name = options.tag_batch_customized_name
+    try:
+        time = datetime.fromtimestamp(context.snapshots.get(snapshot_id).time_ms / 1000, options.process_time_zone)
+        name = name or f"batch-write-{time:%Y-%m-%d}"
+        retained_ms = options.tag_default_time_retained_ms
+        retained = None if retained_ms is None else timedelta(milliseconds=retained_ms)
+        make = replace_tag if name in context.tags.names() else create_tag
+        make(context, name, snapshot_id, retained)
+        _drop_oldest(context)
+    except Exception as error:
+        _log.warning("no tag of a batch write", table=context.name, tag=name, snapshot=snapshot_id, error=str(error))
+
+
+def _drop_oldest(context: TableContext) -> None:
+    """Delete the oldest tags beyond `tag.num-retained-max`, by snapshot id, then by creation time. All tags count."""
+    most = context.options.tag_num_retained_max
+    if most is None:
+        return
+    store = context.tags
+    made_ms = {e.name: e.modified_ms for e in context.io.list_directory(context.paths.tag_directory)}
+    ages: list[tuple[int, int, str]] = []
+    for name in store.names():
+        try:
+            ages.append((store.get(name).id, made_ms.get(context.paths.tag(name).rpartition("/")[2], 0), name))
+        except BadInput:  # another process deleted it
+            continue
+    for _, _, name in sorted(ages)[: max(len(ages) - most, 0)]:
+        delete_tag(context, name)
+
+
+_PAUSE_MS: Final = 60_000  # between two listings of the tags
+
+
+class TagExpiry:
+    """Tag expiry of one branch. Reads each tag once. Not thread-safe.
+
+    now_ms: wall clock.
+    """
+
+    name: Final = "tag_expiry"
+
+    def __init__(self, context: TableContext, *, now_ms: Callable[[], int] = epoch_ms) -> None:
+        self._context = context
+        self._now_ms = now_ms
+        self._next_check_ms = now_ms() + _PAUSE_MS
+        self._ends: dict[tuple[str, int], datetime | None] = {}  # by tag name and modification time of its file
+
+    def is_due(self, *, respect_interval: bool = True) -> bool:
+        return not respect_interval or self._now_ms() >= self._next_check_ms
+
+    def run(self) -> None:
+        now_ms = self._now_ms()
+        self._next_check_ms = now_ms + _PAUSE_MS
+        now = datetime.fromtimestamp(now_ms / 1000)
+        found: dict[tuple[str, int], datetime | None] = {}
+        for entry in self._context.io.list_directory(self._context.paths.tag_directory):
+            name = None if entry.is_directory else parse_tag_name(entry.name)
+            if name is None:
+                continue
+            key = name, entry.modified_ms
+            try:
+                end = found[key] = self._ends[key] if key in self._ends else self._end(name)
+                if end is not None and end < now:
+                    delete_tag(self._context, name)
+            except BadInput:  # another process deleted it
+                continue
+        self._ends = found
+
+    def _end(self, name: str) -> datetime | None:
+        """Return the end of the tag's retention in local wall-clock time. None for a tag without a retention."""
+        tag = self._context.tags.tag(name)
+        return None if tag.created_at is None or tag.retained is None else tag.created_at + tag.retained

@@ -1,21 +1,37 @@
 """Marks partitions as done: a file `_SUCCESS` in the directory of each, for jobs of other systems that wait for it.
 
 Source: Java `partition/actions/SuccessFileMarkDoneAction.java`, `flink/action/MarkPartitionDoneAction.java`.
+
+Files that tell jobs of other systems that a tag was created or that a partition is done.
+
+Source: Java `partition/file/SuccessFile.java`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.overwrite import matching_partitions
+from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.bucket_directory import partition_directory
-from tidelake.storage.maintenance.success_file import write_success_file
 from tidelake.storage.model.table import TableContext
+
+
+def write_success_file(io: FileIO, path: str, now_ms: int) -> None:
+    """Write the file with the times of its first and its last write. A file that can't be read is replaced."""
+    try:
+        created_ms = int(json.loads(io.read(path))["creationTime"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        created_ms = now_ms
+    io.write(path, pretty_json({"creationTime": created_ms, "modificationTime": now_ms}).encode())
+
 
 _log = get_logger(__name__)
 

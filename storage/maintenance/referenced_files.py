@@ -25,7 +25,7 @@ from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMet
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.schema.schema_store import SchemaStore
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import TagStore
 from tidelake.storage.model.table import TableContext

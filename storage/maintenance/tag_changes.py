@@ -18,11 +18,10 @@ from tidelake.storage.commit.expire.branch_files import BranchFiles
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
 from tidelake.storage.commit.expire.retained_states import all_branches, state_lists
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.maintenance.success_file import write_success_file
+from tidelake.storage.maintenance.partition_done import write_success_file
 from tidelake.storage.model.options.maintenance_options import TagCreation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
-from tidelake.storage.model.snapshots.tag_periods import TagPeriod
-from tidelake.storage.model.snapshots.tags import Tag, tagged_snapshots
+from tidelake.storage.model.snapshots.tags import Tag, TagPeriod, tagged_snapshots
 from tidelake.storage.model.table import TableContext
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import MergeEngine, TableOptions
 from tidelake.storage.model.options.values import parse_int
 from tidelake.storage.model.schema.table_schema import TableSchema

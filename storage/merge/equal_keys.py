@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.normalized_keys import RowIndices
 
 _ROUNDS: Final = 32  # further rows of a group are processed group by group
 _SHORT_MEAN_ROWS: Final = 6  # if groups have more rows than this on average, `reduceat` is as fast

@@ -27,9 +27,9 @@ from tidelake.storage.merge.normalized_keys import (
     Word,
     align_keys,
     count_rows_up_to,
+    merge_order,
     normalize_column,
 )
-from tidelake.storage.merge.sort_order import merge_order
 from tidelake.storage.merge.spill_file import ParkedRows
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
 from tidelake.storage.model.options import TableOptions

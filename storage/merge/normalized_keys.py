@@ -14,6 +14,17 @@ words of all of them.
     nullable columns                       one more word before the others: 0 for null, 1 otherwise (nulls are smallest)
 
 Source of the order: Java `codegen/GenerateUtils.scala`. The encoding is Tidelake's, and is never stored.
+
+Sorts rows by key, and finds the last row of each key, with NumPy and order words.
+
+Parameters of all functions, for n rows (`tidelake.storage.merge.normalized_keys`):
+
+keys: the words of the key, most significant first.
+sequences: the words that order rows of equal keys: user-defined sequence fields first, then the sequence number.
+
+Searches many keys in sorted keys, by order words (`tidelake.storage.merge.normalized_keys`).
+
+Source: Java `mergetree/LookupUtils.java`; vectors `lookup_file_search.json`.
 """
 
 from __future__ import annotations
@@ -225,3 +236,78 @@ def _text_words(column: pa.Array, groups: range) -> Iterator[Word]:
         keep[inside == 0] = 0
         mark = np.where(left > _BYTES_PER_WORD, _CONTINUATION, inside).astype(np.uint64)
         yield (taken & keep) | mark
+
+
+RowIndices = NDArray[np.intp]
+
+
+def merge_order(keys: KeyWords, sequences: Sequence[Word] = ()) -> tuple[RowIndices, NDArray[np.bool_]]:
+    """Sorts rows by key, then by sequence, then in the order given. Callers must pass older rows before newer ones.
+
+    Returns (order (n,), is_last (n,)): row indices, and which positions of `order` end a group of equal keys.
+    """
+    if len(keys) == 1 and not sequences:
+        order = np.argsort(keys[0], kind="stable")
+    else:
+        order = np.lexsort((*reversed(tuple(sequences)), *reversed(keys)))
+    return order, group_ends(keys, order)
+
+
+def group_ends(keys: KeyWords, order: RowIndices) -> NDArray[np.bool_]:
+    """(n,): which positions of `order` are the last of their key.
+
+    order (n,): row indices that sort by key.
+    """
+    ends = np.zeros(len(order), np.bool_)
+    if len(order):
+        ends[-1] = True
+    for word in keys:
+        ordered = word[order]
+        ends[:-1] |= ordered[1:] != ordered[:-1]
+    return ends
+
+
+def first_not_less(sorted_keys: KeyWords, asked: KeyWords) -> NDArray[np.intp]:
+    """(m,): for each key, the position of the first sorted key that is not less; n if none exists.
+
+    Takes O(m log n): one binary search by the first word. Keys that are still undecided are searched further, all at
+    once.
+
+    sorted_keys: the words of n sorted keys.
+    asked: the words of m keys.
+    """
+    low = np.searchsorted(sorted_keys[0], asked[0], side="left")
+    if len(sorted_keys) == 1:
+        return low
+    high = np.searchsorted(sorted_keys[0], asked[0], side="right")
+    open_keys = np.flatnonzero(low < high)
+    while len(open_keys):
+        middle = (low[open_keys] + high[open_keys]) // 2
+        less = _is_less(sorted_keys, middle, asked, open_keys)
+        low[open_keys[less]] = middle[less] + 1
+        high[open_keys[~less]] = middle[~less]
+        open_keys = open_keys[low[open_keys] < high[open_keys]]
+    return low
+
+
+def equal_keys(sorted_keys: KeyWords, places: NDArray[np.intp], asked: KeyWords) -> NDArray[np.bool_]:
+    """(m,): whether each key equals the sorted key at its place.
+
+    places (m,): the result of `first_not_less`.
+    """
+    inside = np.minimum(places, len(sorted_keys[0]) - 1)
+    equal = places < len(sorted_keys[0])
+    for word, wanted in zip(sorted_keys, asked, strict=True):
+        equal &= word[inside] == wanted
+    return equal
+
+
+def _is_less(
+    sorted_keys: KeyWords, places: NDArray[np.intp], asked: KeyWords, rows: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    less = np.zeros(len(places), np.bool_)
+    for word, wanted in zip(reversed(sorted_keys), reversed(asked), strict=True):
+        one: Word = word[places]
+        other: Word = wanted[rows]
+        less = (one < other) | ((one == other) & less)
+    return less

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.storage.merge.equal_keys import Mask
-from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.normalized_keys import RowIndices
 from tidelake.storage.merge.values.equality import value_codes
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds

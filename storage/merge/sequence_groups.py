@@ -1,6 +1,8 @@
 """The sequence groups of a partial-update table: options `fields.<sequence fields>.sequence-group`.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
+
+Finds out what decides which row of a key is the newest.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.merge.aggregate_functions import is_order_free
+from tidelake.storage.model.messages import did_you_mean
+from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import CONSTRUCTED_ROOTS, Root
 
@@ -81,3 +85,14 @@ def check_columns(schema: TableSchema, where: str, names: Sequence[str]) -> None
         if name not in schema.by_name:
             known = ", ".join(schema.names)
             raise BadInput(f"{where}: no column {name!r}; the table has {known}{did_you_mean(name, schema.names)}")
+
+
+def sequence_numbers_decide(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether the newest row of a key is the one with the highest sequence number, in a table with a primary key.
+
+    False if other columns decide (`sequence.field`, sequence groups). False if the order makes no difference: then
+    writers don't coordinate their sequence numbers.
+    """
+    if options.sequence_fields or is_order_free(schema, options):
+        return False
+    return not sequence_groups(schema, options)

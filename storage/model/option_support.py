@@ -17,8 +17,7 @@ from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.options import MergeEngine, Operation, TableOptions
-from tidelake.storage.model.options.definitions.reasons import USE_JAVA
-from tidelake.storage.model.options.option import Option
+from tidelake.storage.model.options.option import USE_JAVA, Option
 from tidelake.storage.model.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext

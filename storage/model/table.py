@@ -17,8 +17,7 @@ from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.snapshots.change_history import ChangeHistory
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangeHistory, ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import SnapshotStore
 from tidelake.storage.model.snapshots.snapshot_commit import SnapshotCommit
 from tidelake.storage.model.snapshots.table_identity import TableIdentity

@@ -9,10 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
-from tidelake.storage.files.column_bounds import ColumnBounds
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.formats.base import BATCH_BYTES_MAX
 from tidelake.storage.files.reader import Chunks, chunk_bounds, read_data_file
+from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
 from tidelake.storage.merge.merge_functions import check_no_nulls
 from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector

@@ -25,7 +25,7 @@ class CompactResult:
     after: files that replace them. An upgraded file is in both, with two levels and one name.
     changelog: files with the changes that the compaction found
     reason: why the compaction was picked, for people
-    tombstones, known_files: see `tidelake.storage.commit.tombstones`
+    tombstones, known_files: see `tidelake.storage.commit.commit_changes`
     new_index_files: deletion vectors of the bucket
     deleted_index_files: index files that these replace
 

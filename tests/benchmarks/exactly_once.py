@@ -25,7 +25,7 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.ingest.pipeline.builder import run
-from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.tables.table_history import CommitHistory
 from tidelake.ingest.tables.table_sink import StorageTableSink
 

@@ -8,8 +8,15 @@ import pytest
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
 from tidelake.checkpoint.epoch import Epoch, epoch_of
-from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    OffsetRange,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    chain_breaks,
+    position_from_text,
+)
 from tidelake.checkpoint.states import CheckpointState, IllegalTransition
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.commit_message import CommitMessage

@@ -14,8 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelake.checkpoint.idle_progress import IdleProgress
-from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
-from tidelake.checkpoint.position_text import PACKED_FROM, POSITION_PROPERTY, position_from_text, position_to_text
+from tidelake.checkpoint.offsets import (
+    PACKED_FROM,
+    POSITION_PROPERTY,
+    OffsetRange,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    chain_breaks,
+    position_from_text,
+    position_to_text,
+)
 from tidelake.checkpoint.recovery import recover_table
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature

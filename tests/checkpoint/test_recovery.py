@@ -9,9 +9,16 @@ import pytest
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
 from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
-from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    OffsetRange,
+    RecoveryDecision,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    position_to_text,
+)
 from tidelake.checkpoint.position_problems import ProblemKind
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_to_text
 from tidelake.checkpoint.recovery import last_before_chain_break, recover_table, resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState

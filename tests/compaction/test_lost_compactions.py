@@ -19,8 +19,7 @@ from tests.support.changelog_fold import check_changelog
 from tests.support.commit_races import before_publishing
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.epoch import Epoch
-from tidelake.checkpoint.offsets import SourcePosition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import CompactionScheduler
 from tidelake.ingest.spark.batch_commits import BatchCommits

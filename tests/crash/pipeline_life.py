@@ -14,8 +14,7 @@ import pytest
 from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.memory_log import MemoryLog, MemoryLogSource
-from tidelake.checkpoint.offsets import chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.pipeline import checkpointer

@@ -13,7 +13,7 @@ import tidelake
 from tests.crash.points import Points
 from tests.integration.orders import TABLES, Line, Stream, assert_exactly_once
 from tests.support.service import Service
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, position_from_text
 
 SEED: Final = 20260829
 _START_SHARE: Final = 1 / 3  # of the kills

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 import tidelake
 from tests.support.cases import recorded_lines
 from tests.support.recorded_truth import differences, own_recorded
-from tidelake.checkpoint.offsets import chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.verification import inspect_table
 
 ORDERS: Final = own_recorded("orders-100k/orders")

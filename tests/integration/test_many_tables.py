@@ -17,8 +17,7 @@ import pytest
 import tidelake
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.service import Service
-from tidelake.checkpoint.offsets import chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.storage.maintenance.verify.inspection import verify
 
 PIPELINE: Final = "many"

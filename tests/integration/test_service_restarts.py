@@ -16,8 +16,7 @@ import tidelake
 from tests.support.cases import recorded_lines, recorded_truth
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences, own_recorded
-from tidelake.checkpoint.offsets import SourcePosition, chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, chain_breaks, position_from_text
 
 ORDERS = own_recorded("orders-100k/orders")
 PIPELINE = "restarting"

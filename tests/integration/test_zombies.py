@@ -15,8 +15,7 @@ import pytest
 
 import tidelake
 from tests.support.golden_text import matches_golden_text
-from tidelake.checkpoint.offsets import chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.cli.exits import ExitCode
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")

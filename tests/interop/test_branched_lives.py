@@ -23,7 +23,7 @@ from tests.support.levels import examples
 from tidelake.storage.commit.expire.expire_now import expire_now
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.model.format import DEFAULT_BRANCH
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.table import TableContext
 
 NAME: Final = "db.t"

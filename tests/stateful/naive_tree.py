@@ -316,7 +316,7 @@ def _newest_levels(records: Sequence[tuple[int, Record]]) -> list[Record]:
 
 
 def _holds_dropped_deletes(file: DataFileMeta) -> bool:
-    """See `tidelake.storage.commit.tombstones`."""
+    """See `tidelake.storage.commit.commit_changes`."""
     return file.level == 0 and file.file_source is FileSource.COMPACT
 
 

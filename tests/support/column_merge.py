@@ -14,7 +14,7 @@ from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions import MergeFunction, merge_function_of
 from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch
-from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.merge.normalized_keys import merge_order
 from tidelake.storage.model.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD, TableSchema

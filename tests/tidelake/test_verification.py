@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tidelake.checkpoint.epoch import Epoch
-from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition
+from tidelake.checkpoint.offsets import OffsetRange, RecoveryDecision, SourcePosition, TopicPartition, position_to_text
 from tidelake.checkpoint.position_problems import ProblemKind
-from tidelake.checkpoint.position_text import position_to_text
 from tidelake.storage.maintenance.verify import Severity
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot

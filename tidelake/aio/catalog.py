@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelake.aio.table import Table
 from tidelake.catalog import Catalog as BlockingCatalog
-from tidelake.materialized.refreshed import Refreshed
+from tidelake.materialized.refresh import Refreshed
 from tidelake.public import open_catalog as open_blocking_catalog
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.catalog.view import View

@@ -1,4 +1,7 @@
-"""Runs one command, and returns an exit code and a message."""
+"""Runs one command, and returns an exit code and a message.
+
+`tidelake completion`: prints a script that lets a shell complete commands and options.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from tidelake.cli.arguments import parse
+from tidelake.cli.arguments import build_parser, parse
 from tidelake.cli.exits import ExitCode, exit_code
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
@@ -93,3 +96,13 @@ def _single_errors(error: BaseException) -> Iterator[BaseException]:
             yield from _single_errors(inner)
     else:
         yield error
+
+
+def completion(out: CommandOutput, *, shell: str) -> None:
+    import shtab
+
+    script: str = shtab.complete(build_parser(), shell)
+    if out.is_json:
+        out.document({"shell": shell, "script": script})
+    else:
+        out.bytes.write(script.encode() + b"\n")

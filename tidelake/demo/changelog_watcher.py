@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.types.json_values import json_rows
 from tidelake.storage.read.changes.change_reader import ChangeBatch

@@ -7,12 +7,15 @@
 
 The snapshot with the rows records the snapshots of the sources that they were made from. Commits are numbered: if two
 refreshes run at once, the second one finds its number taken, and drops its rows.
+
+The result of a refresh.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
 import pyarrow as pa
@@ -20,7 +23,6 @@ import pyarrow as pa
 from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
 from tidelake.materialized.engine import FullRefresh, QueriedTable, QueryEngine, check_columns
 from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
-from tidelake.materialized.refreshed import Refreshed, RefreshKind
 from tidelake.materialized.source_changes import NoChanges, changes_since
 from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, QueriedState, RefreshState, last_refresh
 from tidelake.storage.base.clock import epoch_ms
@@ -32,6 +34,27 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 from tidelake.writer import Writer
+
+
+class RefreshKind(StrEnum):
+    NONE = "none"
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """The result of a refresh.
+
+    reason: why the refresh was full, or none; for an incremental one, how many rows changed.
+    snapshot_id: the snapshot with the rows; for `none` the newest, None if there is none.
+    """
+
+    table: str
+    kind: RefreshKind
+    reason: str
+    snapshot_id: int | None
+
 
 _log = get_logger(__name__)
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tidelake.materialized.duckdb_sql import DIALECT, check_installed
 from tidelake.materialized.in_process import InProcess
-from tidelake.materialized.refresh import Refresh
-from tidelake.materialized.refreshed import Refreshed
+from tidelake.materialized.refresh import Refresh, Refreshed
 from tidelake.storage.base.errors import BadInput
 from tidelake.table import Table
 

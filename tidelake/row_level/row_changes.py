@@ -11,7 +11,7 @@ from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
-from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.automatic_tags import tag_batch_write
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.read.predicate import Predicate, as_predicate
 from tidelake.storage.write.row_level.assignments import Assignments

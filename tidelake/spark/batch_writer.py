@@ -19,7 +19,7 @@ from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
-from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.automatic_tags import tag_batch_write
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.table_writer import TableWriter

@@ -15,7 +15,7 @@ from tidelake.spark.stream_options import STREAM_OPTIONS, StreamOptions
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.model.format import DEFAULT_BRANCH
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options.registry import CATALOG_REGISTRY, find_option
 from tidelake.storage.model.table import TableContext
 

@@ -2,12 +2,20 @@
 
 The wrapped decoder gets targets with the source's column names. These names are learned from records that don't fit: a
 batch is decoded up to the first such record. From this record on it is decoded with the record's names.
+
+Columns of a record whose names differ only in case.
+
+Concatenates the rows of one table from consecutive parts of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+import numpy as np
+import pyarrow as pa
 
 from tidelake.ingest.formats.base import (
     DecodedBatch,
@@ -15,17 +23,78 @@ from tidelake.ingest.formats.base import (
     Decoder,
     FailureKind,
     JsonView,
+    KeyChanges,
     Skipped,
     TableRows,
     Target,
     TargetOf,
+    UnavailableValues,
 )
-from tidelake.ingest.formats.case_insensitive.case_duplicates import case_duplicate_text, first_case_duplicate
 from tidelake.ingest.formats.case_insensitive.case_mapped_target import CaseMappedTarget
-from tidelake.ingest.formats.case_insensitive.joined_rows import joined_rows
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
+
+
+def joined_rows(parts: Sequence[TableRows]) -> TableRows:
+    """Return the concatenated rows. parts: at least one, all of one target."""
+    if len(parts) == 1:
+        return parts[0]
+    begins = [0, *accumulate(len(part.offsets) for part in parts)]
+    return TableRows(
+        parts[0].target,
+        pa.concat_batches([part.rows for part in parts]),
+        np.concatenate([part.offsets for part in parts]),
+        _unavailable(parts, begins),
+        _key_changes(parts, begins),
+    )
+
+
+def _unavailable(parts: Sequence[TableRows], begins: Sequence[int]) -> UnavailableValues | None:
+    found = [
+        (begin, part.unavailable) for begin, part in zip(begins, parts, strict=False) if part.unavailable is not None
+    ]
+    if not found:
+        return None
+    names = dict.fromkeys(name for _, one in found for name in one.columns)
+    return UnavailableValues(
+        np.concatenate([begin + one.rows for begin, one in found]),
+        {
+            name: np.concatenate([one.columns.get(name, np.zeros(len(one.rows), np.bool_)) for _, one in found])
+            for name in names
+        },
+        pa.concat_batches([one.keys for _, one in found]),
+    )
+
+
+def _key_changes(parts: Sequence[TableRows], begins: Sequence[int]) -> KeyChanges | None:
+    found = [
+        (begin, part.key_changes) for begin, part in zip(begins, parts, strict=False) if part.key_changes is not None
+    ]
+    if not found:
+        return None
+    return KeyChanges(
+        np.concatenate([begin + one.rows for begin, one in found]),
+        [change for _, one in found for change in one.changes],
+        found[0][1].departure,
+    )
+
+
+def first_case_duplicate(names: Collection[str]) -> tuple[str, str] | None:
+    """Return the first two names that differ only in case; None if there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            return other, name
+    return None
+
+
+def case_duplicate_text(one: str, other: str) -> str:
+    return (
+        f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, but the catalog accepts only "
+        "lower case. Rename one of them at the source, or exclude it at the connector"
+    )
+
 
 # The number of records decoded first after a new spelling. It is small, as shards of a table may alternate in spelling.
 _FIRST_RECORDS = 64

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 _COMMON_OPTIONS: Final = ("inexact_values", "binary_handling_mode")
 _CHARACTERS: Final = ("field_delimiter", "quote_character", "escape_character")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tidelake.ingest.formats.columnar import garbage_collection_paused, refused_columns
 from tidelake.ingest.formats.concatenated_json import concatenate_objects
 from tidelake.ingest.formats.debezium.record_key import KeyColumnsCheck
-from tidelake.ingest.formats.debezium.replica_identity import has_values_outside_key
+from tidelake.ingest.formats.debezium.row_changes import has_values_outside_key
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.record_schema import RecordSchema, ignored_fields
 from tidelake.ingest.formats.source_table import SourceTable

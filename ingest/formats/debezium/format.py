@@ -17,7 +17,7 @@ from tidelake.ingest.formats.debezium.transactions import transaction_of
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 _CONNECTOR_OPTIONS: Final = tuple(field.name for field in fields(ConnectorSettings))
 

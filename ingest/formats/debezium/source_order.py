@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from tidelake.ingest.formats.debezium.envelope import SourceInfo, split_schema
-from tidelake.ingest.formats.source_order import SourceOrder
+from tidelake.ingest.formats.format_capabilities import SourceOrder
 from tidelake.ingest.formats.values.json_text import BadValue
 
 

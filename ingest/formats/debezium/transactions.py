@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tidelake.ingest.formats.debezium.envelope import SourceInfo, split_schema
-from tidelake.ingest.formats.transactions import TransactionEnd, TransactionRow
+from tidelake.ingest.formats.format_capabilities import TransactionEnd, TransactionRow
 from tidelake.ingest.formats.values.json_text import BadValue
 
 

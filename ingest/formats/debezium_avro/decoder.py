@@ -41,7 +41,7 @@ from tidelake.ingest.formats.debezium.record_key import columns_of_key
 from tidelake.ingest.formats.debezium.row_decoder import RowDecoder
 from tidelake.ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
 from tidelake.ingest.formats.decoded_rows import merge_decoded
-from tidelake.ingest.formats.envelopes.recognition import other_format_hint
+from tidelake.ingest.formats.envelopes.reader import other_format_hint
 from tidelake.ingest.formats.found_rows import DecodeState
 from tidelake.ingest.formats.record_schema import RecordSchema, RecordSchemaKey
 from tidelake.ingest.formats.source_table import SourceTable

@@ -25,8 +25,7 @@ from tidelake.ingest.formats.decoded_rows import merge_decoded
 from tidelake.ingest.formats.envelopes.columnar_images import ColumnarImages
 from tidelake.ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
 from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
-from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
-from tidelake.ingest.formats.envelopes.recognition import other_format_hint
+from tidelake.ingest.formats.envelopes.reader import EnvelopeReader, other_format_hint
 from tidelake.ingest.formats.envelopes.row_changes import rows_of_change
 from tidelake.ingest.formats.found_rows import DecodeState, Truncated
 from tidelake.ingest.formats.record_schema import RecordSchema

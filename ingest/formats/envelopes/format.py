@@ -1,4 +1,10 @@
-"""The base class of formats with envelopes. A subclass defines the format's name and its envelope."""
+"""The base class of formats with envelopes. A subclass defines the format's name and its envelope.
+
+Derives the columns and the primary key of a new table from one record of its source table.
+
+The columns have the types that the record declares. If it declares none, all columns are STRING, as in Paimon's own
+ingestion.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,38 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from tidelake.ingest.formats.base import InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, SourceType
 from tidelake.ingest.formats.envelopes.decoder import EnvelopeDecoder
-from tidelake.ingest.formats.envelopes.envelope import Envelope
+from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
 from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
 from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
-from tidelake.ingest.formats.envelopes.table_inference import infer_table
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.types import DataField, not_null
+
+
+def infer_table(record: Envelope, batch: RawBatch, row: int) -> InferredTable:
+    """Return the table that a record describes. record: the record in that row. Raises BadValue if it has no row."""
+    columns = _columns(record)
+    primary_key = tuple(name for name in record.primary_key(batch.keys[row].as_py()) if name in columns)
+    fields = []
+    for number, (name, source) in enumerate(columns.items()):
+        column_type = inferred_type(source)
+        fields.append(DataField(number, name, not_null(column_type) if name in primary_key else column_type))
+    return InferredTable(tuple(fields), primary_key, columns)
+
+
+def _columns(record: Envelope) -> Mapping[str, SourceType]:
+    event = record.event()
+    if not isinstance(event, Op) or event is Op.TRUNCATE:
+        raise BadValue("it has no row")
+    if declared := record.declared_types():
+        return declared
+    change = record.changes(event, ())[0]
+    image = change.before if change.after is None else {**change.after, **(change.before or {})}
+    return dict.fromkeys(image or {}, JSON_VALUE)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The format `avro`: rows in Avro, in Confluent's framing, or without a frame and with a configured schema."""
+"""The format `avro`: rows in Avro, in Confluent's framing, or without a frame and with a configured schema.
+
+Decodes Avro records that are rows. Each row is inserted, or replaces the row with its key.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from tidelake.ingest.formats.avro.avro_schema import parse_avro_schema
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelake.ingest.formats.avro.avro_schema import NULL, AvroType, connect_schema, parse_avro_schema
+from tidelake.ingest.formats.avro.change_records import ChangeSchema
+from tidelake.ingest.formats.avro.column_images import Changes
+from tidelake.ingest.formats.avro.column_reader import ColumnReader
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
 from tidelake.ingest.formats.avro.framing import (
     CONFIGURED,
     VALUE_SCHEMA_HEADER,
@@ -17,15 +27,65 @@ from tidelake.ingest.formats.avro.framing import (
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.formats.avro.value_reader import object_of
 from tidelake.ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.connect_schema import source_type
 from tidelake.ingest.formats.debezium.decoder import InexactValues
 from tidelake.ingest.formats.debezium.table_inference import inferred_table
+from tidelake.ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
-from tidelake.ingest.formats.plain_avro.decoder import row_decoder, row_schema
 from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
+
+_NOTHING: Final = AvroType(NULL)
+
+
+class Rows:
+    """The structure of records that are rows (see `ChangeRecords`).
+
+    Each is handled like a Debezium record with op `c`. Only the topic names the source table.
+    """
+
+    ARE_KEYED: ClassVar = False
+
+    def schema_of(self, type_: AvroType) -> ChangeSchema:
+        return row_schema(type_)
+
+    def changes(
+        self, rows: NDArray[np.int64], schema: ChangeSchema, columns: Mapping[str, DecodedColumn]
+    ) -> tuple[Changes, list[DecodedColumn | None]]:
+        none = np.empty(0, np.int64)
+        octets = next(iter(columns.values())).octets if columns else np.empty(0, np.uint8)
+        before = DecodedColumn(_NOTHING, octets, np.zeros(len(rows), np.bool_), none, none)
+        all_rows, places = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+        after = DecodedColumn(schema.image, octets, all_rows, places, places, None, columns)
+        return Changes(rows, np.full(len(rows), ord("c"), np.uint8), before, after), []
+
+    def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return {"op": b'"c"', "after": object_of(members)}
+
+
+def row_decoder(
+    target_of: TargetOf, schemas: SchemaCache, framing: ConfluentFraming, inexact_values: InexactValues
+) -> DebeziumAvroDecoder:
+    return DebeziumAvroDecoder(
+        target_of,
+        schemas,
+        inexact_values=inexact_values,
+        framing=framing,
+        records=Rows(),
+        placeholders=NoPlaceholders(),
+    )
+
+
+def row_schema(type_: AvroType) -> ChangeSchema:
+    """Return the schema of records that are rows."""
+    columns = {f.field: source_type(f) for f in connect_schema(type_).fields if f.field is not None}
+    return ChangeSchema(type_, type_, columns, ColumnReader(type_, type_.fields) if type_.fields else None)
+
 
 _OPTIONS: Final = ("schema", "schema_file", "inexact_values", *REGISTRY_OPTIONS)
 

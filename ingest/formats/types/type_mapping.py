@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from tidelake.ingest.formats.connect_schema import SourceType
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
 
 TO_NULLABLE: Final = "to-nullable"  # no effect: columns outside the key are always nullable

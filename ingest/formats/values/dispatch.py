@@ -7,10 +7,9 @@ from dataclasses import replace
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, completed
 from tidelake.ingest.formats.values.binaries import binary_decoder
 from tidelake.ingest.formats.values.decimals import decimal_decoder
-from tidelake.ingest.formats.values.enum_numbers import by_name
 from tidelake.ingest.formats.values.json_text import ValueDecoder
 from tidelake.ingest.formats.values.nested import array_decoder, map_decoder, row_decoder, vector_decoder
-from tidelake.ingest.formats.values.numbers import boolean_decoder, floating_decoder, integer_decoder
+from tidelake.ingest.formats.values.numbers import boolean_decoder, by_name, floating_decoder, integer_decoder
 from tidelake.ingest.formats.values.temporals import date_decoder, time_decoder, timestamp_decoder
 from tidelake.ingest.formats.values.texts import text_decoder
 from tidelake.storage.base.errors import UnsupportedFeature

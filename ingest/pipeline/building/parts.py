@@ -11,11 +11,11 @@ from tidelake.checkpoint.routing import Routing
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
 from tidelake.ingest.formats.base import Decoder
-from tidelake.ingest.formats.source_order import SourceOrderOf
+from tidelake.ingest.formats.format_capabilities import SourceOrderOf
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.pipeline.flow import CreateTables
 from tidelake.ingest.pipeline.pending_batches import PendingBatches
-from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.sources.base import Earliest, Source, Start
 from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from tidelake.ingest.clock import Clock
-from tidelake.ingest.formats.transactions import TransactionEnd, TransactionOf, TransactionRow
+from tidelake.ingest.formats.format_capabilities import TransactionEnd, TransactionOf, TransactionRow
 from tidelake.ingest.monitoring.observations import TransactionCounts
 from tidelake.ingest.raw_batch import BinaryColumn, RawBatch, joined_types
 from tidelake.ingest.sources.base import Source, Start

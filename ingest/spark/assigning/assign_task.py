@@ -16,7 +16,6 @@ from tidelake.ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.ingest.spark.bucket_task import TableTask, grouped
 from tidelake.ingest.spark.chunk_store import ChunkStore, local_folder
-from tidelake.ingest.spark.package_version import package_version
 from tidelake.ingest.spark.shuffling.shuffle import (
     BUCKET_COLUMN,
     PayloadKind,
@@ -24,7 +23,7 @@ from tidelake.ingest.spark.shuffling.shuffle import (
     payload_row,
     shuffle_partition_of,
 )
-from tidelake.ingest.spark.task_start import begin_task
+from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.files.partition_times import partition_check
 from tidelake.storage.model.table import TableContext

@@ -22,9 +22,8 @@ from tidelake.compaction.fixed_bucket_batch import (
     has_batch_write_fixed_bucket,
     plan_fixed_bucket_writes,
 )
-from tidelake.ingest.spark.package_version import package_version
 from tidelake.ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
-from tidelake.ingest.spark.task_start import begin_task
+from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.model.table import TableContext

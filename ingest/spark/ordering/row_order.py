@@ -15,8 +15,7 @@ from tidelake.ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TI
 from tidelake.ingest.spark.shuffling.key_groups import keys_change_partition
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import is_order_free
-from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
-from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.merge.normalized_keys import align_keys, merge_order, normalize_column
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.table import TableContext
 

@@ -23,14 +23,13 @@ from pyspark import TaskContext
 
 from tidelake.ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
-from tidelake.ingest.spark.package_version import package_version
 from tidelake.ingest.spark.raw_columns import raw_batches
 from tidelake.ingest.spark.shuffling.key_groups import (
     KeyGroupAssigner,
     has_dynamic_buckets,
     shuffle_partition_of_key_group,
 )
-from tidelake.ingest.spark.task_start import begin_task
+from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.files.partition_times import partition_check
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import KIND_COLUMN, RowKind

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput
+from tidelake.storage.catalog.base import table_properties
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from tidelake.storage.catalog.jdbc.address import DatabaseAddress
@@ -23,7 +24,6 @@ from tidelake.storage.catalog.jdbc.names import NameStore
 from tidelake.storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
 from tidelake.storage.catalog.jdbc.views import JdbcViews
 from tidelake.storage.catalog.locked_commits import LockedCommits
-from tidelake.storage.catalog.table_properties import table_properties
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio.base import FileIO

@@ -25,7 +25,7 @@ from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestS
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.paths import TablePaths
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.snapshots.tags import tagged_snapshots
 from tidelake.storage.model.table import TableContext

@@ -26,7 +26,7 @@ from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH, CommitKind
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.snapshots.branches import branch_names
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.consumers import consumer_names, min_next_snapshot
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.snapshots.tags import TagStore

@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
-from tidelake.storage.commit.expire.empty_directories import delete_empty_directories
+from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner, delete_empty_directories
 from tidelake.storage.commit.expire.references import References
 from tidelake.storage.commit.expire.retained_states import (
     Pins,

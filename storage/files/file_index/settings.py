@@ -15,7 +15,7 @@ from typing import Final
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.file_index.base import IndexWriter
 from tidelake.storage.files.file_index.kinds import KINDS
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.values import parse_names
 from tidelake.storage.model.types import STRING_ROOTS, AtomicType, DataField, DataType, MapType

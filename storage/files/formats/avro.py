@@ -15,7 +15,6 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.files.column_bounds import Bounds
 from tidelake.storage.files.formats.arrow_conversion import in_column
 from tidelake.storage.files.formats.avro_schema import AvroType, avro_schema
 from tidelake.storage.files.formats.avro_values import from_values, to_values
@@ -27,7 +26,7 @@ from tidelake.storage.files.formats.base import (
     batch_of,
     corruption,
 )
-from tidelake.storage.files.min_max import ColumnMinMax, MinMaxCollector
+from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax, MinMaxCollector
 from tidelake.storage.model.format import AVRO_CODECS
 from tidelake.storage.model.types import DataField, arrow_schema
 

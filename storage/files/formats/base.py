@@ -19,8 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
-from tidelake.storage.files.column_bounds import Bounds
-from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax
 from tidelake.storage.model.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
 
 T = TypeVar("T")

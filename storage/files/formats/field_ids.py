@@ -1,11 +1,16 @@
 """Field ids in data files: the ids of columns, and derived ids for nested parts without an id.
 
 Source: Java `table/SpecialFields.java`, `format/parquet/ParquetSchemaConverter.java`, `format/orc/OrcTypeUtil.java`.
+
+The leaves of columns, which Parquet calls columns and stores separately.
+
+Leaves are numbered in file order, over all columns. Arrow's writer identifies them by their paths (`a`,
+`l.list.element`). Paths are not always unique, because names may contain dots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -65,3 +70,30 @@ def _tagged(field: pa.Field, data_type: DataType, own_id: int, column_id: int, d
 
 def _entry_types(data_type: MapType | MultisetType) -> tuple[DataType, DataType]:
     return (data_type.key, data_type.value) if isinstance(data_type, MapType) else (data_type.element, INT)
+
+
+def leaves_of(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yields (path, type) of each leaf of a column, in file order."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from leaves_of(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from leaves_of(f"{path}.key_value.key", kind.key_type)
+        yield from leaves_of(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from leaves_of(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def leaf_numbers(schema: pa.Schema) -> dict[str, range]:
+    """Returns the numbers of each column's leaves."""
+    numbers: dict[str, range] = {}
+    first = 0
+    for field in schema:
+        count = sum(1 for _ in leaves_of(field.name, field.type))
+        numbers[field.name] = range(first, first + count)
+        first += count
+    return numbers

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
 from tidelake.storage.files.formats.arrow_conversion import (
     in_column,
     to_arrow_type,
@@ -30,10 +29,11 @@ from tidelake.storage.files.formats.base import (
     corruption,
     one_large_row_group,
 )
-from tidelake.storage.files.formats.leaf_columns import leaf_numbers
+from tidelake.storage.files.formats.field_ids import leaf_numbers
 from tidelake.storage.files.formats.parquet_bounds import row_group_bounds
 from tidelake.storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
 from tidelake.storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
+from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.model.types import DataField, arrow_schema
 
 # The size of rows is unknown before the first batch. That batch has as many rows as would fit if they had this size,

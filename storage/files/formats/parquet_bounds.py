@@ -15,10 +15,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.files.column_bounds import ColumnBounds, without_nan
 from tidelake.storage.files.formats.arrow_conversion import INT96, to_arrow_type
-from tidelake.storage.files.formats.leaf_columns import leaf_numbers
-from tidelake.storage.files.min_max import ColumnMinMax, MinMax, has_nan, min_max_of, union_of
+from tidelake.storage.files.formats.field_ids import leaf_numbers
+from tidelake.storage.files.stats_collection import (
+    ColumnBounds,
+    ColumnMinMax,
+    MinMax,
+    has_nan,
+    min_max_of,
+    union_of,
+    without_nan,
+)
 from tidelake.storage.model.types import BINARY_ROOTS, STRING_ROOTS, DataField, DataType
 
 _FOOTER_TEXT_BYTES: Final = 4096  # Arrow does not store longer values in the footer

@@ -31,15 +31,14 @@ from tidelake.storage.files.formats.base import (
     one_large_row_group,
     parts_of,
 )
-from tidelake.storage.files.formats.field_ids import with_field_ids
-from tidelake.storage.files.formats.leaf_columns import leaves_of
+from tidelake.storage.files.formats.field_ids import leaves_of, with_field_ids
 from tidelake.storage.files.formats.parquet_bounds import ChunkMinMax
 from tidelake.storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from tidelake.storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
 from tidelake.storage.files.formats.parquet_large_values import CODECS as LARGE_VALUES_CODECS
 from tidelake.storage.files.formats.parquet_large_values import joined, large_columns, read_footer, write_row_group
 from tidelake.storage.files.formats.parquet_small_files import EncodedSmallFiles, encode_small_files
-from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.files.stats_collection import ColumnMinMax
 from tidelake.storage.model.format import PARQUET_CODECS
 from tidelake.storage.model.options.values import parse_boolean, parse_size_bytes
 from tidelake.storage.model.types import AtomicType, DataField, DataType, Root, RowType, arrow_type

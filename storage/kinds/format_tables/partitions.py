@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput, CorruptFile
-from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
+from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.files.string_casts import from_text
 from tidelake.storage.model.paths import (
     escape_partition_text,

@@ -20,7 +20,7 @@ from tidelake.storage.kinds.system_tables.references import BranchesTable, Consu
 from tidelake.storage.kinds.system_tables.row_tracking import RowTracking
 from tidelake.storage.kinds.system_tables.schemas import AggregationFieldsTable, OptionsTable, SchemasTable
 from tidelake.storage.kinds.system_tables.snapshots import SnapshotsTable, StatisticsTable
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.table import TableContext
 
 _TABLES: Final[Sequence[type[SystemTable]]] = (

@@ -17,10 +17,10 @@ from tidelake.storage.base.clock import local_time_as_utc_ms
 from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.fileio.base import FileIO, FileStatus
-from tidelake.storage.files.column_bounds import without_nan
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.base import corruption
+from tidelake.storage.files.stats_collection import without_nan
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.types import BINARY_ROOTS, CONSTRUCTED_ROOTS, STRING_ROOTS, DataField, Root, arrow_type

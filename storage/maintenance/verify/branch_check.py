@@ -19,10 +19,9 @@ from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_li
 from tidelake.storage.maintenance.verify.data_file_check import DataFileCheck
 from tidelake.storage.maintenance.verify.file_listing import FileListing
 from tidelake.storage.maintenance.verify.finding import REPORT, RESTORE, ROLL_BACK, Finding, Severity
-from tidelake.storage.maintenance.verify.hash_index_check import check_hash_index
+from tidelake.storage.maintenance.verify.index_check import VectorCheck, check_hash_index
 from tidelake.storage.maintenance.verify.manifest_check import ManifestCheck
 from tidelake.storage.maintenance.verify.snapshot_chain import SnapshotChain
-from tidelake.storage.maintenance.verify.vector_check import VectorCheck
 from tidelake.storage.model.format import DEFAULT_BRANCH, CommitKind, FileKind
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.consumers import Consumer

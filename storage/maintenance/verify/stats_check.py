@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.storage.base.errors import CorruptFile
-from tidelake.storage.files.column_bounds import ColumnBounds
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.statistics import key_statistics, value_bounds
+from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.model.format import KEY_COLUMN_PREFIX
 from tidelake.storage.model.paths import format_of
 from tidelake.storage.model.table import TableContext

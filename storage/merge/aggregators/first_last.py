@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
 from tidelake.storage.merge.equal_keys import Groups, Mask
-from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.normalized_keys import RowIndices
 
 
 def take_positions(values: pa.Array, groups: Groups, positions: RowIndices) -> pa.Array:

@@ -17,8 +17,7 @@ from tidelake.storage.merge.aggregators.merge_map import MergeMap, MergeMapWithK
 from tidelake.storage.merge.aggregators.min_max import MinMaxAggregator
 from tidelake.storage.merge.aggregators.nested_update import NestedPartialUpdate, NestedUpdate
 from tidelake.storage.merge.aggregators.product import Product
-from tidelake.storage.merge.aggregators.set_union import UnionAggregator
-from tidelake.storage.merge.aggregators.sketches import SketchUnion
+from tidelake.storage.merge.aggregators.sketches import SketchUnion, UnionAggregator
 from tidelake.storage.merge.aggregators.sum import Sum
 from tidelake.storage.merge.values.roaring32 import RoaringUnion32
 from tidelake.storage.merge.values.roaring64 import RoaringUnion64

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions.base import shortcut_groups
-from tidelake.storage.merge.sort_order import RowIndices
+from tidelake.storage.merge.normalized_keys import RowIndices
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 

@@ -13,11 +13,26 @@ column finds the row that has its value. The effects at each position in merge o
                returned unchanged
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; vectors `merge_functions.json`.
+
+Finds deletes that remove a whole record: option `partial-update.remove-record-on-sequence-group`.
+
+A delete removes the record if its sequence in one of the option's groups is not older than the record's. The record
+then starts again with the sequences of the delete, in all groups. So the rows of a key must be checked one after the
+other. Here one row of every key is checked at a time.
+
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.
+
+Finds the row of each key that has the newest sequence of a sequence group, in columns.
+
+Rows whose sequence fields are all null don't count. Sequences are compared field by field; nulls are smallest. Of equal
+sequences the later row is the newer one. All arrays here are in merge order: n positions, in groups of equal keys.
+
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`, `utils/UserDefinedSeqComparator.java`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -32,15 +47,93 @@ from tidelake.storage.merge.aggregators.base import Aggregator, Step, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions.base import shortcut_groups
-from tidelake.storage.merge.merge_functions.record_deletes import record_deletes
-from tidelake.storage.merge.merge_functions.sequences import Sequences, not_older
+from tidelake.storage.merge.normalized_keys import RowIndices, Word, normalize_column
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import SequenceGroup
-from tidelake.storage.merge.sort_order import RowIndices
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """The sequences of one sequence group.
+
+    words: the words by which the sequences are compared.
+    is_empty (n,): which rows have only nulls in the sequence fields.
+    """
+
+    words: tuple[Word, ...]
+    is_empty: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array], order: RowIndices) -> Sequences:
+        words = tuple(word[order] for column in columns for word in normalize_column(column, nullable=True))
+        is_empty = np.ones(len(order), np.bool_)
+        for column in columns:
+            is_empty &= column.is_null().to_numpy(zero_copy_only=False)[order]
+        return cls(words, is_empty)
+
+    def newest(self, candidates: NDArray[np.bool_], groups: Groups) -> RowIndices:
+        """(m,): the position of the newest candidate of each group; -1 if it has none."""
+        best = candidates
+        for word in self.words:
+            greatest = groups.reduce(np.maximum, np.where(best, word, np.iinfo(word.dtype).min))
+            best = best & (word == groups.broadcast(greatest))
+        return groups.last(best)
+
+    def ranks(self) -> NDArray[np.int64]:
+        """(n,): numbers from 0 with the order of the sequences. Equal sequences have equal ranks."""
+        order = np.lexsort(tuple(reversed(self.words)))
+        differs = np.zeros(len(order), np.bool_)
+        for word in self.words:
+            ordered = word[order]
+            differs[1:] |= ordered[1:] != ordered[:-1]
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.cumsum(differs)
+        return ranks
+
+
+def not_older(
+    ranks: NDArray[np.int64], counted: NDArray[np.bool_], segment_starts: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """(n,): which positions have a sequence at least as new as all counted ones before them in their segment.
+
+    ranks (n,): see `Sequences.ranks`.
+    counted (n,): which positions count.
+    segment_starts (n,): which positions start a segment; position 0 must be one.
+    """
+    span = int(ranks.max(initial=0)) + 2
+    levels = (np.cumsum(segment_starts) - 1) * span + np.where(counted, ranks + 1, 0)
+    accepted: NDArray[np.bool_] = levels == np.maximum.accumulate(levels)
+    return accepted
+
+
+def record_deletes(sequences: Sequence[Sequences], deletes: NDArray[np.bool_], groups: Groups) -> NDArray[np.bool_]:
+    """(n,): which positions remove the record of their key.
+
+    sequences: the sequences of the groups whose deletes can remove the record.
+    deletes (n,): the positions of -D rows, without rows that are returned unchanged.
+    """
+    removing = np.zeros(len(deletes), np.bool_)
+    affected = np.flatnonzero(groups.any(deletes))
+    by_length = affected[np.argsort(-groups.lengths[affected], kind="stable")]
+    starts, lengths = groups.starts[by_length], groups.lengths[by_length]
+    ranks = [s.ranks() for s in sequences]
+    newest = [np.full(len(by_length), -1, np.int64) for _ in sequences]
+    for step in range(int(lengths.max(initial=0))):
+        active_count = int(np.searchsorted(-lengths, -step, side="left"))  # lengths > step come first
+        at = starts[:active_count] + step
+        accepted = [
+            ~s.is_empty[at] & (r[at] >= n[:active_count]) for s, r, n in zip(sequences, ranks, newest, strict=True)
+        ]
+        removed = deletes[at] & np.logical_or.reduce(accepted)
+        for rank, best, is_newer in zip(ranks, newest, accepted, strict=True):
+            best[:active_count] = np.where(is_newer | removed, rank[at], best[:active_count])
+        removing[at] = removed
+    return removing
+
 
 NO_RETRACTS: Final = (
     "merge-engine = partial-update does not support deletes (-D, -U) with the options of this table. Set one of the "

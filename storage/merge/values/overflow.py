@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.model.messages.alter_command import alter_command, set_type
+from tidelake.storage.model.messages import alter_command, set_type
 from tidelake.storage.model.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
 
 

@@ -2,6 +2,8 @@
 
 Each option is of one of three kinds. It acts as in Java. Or the operation that it would change refuses it, with the
 reason and a remedy. Or no reader of the table can see a difference; then one line in the log reports it, once.
+
+Reasons and remedies that options of several subjects share.
 """
 
 from __future__ import annotations
@@ -207,3 +209,9 @@ def without_effect(
     release: str = "2.0.0",
 ) -> Option:
     return Option(key, kind, default, fallbacks, immutable, no_effect=why, release=release)
+
+
+USE_JAVA: Final = "Use Java Paimon for it"
+PERFORMANCE_ONLY: Final = "it only changes how fast, in how much memory or in how many pieces work is done"
+LAYOUT: Final = "it only changes the layout of rows in files"
+FLINK: Final = "only Flink jobs use it"

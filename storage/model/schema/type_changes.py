@@ -5,6 +5,8 @@ table for Java. Some casts lose information (INT to TINYINT wraps, CHAR(10) to C
 them. Option `disable-explicit-type-casting` of a table forbids the worst of them.
 
 Source: Java `types/DataTypeCasts.java` (what is allowed) and `casting/*CastRule.java` (what can be executed), combined.
+
+What is computed from the values of a column: keys, partitions, buckets and indexes. It fixes the column's type.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tidelake.storage.model.options.values import parse_names
+from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import (
     BYTES,
     DOUBLE,
@@ -115,3 +119,23 @@ def _number_of_both(old: AtomicType, given: AtomicType) -> DataType | None:
     scale = max(old.scale, given.scale)
     precision = max(_INTEGER_DIGITS.get(one.root, one.precision - one.scale) for one in (old, given)) + scale
     return decimal(precision, scale) if precision <= MAX_DECIMAL_PRECISION else None
+
+
+def use_that_fixes_type(schema: TableSchema, column: str) -> str | None:
+    """Returns what is computed from the values of a column, for example "bucket key"; None if nothing is.
+
+    With another type, the keys, partitions, buckets and indexes of existing rows would no longer be found.
+    """
+    uses = {
+        "primary key": schema.primary_keys,
+        "partition": schema.partition_keys,
+        "bucket key": parse_names(schema.options.get("bucket-key", "")),
+        "index": indexed_columns(schema),
+    }
+    return next((use for use, columns in uses.items() if column in columns), None)
+
+
+def indexed_columns(schema: TableSchema) -> tuple[str, ...]:
+    """Returns the columns that have an index of the primary-key table, of whatever kind."""
+    kinds = ("vector", "btree", "bitmap", "multivalue", "full-text")
+    return tuple(name for kind in kinds for name in parse_names(schema.options.get(f"pk-{kind}.index.columns", "")))

@@ -1,19 +1,25 @@
 """Tags: snapshots with a name, which never expire with other snapshots.
 
 Source: Java `tag/Tag.java`, `utils/TagManager.java`.
+
+Periods of automatic tags, and the names of tags for periods.
+
+Source: Java `tag/TagPeriodHandler.java`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, Self
 
 from tidelake.storage.base.arguments import check_file_name
 from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.base.pretty_json import Json, pretty_json
 from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.paths import TAG_PREFIX, TablePaths, parse_tag_name
 from tidelake.storage.model.snapshots.snapshot import Snapshot, parse_json_object
 
@@ -125,3 +131,58 @@ def _retained(members: Mapping[str, Any], path: str) -> timedelta | None:
         return None if seconds is None else timedelta(seconds=float(seconds))
     except (TypeError, ValueError) as e:
         raise CorruptFile(path, "tagTimeRetained as a number of seconds", f"{seconds!r}: {e}") from None
+
+
+_WITH_DASHES: Final = "with_dashes"
+_DAY: Final = {_WITH_DASHES: "%Y-%m-%d"}
+_HOUR: Final = {_WITH_DASHES: "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
+_MINUTE: Final = "%Y%m%d%H%M"
+_DAYS: Final = (_DAY[_WITH_DASHES], "%Y%m%d")
+_EPOCH: Final = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TagPeriod:
+    """A period of automatic tags.
+
+    length: length of a period. Periods are counted from the start of 1970, in the time zone of the tags.
+    text_format: format of a tag name for `strftime`; it names the start of a period.
+    """
+
+    length: timedelta
+    text_format: str
+
+    @classmethod
+    def of(cls, options: TableOptions) -> Self:
+        match options.tag_period:
+            case "duration":
+                return cls(timedelta(milliseconds=options.tag_period_duration_ms or 0), _MINUTE)
+            case "daily":
+                return cls(timedelta(days=1), _DAY.get(options.tag_period_format, "%Y%m%d"))
+            case "hourly":
+                return cls(timedelta(hours=1), _HOUR[options.tag_period_format])
+            case _:
+                return cls(timedelta(hours=2), _HOUR[_WITH_DASHES])
+
+    def time_of(self, name: str) -> datetime | None:
+        """Returns the start of the period; None for a name that no automatic tag can have."""
+        text = name.partition(" ")[0] if self.text_format in _DAYS else name
+        digits = re.sub(r"%Y", r"\\d{4}", re.sub(r"%[mdHM]", r"\\d{2}", self.text_format))
+        if not re.fullmatch(digits, text):
+            return None
+        try:
+            return datetime.strptime(text, self.text_format)
+        except ValueError:
+            return None
+
+    def name_of(self, start: datetime) -> str:
+        return start.strftime(self.text_format)
+
+    def last_complete(self, time: datetime) -> datetime:
+        """Returns the start of the period before the one that contains `time`."""
+        return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
+
+    @property
+    def example(self) -> str:
+        """An example of a tag name."""
+        return self.name_of(datetime(2026, 1, 31, 12))

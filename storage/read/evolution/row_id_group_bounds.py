@@ -12,10 +12,10 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.files.column_bounds import Bounds, ColumnBounds
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import written_fields
 from tidelake.storage.files.statistics import value_bounds
+from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.model.format import ROW_ID_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import arrow_type

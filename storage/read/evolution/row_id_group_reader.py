@@ -22,8 +22,7 @@ from tidelake.storage.merge.sections import BatchSize, batch_size
 from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema, arrow_type
-from tidelake.storage.read.evolution.blob_column import blob_column
-from tidelake.storage.read.evolution.inline_blobs import with_inline_blobs
+from tidelake.storage.read.evolution.blob_column import blob_column, with_inline_blobs
 from tidelake.storage.read.evolution.row_id_groups import (
     ColumnSource,
     RowIdGroup,

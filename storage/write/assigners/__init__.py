@@ -13,9 +13,11 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
 from tidelake.storage.write.assigners.cross_partition.assigner import CrossPartitionAssigner
 from tidelake.storage.write.assigners.dynamic import DynamicBucketAssigner
-from tidelake.storage.write.assigners.fixed import FixedBucketAssigner
-from tidelake.storage.write.assigners.postpone import PostponeBucketAssigner
-from tidelake.storage.write.assigners.unaware import UnawareBucketAssigner
+from tidelake.storage.write.assigners.stateless import (
+    FixedBucketAssigner,
+    PostponeBucketAssigner,
+    UnawareBucketAssigner,
+)
 
 __all__ = [
     "AssignedRows",

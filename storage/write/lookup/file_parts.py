@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.files.column_bounds import ColumnBounds
-from tidelake.storage.merge.key_search import first_not_less
-from tidelake.storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
+from tidelake.storage.files.stats_collection import ColumnBounds
+from tidelake.storage.merge.normalized_keys import NormalizedKey, align_keys, first_not_less, normalize_column
 from tidelake.storage.write.lookup.lookup_file import Keys
 
 PART_ROWS: Final = 100_000  # the minimum rows of a part: opening a part takes a lookup about 0.3 ms

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
 from tidelake.storage.write.alter_hints import AlterHints

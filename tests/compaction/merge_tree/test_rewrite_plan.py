@@ -9,8 +9,8 @@ import pytest
 from tests.compaction.files import KEY_TYPES, bucket, keys_of, paper_file
 from tests.support.cases import Case, case_id, check_members, vectors
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
-from tidelake.compaction.merge_tree.full_compaction import pick_full_compaction
 from tidelake.compaction.merge_tree.rewrite_plan import Rewrite, Step, can_drop_deletes, plan_rewrite
+from tidelake.compaction.merge_tree.universal_compaction import pick_full_compaction
 from tidelake.storage.files.data_file import DataFileMeta
 
 

@@ -11,8 +11,8 @@ from tests.compaction.files import bucket, paper_file
 from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.levels import LevelSortedRun
-from tidelake.compaction.merge_tree.off_peak_hours import OffPeakHours
 from tidelake.compaction.merge_tree.universal_compaction import (
+    OffPeakHours,
     UniversalCompaction,
     UniversalCompactionOptions,
     create_unit,

@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from tests.ingest.formats.debezium.changes import as_json, change
 from tests.support.memory_log import MemoryLog, MemoryLogSource
-from tidelake.checkpoint.offsets import chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags

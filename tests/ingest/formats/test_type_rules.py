@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelake.ingest.formats.types.type_rules import is_widening
+from tidelake.ingest.formats.types.inferred_types import is_widening
 from tidelake.storage.model.types import parse_type
 
 WIDER = [

@@ -21,10 +21,9 @@ from tests.ingest.pipeline.fakes import until
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.monitoring.duration_histogram import DurationHistogram
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
-from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.observations import DurationHistogram, RunObservations
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.base.clock import epoch_ms

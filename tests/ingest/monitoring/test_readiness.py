@@ -7,7 +7,7 @@ import re
 
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Gate, Rig, raw_batch, until
 from tidelake.ingest.monitoring.readiness import not_ready
-from tidelake.ingest.pipeline.run_states import RunState
+from tidelake.ingest.pipeline.pipeline import RunState
 
 INTERVAL_MS = 1_000
 

@@ -18,8 +18,14 @@ from numpy.typing import NDArray
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.coordinator import CheckpointPolicy
-from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    OffsetRange,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    position_from_text,
+)
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import (
@@ -40,7 +46,7 @@ from tidelake.ingest.pipeline.builder import connect_parts
 from tidelake.ingest.pipeline.building.parts import CheckpointParts, FailingRecords, SourceParts, TableParts
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.pipeline.pending_batches import PendingBatches
-from tidelake.ingest.pipeline.progress_file import ProgressFile
+from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.base import Earliest, Start
 from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles

@@ -18,8 +18,16 @@ from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Published, Rig, r
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
 from tidelake.checkpoint.fence import RecoveryOutdated
-from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition, chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    OffsetRange,
+    SourceIdentity,
+    SourcePosition,
+    TopicPartition,
+    chain_breaks,
+    position_from_text,
+    position_to_text,
+)
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics

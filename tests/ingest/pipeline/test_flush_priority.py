@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.manual_clock import ManualClock
 from tidelake.compaction.scheduler import CompactionScheduler
-from tidelake.ingest.pipeline.flush_priority import FlushPriority
+from tidelake.ingest.pipeline.checkpointer import FlushPriority
 
 WAIT_S: Final = 30
 

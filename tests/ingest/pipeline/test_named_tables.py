@@ -23,8 +23,7 @@ from tests.ingest.quarantine.world import GrowingSource, until
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog
-from tidelake.checkpoint.offsets import chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline, expanded
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags

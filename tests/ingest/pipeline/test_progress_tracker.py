@@ -11,8 +11,7 @@ from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Gate, Rig, raw_ba
 from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition, chain_breaks
-from tidelake.ingest.pipeline.progress_file import ProgressFile, progress_path
-from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS, REFRESH_MS
+from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS, REFRESH_MS, ProgressFile, progress_path
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.fileio.memory import MemoryFileIO
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidelake.ingest.pipeline.run_states import (
+from tidelake.ingest.pipeline.pipeline import (
     TRANSITIONS,
     IllegalRunTransition,
     RunEvent,

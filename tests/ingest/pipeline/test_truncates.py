@@ -19,8 +19,7 @@ from tests.ingest.formats.debezium.changes import change
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog, MemoryLogSource
-from tidelake.checkpoint.offsets import TopicPartition, chain_breaks
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, chain_breaks, position_from_text
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.error_policy import RecordRefused

@@ -10,8 +10,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tidelake.checkpoint.offsets import OffsetRange, SourcePosition, TopicPartition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text, position_to_text
+from tidelake.checkpoint.offsets import (
+    POSITION_PROPERTY,
+    OffsetRange,
+    SourcePosition,
+    TopicPartition,
+    position_from_text,
+    position_to_text,
+)
 from tidelake.ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, is_from_batch
 from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.catalog.opening import open_catalog

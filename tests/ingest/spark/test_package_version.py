@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelake.ingest.spark.package_version import check_version, package_version
+from tidelake.ingest.spark.task_start import check_version, package_version
 from tidelake.storage.base.errors import UnsupportedFeature
 
 

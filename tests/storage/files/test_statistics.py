@@ -17,10 +17,10 @@ from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
-from tidelake.storage.files.column_bounds import ColumnBounds
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.files.statistics import key_bounds, value_bounds
+from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.files.writer import RollingFileWriter, file_fields
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext

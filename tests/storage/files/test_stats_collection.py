@@ -18,9 +18,8 @@ from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
-from tidelake.storage.files.min_max import MinMaxCollector
 from tidelake.storage.files.reader import read_data_file
-from tidelake.storage.files.stats_collection import StatsCollector, StatsMode, stats_modes
+from tidelake.storage.files.stats_collection import MinMaxCollector, StatsCollector, StatsMode, stats_modes
 from tidelake.storage.files.writer import RollingFileWriter, file_fields
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.format import FileSource

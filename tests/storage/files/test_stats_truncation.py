@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.case_values import column_of
 from tests.support.cases import Case, NotUnderstood, case_id, check_members, vectors
-from tidelake.storage.files.stats_truncation import truncate_bounds
+from tidelake.storage.files.stats_collection import truncate_bounds
 from tidelake.storage.model.types import STRING_ROOTS, DataType, parse_type
 
 

@@ -14,11 +14,9 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.fileio.memory import MemoryFileIO
-from tidelake.storage.maintenance.automatic_tags import AutomaticTags
-from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.automatic_tags import AutomaticTags, TagExpiry, tag_batch_write
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag
-from tidelake.storage.maintenance.tag_expiry import TagExpiry
 from tidelake.storage.model.snapshots.tags import TagStore
 from tidelake.storage.model.table import TableContext
 

@@ -20,8 +20,8 @@ from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.maintenance.partition_done import write_success_file
 from tidelake.storage.maintenance.partition_expiry import PartitionExpiry, expire_partitions
-from tidelake.storage.maintenance.success_file import write_success_file
 from tidelake.storage.model.table import TableContext
 
 DAY = {"partition.expiration-time": "1 d"}

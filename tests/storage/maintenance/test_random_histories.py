@@ -27,10 +27,9 @@ from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
-from tidelake.storage.maintenance.automatic_tags import AutomaticTags
+from tidelake.storage.maintenance.automatic_tags import AutomaticTags, TagExpiry
 from tidelake.storage.maintenance.orphans import clean_orphans
 from tidelake.storage.maintenance.partition_expiry import expire_partitions
-from tidelake.storage.maintenance.tag_expiry import TagExpiry
 from tidelake.storage.maintenance.verify.inspection import inspect
 from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import Case, case_id, check_members, vectors
-from tidelake.storage.merge.key_search import equal_keys, first_not_less
-from tidelake.storage.merge.normalized_keys import NormalizedKey, align_keys, normalize_column
+from tidelake.storage.merge.normalized_keys import (
+    NormalizedKey,
+    align_keys,
+    equal_keys,
+    first_not_less,
+    normalize_column,
+)
 
 Key = tuple[str, int]
 

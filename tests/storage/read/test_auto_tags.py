@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from tidelake.storage.model.options import TableOptions
-from tidelake.storage.model.snapshots.tag_periods import TagPeriod
+from tidelake.storage.model.snapshots.tags import TagPeriod
 
 NOON = datetime(2026, 1, 31, 12)
 DAY = datetime(2026, 1, 31)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tidelake.cli.test_arguments import COMMANDS
 from tidelake.cli.arguments import parse
-from tidelake.storage.model.messages.alter_command import add_column, alter_command, set_option, set_type
+from tidelake.storage.model.messages import add_column, alter_command, set_option, set_type
 from tidelake.storage.model.types import STRING
 
 ROOT: Final = Path(__file__).parents[3]

@@ -28,7 +28,7 @@ from tidelake.storage.ddl.schema_changes import (
     UpdateComment,
     apply_changes,
 )
-from tidelake.storage.model.messages.alter_command import path_text
+from tidelake.storage.model.messages import path_text
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import DataField, parse_type
 from tidelake.table import Table

@@ -26,7 +26,7 @@ from tidelake.ingest.pipeline import builder
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
-from tidelake.ingest.quarantine.notices import read_notices
+from tidelake.ingest.quarantine.record_log import read_notices
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
 from tidelake.ingest.settings import Config
 from tidelake.storage.base.clock import epoch_ms

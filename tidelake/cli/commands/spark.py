@@ -22,7 +22,7 @@ from tidelake.ingest.config.config import load_config
 from tidelake.ingest.settings import Config
 from tidelake.prerequisites import missing_for_spark
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 _POLL_SECONDS = 0.2
 
@@ -102,7 +102,7 @@ def call(
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
     from tidelake.spark import procedures
-    from tidelake.spark.procedures.unsupported import UNSUPPORTED_PROCEDURES
+    from tidelake.spark.procedures.repairs import UNSUPPORTED_PROCEDURES
 
     if procedure in UNSUPPORTED_PROCEDURES:
         raise UnsupportedFeature(

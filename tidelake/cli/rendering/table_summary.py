@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, position_from_text
 from tidelake.cli.formatting import offsets_by_topic, partition_text, printable, size_text, utc_text
 from tidelake.cli.rendering.lsm_view import lsm_trees, print_lsm_trees, space_amplification
 from tidelake.compaction.compaction_history import CompactionHistory

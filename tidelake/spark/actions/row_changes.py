@@ -24,9 +24,9 @@ from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.overwrite import matching_partitions
 from tidelake.storage.commit.table_commit import new_commit_user
-from tidelake.storage.maintenance.batch_tags import tag_batch_write
+from tidelake.storage.maintenance.automatic_tags import tag_batch_write
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext

@@ -21,7 +21,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.spark.changelog_folder.folder_files import FolderBatchLimits
 from tidelake.spark.option_values import split_names, value_of, whole_number
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 FORMAT: Final = "tidelake-changelog-folder"
 _NAMES: Final = ("path", "headers", "startingOffsets", "maxFilesPerTrigger", "maxBytesPerTrigger")

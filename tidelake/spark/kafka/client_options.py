@@ -16,7 +16,7 @@ import msgspec
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 PREFIX: Final = "kafka."
 

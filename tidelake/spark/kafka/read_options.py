@@ -20,7 +20,7 @@ from tidelake.spark.kafka.client_options import PREFIX, client_options, client_s
 from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, of_text, partitions_of_text
 from tidelake.spark.option_values import parse_boolean, split_names, value_of, whole_number
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.messages.suggestions import did_you_mean
+from tidelake.storage.model.messages import did_you_mean
 
 STARTING_GROUP: Final = "startingGroup"
 MAX_RECORD_BYTES: Final = "maxRecordBytes"

@@ -24,7 +24,7 @@ from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
 from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
 from tidelake.spark.kafka.topics import Topics
 from tidelake.spark.spark_types import check_columns, record_schema
-from tidelake.spark.stream_limits import (
+from tidelake.spark.stream_reader import (
     HAS_LIMITS,
     ReadAllAvailable,
     ReadLimit,

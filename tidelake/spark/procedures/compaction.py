@@ -13,13 +13,11 @@ from pyspark.sql import SparkSession
 
 from tidelake.compaction.append.clustering import ClusteringStrategy
 from tidelake.compaction.jobs.compact_job import compact_table
-from tidelake.compaction.jobs.planner import CompactTask
+from tidelake.compaction.jobs.planner import CompactTask, TaskRunner
 from tidelake.compaction.jobs.request import CompactionRequest
-from tidelake.compaction.jobs.task_result import TaskRunner
 from tidelake.compaction.report import CompactionReport
 from tidelake.ingest.spark.batch_write import cores_of
-from tidelake.ingest.spark.package_version import package_version
-from tidelake.ingest.spark.task_start import begin_task
+from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.read.predicate import Predicate, as_predicate

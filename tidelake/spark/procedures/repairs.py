@@ -1,9 +1,12 @@
-"""Procedures for a table's manifests, for repairs of catalogs and tables, and for copies. They run in the driver."""
+"""Procedures for a table's manifests, for repairs of catalogs and tables, and for copies. They run in the driver.
+
+Procedures of Paimon that are not supported, and the reasons. paimon-spark supports them, in the same warehouse.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelake.catalog import open_catalog
 from tidelake.compaction.manifest_compaction import ManifestCompaction
@@ -60,3 +63,22 @@ def copy(source_table: str, target_table: str, warehouse: str, *, catalog_option
     """Create a table with the files and the schema of the source's latest snapshot. See `Catalog.clone_table`."""
     catalog = open_catalog(warehouse, **(catalog_options or {}))
     catalog.clone_table(catalog.table(source_table), target_table)
+
+
+_ROW_IDS: Final = "this release never changes the row ids of data-evolution tables"
+_INDEX: Final = "this release neither writes nor reads global indexes"
+_FUNCTION: Final = "only engines with their own SQL have functions"
+_CHAIN: Final = "this release can't write chain tables"
+
+UNSUPPORTED_PROCEDURES: Final[Mapping[str, str]] = {
+    "alter_function": _FUNCTION,
+    "alter_view_dialect": "a view is created with all its dialects: drop it, and create it again (Catalog.create_view)",
+    "compact_chain_table": _CHAIN,
+    "create_function": _FUNCTION,
+    "create_global_index": _INDEX,
+    "drop_function": _FUNCTION,
+    "drop_global_index": _INDEX,
+    "materialize_deletion_vectors": f"{_ROW_IDS}; for other tables, a full compaction removes deleted rows",
+    "reassign_row_id": _ROW_IDS,
+    "refresh_object_table": "this release can't write object tables",
+}

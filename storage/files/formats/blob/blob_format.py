@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.files.column_bounds import Bounds
 from tidelake.storage.files.formats.base import (
     BATCH_BYTES_MAX,
     ChunkFilter,
@@ -24,7 +23,7 @@ from tidelake.storage.files.formats.base import (
     corruption,
 )
 from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
-from tidelake.storage.files.min_max import ColumnMinMax
+from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax
 from tidelake.storage.model.types import DataField, Root, arrow_schema
 
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.files.column_bounds import Bounds
 from tidelake.storage.files.formats.arrow_conversion import (
     UNITS_PER_SECOND,
     convert_leaves,
@@ -37,7 +36,7 @@ from tidelake.storage.files.formats.base import (
 )
 from tidelake.storage.files.formats.field_ids import with_field_ids
 from tidelake.storage.files.formats.orc.timestamps import OrcTail
-from tidelake.storage.files.min_max import ColumnMinMax, MinMaxCollector
+from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax, MinMaxCollector
 from tidelake.storage.model.options.values import parse_size_bytes
 from tidelake.storage.model.types import MAX_LENGTH, STRING_ROOTS, AtomicType, DataField, Root, arrow_schema, arrow_type
 from tidelake.storage.model.types.arrow_buffers import fixed_width_values, to_single_array

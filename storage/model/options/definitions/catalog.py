@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import FLINK, PERFORMANCE_ONLY
 from tidelake.storage.model.options.option import (
     CREATE,
+    FLINK,
     OPEN,
+    PERFORMANCE_ONLY,
     Condition,
     Option,
     OptionValues,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import PERFORMANCE_ONLY
 from tidelake.storage.model.options.option import (
     EXPIRE,
     FILE_WRITING_OPERATIONS,
     IS_TRUE,
+    PERFORMANCE_ONLY,
     WRITE,
     Option,
     Refusal,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import LAYOUT, PERFORMANCE_ONLY
 from tidelake.storage.model.options.option import (
     COMPACT,
     FILE_WRITING_OPERATIONS,
+    LAYOUT,
+    PERFORMANCE_ONLY,
     WRITE,
     Option,
     supported,

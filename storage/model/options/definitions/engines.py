@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import FLINK, PERFORMANCE_ONLY
 from tidelake.storage.model.options.option import (
     FILE_WRITING_OPERATIONS,
+    FLINK,
+    PERFORMANCE_ONLY,
     READ,
     WRITE,
     Option,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import LAYOUT, PERFORMANCE_ONLY, USE_JAVA
 from tidelake.storage.model.options.option import (
     FILE_WRITING_OPERATIONS,
     IS_TRUE,
+    LAYOUT,
+    PERFORMANCE_ONLY,
     READING,
     ROW_OPERATIONS,
+    USE_JAVA,
     WRITE,
     Option,
     Refusal,

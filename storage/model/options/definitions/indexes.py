@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import USE_JAVA
 from tidelake.storage.model.options.option import (
     COMPACT,
     CREATE,
@@ -12,6 +11,7 @@ from tidelake.storage.model.options.option import (
     IS_TRUE,
     READ,
     ROW_OPERATIONS,
+    USE_JAVA,
     Option,
     Refusal,
     deciding_rows,

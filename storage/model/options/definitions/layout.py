@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import USE_JAVA
 from tidelake.storage.model.options.option import (
     COMPACT,
     CREATE,
@@ -14,6 +13,7 @@ from tidelake.storage.model.options.option import (
     READ,
     READING,
     ROW_OPERATIONS,
+    USE_JAVA,
     WRITE,
     Option,
     Refusal,

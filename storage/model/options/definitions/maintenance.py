@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import USE_JAVA
 from tidelake.storage.model.options.option import (
     EXPIRE,
     FILE_WRITING_OPERATIONS,
     IS_TRUE,
     READING,
+    USE_JAVA,
     WRITE,
     Option,
     Refusal,

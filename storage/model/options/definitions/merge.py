@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import PERFORMANCE_ONLY, USE_JAVA
 from tidelake.storage.model.options.option import (
     CHANGES,
     CREATE,
     FILE_WRITING_OPERATIONS,
     IS_TRUE,
     MERGING,
+    PERFORMANCE_ONLY,
     READING,
     ROW_OPERATIONS,
+    USE_JAVA,
     WRITE,
     Option,
     Refusal,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelake.storage.model.options.definitions.reasons import PERFORMANCE_ONLY
 from tidelake.storage.model.options.option import (
     CHANGES,
     IS_TRUE,
+    PERFORMANCE_ONLY,
     READ,
     READING,
     Option,

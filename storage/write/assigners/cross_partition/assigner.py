@@ -5,35 +5,42 @@ the table. Only one writer at a time may add rows: a commit conflicts if another
 (`tidelake.storage.commit.publisher`). If others wrote between two of our commits, the index is built again.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`.
+
+Checks which rows of a table an overwrite may replace.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import with_kind
 from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
-from tidelake.storage.write.assigners.cross_partition.bucket_capacities import BucketCapacities, BucketCapacityRule
 from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
 from tidelake.storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
-from tidelake.storage.write.assigners.cross_partition.placement import RULES, Placement
+from tidelake.storage.write.assigners.cross_partition.placement import (
+    RULES,
+    BucketCapacities,
+    BucketCapacityRule,
+    Placement,
+)
 
 _log = get_logger(__name__)
 
@@ -314,3 +321,23 @@ class CrossPartitionAssigner:
     def _where(self, place: np.int32) -> str:
         partition = self._partitions[int(self._capacities.partition_of[place])]
         return f"{partition_directory(self._context, partition)}, bucket {int(self._capacities.bucket_of[place])}"
+
+
+def check_replaceable(
+    context: TableContext, partition: Mapping[str, Any] | None, *, is_dynamic: bool | None = None
+) -> None:
+    """Raises UnsupportedFeature if a key of the new rows may keep a row in a partition that is not replaced.
+
+    partition: column -> value of the replaced partition. None: the whole table, or the partitions of the new rows.
+    is_dynamic: without a partition: whether only the partitions of the new rows are replaced. None: option
+        `dynamic-partition-overwrite` decides.
+    """
+    if bucket_mode(context.schema, context.options) is not BucketMode.CROSS_PARTITION:
+        return
+    of_new_rows = context.options.dynamic_partition_overwrite if is_dynamic is None else is_dynamic
+    if partition is not None or of_new_rows:
+        raise UnsupportedFeature(
+            f"{context.name}: an overwrite of partitions of a table whose keys move between them",
+            "the same key may have a row in another partition, which would not be replaced",
+            "Write the rows without an overwrite, or overwrite everything with dynamic-partition-overwrite = false",
+        )

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.cases import recorded_lines, recorded_topics
-from tidelake.ingest.formats.debezium.replica_identity import has_values_outside_key
+from tidelake.ingest.formats.debezium.row_changes import has_values_outside_key
 
 MADE_UP: Final = (
     "null", '""', "0", "0.0", "-0.0", "0E-10", '"0"', '"0.00"', "false", "[]", "{}", '"AA=="', '"AAA="', '"AAAA"',

@@ -13,8 +13,7 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 
 import tidelake
 from tests.support.kafka_broker import KafkaBroker
-from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.checkpoint.position_text import POSITION_PROPERTY, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import run
 from tidelake.ingest.pipeline.run_metrics import RunMetrics

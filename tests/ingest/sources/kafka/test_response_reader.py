@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelake.ingest.sources.kafka.response_reader import ResponseReader
+from tidelake.ingest.sources.kafka.client_internals import ResponseReader
 
 _LARGE = 256 << 10
 

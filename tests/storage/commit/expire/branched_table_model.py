@@ -21,7 +21,7 @@ from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.model.format import DEFAULT_BRANCH, CommitKind, FileKind
 from tidelake.storage.model.options import ChangelogProducer
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.snapshots.tags import TagStore
 from tidelake.storage.model.table import TableContext

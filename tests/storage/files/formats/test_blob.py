@@ -12,10 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
-from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
+from tidelake.storage.files.formats.blob.blob_file import (
+    BlobFile,
+    BlobFileWriter,
+    decode_lengths,
+    encode_lengths,
+    pieces,
+)
 from tidelake.storage.files.formats.blob.blob_format import BlobFormat
 from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
-from tidelake.storage.files.formats.blob.lengths import decode_lengths, encode_lengths
 from tidelake.storage.model.types import INT, AtomicType, DataField, Root
 
 BLOB = DataField(0, "b", AtomicType(Root.BLOB))

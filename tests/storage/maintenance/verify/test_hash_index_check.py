@@ -11,7 +11,7 @@ import pytest
 
 import tidelake
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry, index_entry_path, read_index_manifest
-from tidelake.storage.maintenance.verify.hash_index_check import check_hash_index
+from tidelake.storage.maintenance.verify.index_check import check_hash_index
 from tidelake.storage.maintenance.verify.inspection import verify
 from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.table import TableContext

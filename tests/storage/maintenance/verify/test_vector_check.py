@@ -13,7 +13,7 @@ import tidelake
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.files.index_file import IndexFileMeta, index_file_path
 from tidelake.storage.maintenance.verify import verify
-from tidelake.storage.maintenance.verify.vector_check import VectorCheck
+from tidelake.storage.maintenance.verify.index_check import VectorCheck
 
 VECTORS = {"deletion-vectors.enabled": "true"}
 

@@ -18,7 +18,7 @@ from tests.support.row_aggregation import aggregate_row_by_row
 from tests.support.row_merge import Record
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.sort_order import merge_order
+from tidelake.storage.merge.normalized_keys import merge_order
 from tidelake.storage.model.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null
 
 AGGREGATION: Final = {"merge-engine": "aggregation"}

@@ -12,7 +12,7 @@ from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.paths import TablePaths
-from tidelake.storage.model.snapshots.changelogs import ChangelogStore
+from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 
 PLAIN = Snapshot(

@@ -14,7 +14,7 @@ from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import INT, AtomicType, DataField, Root
-from tidelake.storage.read.evolution.inline_blobs import with_inline_blobs
+from tidelake.storage.read.evolution.blob_column import with_inline_blobs
 
 FIELDS = (DataField(0, "id", INT), DataField(1, "b", AtomicType(Root.BLOB)))
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.files import paper_file
-from tidelake.storage.files.column_bounds import ColumnBounds
+from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.types import BIGINT, STRING, DataType
 from tidelake.storage.write.lookup import file_parts

@@ -18,7 +18,7 @@ from tidelake.cli.arguments import build_parser, parse
 from tidelake.cli.commands import alter
 from tidelake.cli.commands.alter import parse_change
 from tidelake.storage.ddl.schema_changes import AddColumn, SetOption, UpdateColumnType
-from tidelake.storage.model.messages.alter_command import add_column, alter_command, path_text, set_option, set_type
+from tidelake.storage.model.messages import add_column, alter_command, path_text, set_option, set_type
 from tidelake.storage.model.types import BIGINT, STRING, DataType, parse_type
 
 SCHEMA = pa.schema(

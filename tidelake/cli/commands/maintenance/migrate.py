@@ -1,12 +1,19 @@
-"""`tidelake table migrate`, `tidelake database migrate`."""
+"""`tidelake table migrate`, `tidelake database migrate`.
+
+`tidelake table clone`: creates a table with the rows of another.
+
+`tidelake table rescale`: changes the number of buckets of partitions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from tidelake.catalog import open_catalog
 from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import UsageError
+from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 from tidelake.table_kinds.migrating import Migration
 
@@ -87,3 +94,39 @@ def _print_migration(out: CommandOutput, done: Migration, *, dry_run: bool, adds
     out.note(
         f"{done.table} {verb} {done.files:,} files in {done.partitions:,} partitions with {done.rows:,} rows: {columns}"
     )
+
+
+def clone(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    new_name: str,
+    to: str | None,
+    to_options: Sequence[tuple[str, str]],
+    snapshot: int | None,
+    tag: str | None,
+) -> None:
+    if to is None and to_options:
+        raise UsageError("--to-catalog-option needs --to")
+    source = catalog.open()
+    target = source if to is None else open_catalog(to, **dict(to_options))
+    cloned = target.clone_table(source.table(name), new_name, snapshot=snapshot, tag=tag)
+    newest = cloned.context.snapshots.latest()
+    rows = 0 if newest is None else newest.total_record_count
+    if out.is_json:
+        out.document({"table": new_name, "location": cloned.location, "rows_in_files": rows})
+    else:
+        out.note(f"{new_name} is a clone of {name}, with {rows:,} rows in its files: {cloned.location}")
+
+
+def rescale(
+    out: CommandOutput, *, name: str, catalog: CatalogAddress, bucket: int, partition: Sequence[tuple[str, str]]
+) -> None:
+    rewritten = catalog.open().rescale_table(name, bucket, partition=dict(partition) or None)
+    if out.is_json:
+        out.document({"table": name, "bucket": bucket, "partitions": rewritten})
+        return
+    for directory in rewritten:
+        out.console.print(printable(directory or "the whole table"), soft_wrap=True)
+    out.note(f"{name}: {len(rewritten):,} partitions were rewritten into {bucket} buckets")

@@ -11,7 +11,7 @@ from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 from tidelake.compaction.cancellation import cancelled_by_signals
-from tidelake.materialized.refreshed import Refreshed, RefreshKind
+from tidelake.materialized.refresh import Refreshed, RefreshKind
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.options.values import parse_duration_ms
 

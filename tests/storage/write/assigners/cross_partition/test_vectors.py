@@ -18,9 +18,9 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import INT, DataField, not_null
 from tidelake.storage.model.types.row_kinds import row_kinds
 from tidelake.storage.write.assigners import CrossPartitionAssigner, PartitionedRows
-from tidelake.storage.write.assigners.cross_partition.bucket_capacities import BucketCapacityRule
 from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from tidelake.storage.write.assigners.cross_partition.key_words import index_words
+from tidelake.storage.write.assigners.cross_partition.placement import BucketCapacityRule
 
 FIELDS = (DataField(0, "p", not_null(INT)), DataField(1, "k", not_null(INT)), DataField(2, "v", INT))
 SCHEMA = TableSchema(0, FIELDS, 2, partition_keys=("p",), primary_keys=("k",))

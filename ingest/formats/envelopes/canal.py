@@ -1,6 +1,8 @@
 """The envelope of a flat message of Canal.
 
 Source: Canal `FlatMessage`, `MQMessageUtils`; TiCDC's canal-json. Paimon: `cdc/format/canal/CanalRecordParser.java`.
+
+The format `canal-json`: flat messages of Alibaba Canal.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from tidelake.ingest.formats.base import Skipped
-from tidelake.ingest.formats.canal.direct_reader import CanalDirectReader
 from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.ingest.formats.envelopes.canal_direct_reader import CanalDirectReader
 from tidelake.ingest.formats.envelopes.envelope import (
     NULL,
     ChangeEvent,
@@ -23,7 +25,8 @@ from tidelake.ingest.formats.envelopes.envelope import (
     NotThisFormat,
     Op,
 )
-from tidelake.ingest.formats.format_capabilities import RecordOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -133,3 +136,19 @@ def _image(raw: msgspec.Raw, member: str) -> Mapping[str, bytes]:
         return read_object(raw)
     except BadValue as e:
         raise BadValue(f"{member}: {e}") from None
+
+
+_NAMES: Final = ("database", "table")  # Maxwell's records have these members, too
+
+
+class CanalJson(EnvelopeFormat):
+    """The format `canal-json`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "canal-json"
+    ENVELOPE: ClassVar = CanalEnvelope
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_from(CanalOrigin),
+        members=tuple(
+            frozenset({"type", "data", own, *names}) for own in ("isDdl", "mysqlType") for names in ((), _NAMES)
+        ),
+    )

@@ -1,4 +1,8 @@
-"""Checks the index of dynamic buckets: files must have the number of hashes in their manifest, and no hash may be in
+"""Checks deletion vectors: they must be readable, have the row count in the manifest, and mark only existing rows.
+
+Each index file is read once, even if several snapshots name it.
+
+Checks the index of dynamic buckets: files must have the number of hashes in their manifest, and no hash may be in
 the index of two buckets of a partition.
 
 A hash in two buckets means that a key is in two buckets, or will be. Its rows are then never merged.
@@ -7,7 +11,7 @@ A hash in two buckets means that a key is in two buckets, or will be. Its rows a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +19,40 @@ from numpy.typing import NDArray
 from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.files.bucket_directory import partition_directory
+from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.maintenance.verify.finding import REPORT, RESTORE, Finding
+from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
 from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners.hash_index_file import read_hash_file
+
+
+class VectorCheck:
+    def __init__(self) -> None:
+        self._checked: set[str] = set()
+
+    def check(
+        self, context: TableContext, file: IndexFileMeta, path: str, rows: Mapping[str, int], where: str
+    ) -> Iterator[Finding]:
+        """Checks the vectors of an index file that exists.
+
+        rows: rows of each known data file, by its name.
+        """
+        if path in self._checked:
+            return
+        self._checked.add(path)
+        for vector in file.vectors:
+            of = f"the deletion vector of data file {vector.data_file} in {path}"
+            try:
+                positions = read_vector(context.io, DeletionFile(path, vector))
+            except (TidelakeError, OSError, ValueError) as error:
+                yield Finding("deletion-vector", where, f"{of} can't be read: {error}", RESTORE)
+                continue
+            count = rows.get(vector.data_file)
+            if count is not None and len(positions) and int(positions[-1]) >= count:
+                what = f"{of} marks row {positions[-1]}, and the file has {count} rows"
+                yield Finding("deletion-vector", where, what, REPORT)
+
 
 _REWRITE = "Two jobs may have written the partition at once: overwrite it with its own rows, and let one job write it"
 

@@ -1,6 +1,8 @@
 """The envelope of a record of Maxwell's Daemon.
 
 Source: Maxwell `RowMap`, `DDLMap`, its data format page. Paimon: `cdc/format/maxwell/MaxwellRecordParser.java`.
+
+The format `maxwell-json`: records of Maxwell's Daemon.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import msgspec
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.format_capabilities import RecordOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
@@ -98,3 +101,13 @@ class MaxwellOrigin(MaxwellEnvelope):
 
     def origin(self) -> RecordOrigin:
         return RecordOrigin(self.database, None, self.table, None if self.ts is None else self.ts * 1000)
+
+
+class MaxwellJson(EnvelopeFormat):
+    """The format `maxwell-json`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "maxwell-json"
+    ENVELOPE: ClassVar = MaxwellEnvelope
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_from(MaxwellOrigin), members=(frozenset({"type", "data", "database", "table"}),)
+    )

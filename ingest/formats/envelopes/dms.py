@@ -1,6 +1,8 @@
 """The envelope of a record of AWS Database Migration Service.
 
 Source: Paimon `cdc/format/dms/DMSRecordParser.java`; AWS DMS, "Using Apache Kafka as a target".
+
+The format `aws-dms-json`: records that AWS Database Migration Service writes to Kafka and Kinesis.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import msgspec
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.format_capabilities import RecordOrigin, epoch_ms_of
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, epoch_ms_of, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
@@ -104,3 +107,13 @@ def _object(members: Iterable[tuple[str, bytes]]) -> msgspec.Raw:
 
 def _kind(metadata: _Metadata) -> bool:
     return metadata.operation in _OPS
+
+
+class DmsJson(EnvelopeFormat):
+    """The format `aws-dms-json`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "aws-dms-json"
+    ENVELOPE: ClassVar = DmsEnvelope
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_from(DmsOrigin), members=(frozenset({"metadata", "data"}), frozenset({"metadata", "control"}))
+    )

@@ -1,6 +1,8 @@
 """The envelope of a record of Oracle GoldenGate's JSON formatter.
 
 Source: Paimon `cdc/format/ogg/OggRecordParser.java`; GoldenGate for Big Data, JSON formatter (operation mode).
+
+The format `ogg-json`: records of Oracle GoldenGate's JSON formatter.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import msgspec
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.format_capabilities import RecordOrigin, epoch_ms_of
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, epoch_ms_of, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
@@ -82,3 +85,11 @@ class OggOrigin(OggEnvelope):
     def origin(self) -> RecordOrigin:
         schema, _, table = (self.table or "").rpartition(".")
         return RecordOrigin(schema or None, schema or None, table or None, epoch_ms_of(self.op_ts))
+
+
+class OggJson(EnvelopeFormat):
+    """The format `ogg-json`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "ogg-json"
+    ENVELOPE: ClassVar = OggEnvelope
+    CAPABILITIES: ClassVar = FormatCapabilities(origin_from(OggOrigin), members=(frozenset({"op_type", "table"}),))

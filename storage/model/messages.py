@@ -1,13 +1,16 @@
 """The command that alters a table, for messages: `tidelake table alter shop.orders --add-column 'note STRING'`.
 
 `tidelake.cli.commands.alter` parses this command; a test checks that both match.
+
+Suggests an existing name for a name that does not exist.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 from tidelake.storage.model.types import DataType, nullable
 
@@ -44,3 +47,10 @@ def path_text(path: str | Sequence[str]) -> str:
     """
     names = (path,) if isinstance(path, str) else path
     return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in names)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'orders'?` for the end of a message; "" if no known name is similar."""
+    by_lower_case = {k.lower(): k for k in known}
+    matches = get_close_matches(name.lower(), by_lower_case, n=1)
+    return f"; did you mean {by_lower_case[matches[0]]!r}?" if matches else ""

@@ -1,6 +1,8 @@
 """The envelope of a record of Alibaba DataWorks.
 
 Source: Paimon `cdc/format/aliyun/AliyunRecordParser.java`; DataWorks' message format for Kafka.
+
+The format `aliyun-json`: records of Alibaba DataWorks' synchronization to Kafka.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import msgspec
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.format_capabilities import RecordOrigin
+from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -158,3 +161,13 @@ class AliyunOrigin(AliyunEnvelope):
     def origin(self) -> RecordOrigin:
         names, times = self.schema.source, self.payload.timestamp
         return RecordOrigin(names.database, None, names.table, None if times is None else times.event_ms)
+
+
+class AliyunJson(EnvelopeFormat):
+    """The format `aliyun-json`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "aliyun-json"
+    ENVELOPE: ClassVar = AliyunEnvelope
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_from(AliyunOrigin), members=(frozenset({"schema", "payload", "version"}),)
+    )

@@ -1,0 +1,187 @@
+"""Checks entries of `tables` that stand for many tables, before any record names one of these.
+
+Checks of a Kafka source that no single setting allows: contradicting settings, and invalid addresses.
+
+Checks the table options of a configuration before any table is created.
+
+Checks that need the columns are possible only after the first record of a table
+(`tidelake.ingest.tables.pipeline_tables`). All other checks are made here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from tidelake.ingest.config.yaml_settings import Path
+from tidelake.ingest.settings import PLACEHOLDER, TableSettings
+from tidelake.ingest.source_settings import KafkaSettings, StartSettings
+from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import UNAWARE_BUCKET
+from tidelake.storage.model.messages import did_you_mean
+from tidelake.storage.model.option_support import check_supported
+from tidelake.storage.model.options import Operation, TableOptions
+from tidelake.storage.model.options.registry import TABLE_REGISTRY, find_option
+from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import STRING, DataField
+
+
+def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
+    """Return (setting, reason, remedy) of each error of an entry of many tables, or of `source_tables` of another
+    entry.
+    """
+    found: list[tuple[str, str, str]] = []
+    of = entry.source_tables
+    if not entry.is_template:
+        if of is not None:
+            found.append(
+                (
+                    "source_tables",
+                    "it is only for an entry of several tables",
+                    "Put {table} into `name`, or leave it out.",
+                )
+            )
+        return found
+    database, _, table = entry.name.partition(".")
+    names = PLACEHOLDER.findall(table)
+    if PLACEHOLDER.search(database) or not set(names) <= {"table", "schema", "database", "topic"}:
+        found.append(("name", "it has a placeholder that is not allowed here", "Write database.{table}, for example."))
+    elif not {"table", "topic"} & set(names):
+        found.append(("name", "several tables would have the same name", "Put {table} or {topic} into it."))
+    for setting in ("columns", "source_types", "rounded_columns"):
+        if getattr(entry, setting):
+            reason = "it names columns of one table, but this entry is for several tables"
+            found.append((setting, reason, "Write a separate entry for the table, before or after this one."))
+    if of is None:
+        return found
+    for setting in ("including_tables", "excluding_tables", "including_dbs", "excluding_dbs"):
+        try:
+            re.compile(getattr(of, setting) or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            reason = f"`{setting}` is not a regular expression: {error}"
+            found.append(("source_tables", reason, "Example: `orders|item.*`."))
+    if (of.prefix_of_db or of.suffix_of_db) and "table" not in names:
+        found.append(("source_tables", "prefixes and suffixes need {table} in `name`", "Put {table} into `name`."))
+    for source, target in of.mapping.items():
+        try:
+            is_name = Identifier.parse(f"{database}.{target}").is_plain and "." not in target
+        except BadInput:
+            is_name = False
+        if not is_name or PLACEHOLDER.search(target):
+            reason = f"`mapping` gives {source} the name {target!r}, which is not the name of a table"
+            found.append(("source_tables", reason, "Write the table part of a name, without the database."))
+    return found
+
+
+_PORT_MAX: Final = 65_535
+_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+_BROKER: Final = re.compile(
+    r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+)(?::(?P<port>\d+))?|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*"
+)
+
+
+def kafka_errors(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
+    """Yield (path below `source`, reason, remedy) of each error."""
+    if not source.topic_names and source.topic_pattern is None:
+        yield (), "no topic is named", "Add `topics: […]` or `topic_pattern: …`."
+    if source.topic_pattern is not None:
+        try:
+            re.compile(source.topic_pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            yield ("topic_pattern",), f"not a regular expression: {error}", "Example: `shop\\.public\\..*`."
+    if isinstance(source.start, StartSettings):
+        given = [name for name in StartSettings.__struct_fields__ if getattr(source.start, name) is not None]
+        if len(given) != 1:
+            reason = f"`start` names {' and '.join(given) or 'nothing'}"
+            yield ("start",), reason, f"Set exactly one of {', '.join(StartSettings.__struct_fields__)}."
+    needs_password = source.security_protocol.startswith("SASL") and source.sasl_mechanism != "GSSAPI"
+    if needs_password and (source.sasl_plain_username is None or source.sasl_plain_password is None):
+        yield (
+            ("security_protocol",),
+            f"{source.security_protocol} with {source.sasl_mechanism} needs a user and a password",
+            "Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.",
+        )
+    yield from _addresses(source)
+    yield from _unused(source)
+
+
+def _addresses(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
+    given = source.bootstrap_servers
+    for server in map(str.strip, given.split(",") if isinstance(given, str) else given):
+        found = _BROKER.fullmatch(server)
+        if "://" in server:
+            reason = f"{server!r} begins with a protocol"
+            yield ("bootstrap_servers",), reason, "Write `host:port`, and set the protocol with `security_protocol`."
+        elif found is None or int(found["port"] or 1) not in range(1, _PORT_MAX + 1) or re.search(r"\s", server):
+            yield ("bootstrap_servers",), f"{server!r} is not the address of a broker", "Example: `kafka:9092`."
+
+
+def _unused(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
+    """Yield settings that have no effect with the other settings, although a user would expect one.
+
+    A password is allowed, because it may come from an environment that several pipelines share.
+    """
+    parts = source.security_protocol.split("_")
+    names = [name for name in _FILES if getattr(source, name) is not None] if "SSL" not in parts else []
+    if "SASL" not in parts and source.sasl_plain_username is not None:
+        names.append("sasl_plain_username")
+    for name in names:
+        wanted = "SSL or SASL_SSL" if name in _FILES else "SASL_SSL or SASL_PLAINTEXT"
+        reason = f"with `security_protocol` {source.security_protocol} it would not be used"
+        yield (name,), f"`{name}`: {reason}", f"Set `security_protocol` to {wanted}, or leave it out."
+    if source.ssl_keyfile is not None and source.ssl_certfile is None:
+        yield ("ssl_keyfile",), "a key has no effect without its certificate", "Add `ssl_certfile`."
+
+
+_KEYS: Final = {"primary-key": "primary_key", "partition": "partition_by"}
+
+
+def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]:
+    """Yield (option, reason, remedy) of each error. The option is None if several options together are the error.
+
+    A name that Paimon doesn't know is accepted, unless it resembles a known one: tables may have options for other
+    programs.
+    """
+    options = table.raw_options
+    for key, text in options.items():
+        if key in _KEYS:
+            yield key, f"option {key} has the same meaning as `{_KEYS[key]}`", f"Set `{_KEYS[key]}` instead."
+        elif (option := find_option(key)) is None:
+            if hint := did_you_mean(key, TABLE_REGISTRY.keys):
+                yield key, f"Paimon has no option {key!r}{hint}", "Correct the name, or leave the option out."
+        else:
+            try:
+                option.kind.check(text)
+            except BadInput as error:
+                yield key, f"option {key} = {text!r}: {error}", "Correct the value."
+                return
+    try:
+        check_supported(_preview_table(table, options), Operation.WRITE)
+    except UnsupportedFeature as error:
+        named = next((key for key in options if f"option {key} " in error.feature), None)
+        yield named, f"{error.feature}: {error.reason}", error.remedy
+    except BadInput as error:
+        yield None, str(error), "Correct the options."
+
+
+def _preview_table(table: TableSettings, options: dict[str, str]) -> TableContext:
+    """Return a table with these options that is not stored anywhere. It has columns only for its keys."""
+    names = dict.fromkeys(chain(table.primary_key, table.partition_by, ["some_column"]))
+    fields = tuple(DataField(number, name, STRING) for number, name in enumerate(names))
+    schema = TableSchema(
+        0,
+        fields,
+        len(fields),
+        primary_keys=tuple(table.primary_key),
+        partition_keys=tuple(table.partition_by),
+        options=options,
+    )
+    if not table.primary_key and bucket_mode(schema, TableOptions(schema.options)) is BucketMode.FIXED:
+        schema = TableSchema(0, fields, len(fields), options={**schema.options, "bucket": str(UNAWARE_BUCKET)})
+    return TableContext(LocalFileIO(), "/nowhere", table.name, schema, TableOptions(schema.options))

@@ -1,1 +1,0 @@
-"""Parts of messages that several packages share: suggestions for unknown names, commands that alter a table."""
