@@ -370,7 +370,7 @@ READ: Final = """
 import resource, sys
 from pathlib import Path
 from tidelake.ingest.sources.change_log_file import ChangeLogFile
-from tests.benchmarks.clock import peak_memory_mib
+from benchmarks.clock import peak_memory_mib
 before, refused = peak_memory_mib(), ""
 try:
     for block in ChangeLogFile(Path(sys.argv[1]), int(sys.argv[2])).blocks():

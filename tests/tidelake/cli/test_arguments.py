@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.command_line import Call
-from tidelake.cli.arguments import build_parser, parse
+from tidelake.cli.commands.sync import sync_database, sync_table
+from tidelake.cli.parser import build_parser, parse
 from tidelake.ingest.config.sync_database import SyncDatabaseArguments
 from tidelake.ingest.config.sync_table import SyncTableArguments
 
@@ -30,17 +30,17 @@ def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iter
             yield from leaves(inner, (*words, name))
 
 
-ARGUMENTS_OF = {"sync_database": SyncDatabaseArguments, "sync_table": SyncTableArguments}
+ARGUMENTS_OF: dict[Callable[..., Any], type] = {sync_database: SyncDatabaseArguments, sync_table: SyncTableArguments}
 COMMANDS = dict(leaves(build_parser()))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_s_options_are_its_function_s_parameters(words: tuple[str, ...]) -> None:
     parser = COMMANDS[words]
-    module, _, name = parser.get_default("command").partition(":")
-    parameters = set(inspect.signature(getattr(importlib.import_module(module), name)).parameters) - {"out"}
-    if name in ARGUMENTS_OF:  # they come as **arguments, the fields of a class
-        parameters = parameters - {"arguments"} | {field.name for field in dataclasses.fields(ARGUMENTS_OF[name])}
+    function = parser.get_default("command")
+    parameters = set(inspect.signature(function).parameters) - {"out"}
+    if function in ARGUMENTS_OF:  # they come as **arguments, the fields of a class
+        parameters = parameters - {"arguments"} | {field.name for field in dataclasses.fields(ARGUMENTS_OF[function])}
     common = {"help", "json", "debug", "log_level", "log_format"}
     options = {action.dest for action in parser._actions} - common
     options |= {"passed_on"} & parser._defaults.keys()
