@@ -1,4 +1,4 @@
-"""Batch and streaming reads: the driver plans parts of files, tasks read them.
+"""`format("tidelake-changelog-folder")`: the driver plans parts of files, tasks read them.
 
 An offset in Spark's log is the position in each file, by its name. A new query has no positions.
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.ingest.sources.change_log_file import SUFFIXES
@@ -25,8 +25,8 @@ from tidelake.spark.changelog_folder.folder_files import (
     sizes_of,
     tasks,
 )
+from tidelake.spark.changelog_folder.folder_options import FORMAT, FolderReadOptions
 from tidelake.spark.changelog_folder.line_reading import record_batches
-from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
 from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.spark.stream_reader import (
     HAS_LIMITS,
@@ -151,3 +151,28 @@ def _places(members: Mapping[str, Any]) -> dict[str, int]:
             ["use a new checkpoint directory; if tables already have records of the folder, set startingOffsets"],
         )
     return {name: int(at) for name, at in members.items()}
+
+
+class ChangeLogFolderDataSource(DataSource):
+    """The data source. Its options are in `tidelake.spark.changelog_folder.folder_options`. Spark keeps it pickled."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return record_schema(has_headers=bool(FolderReadOptions.of(self.options).kept_headers))
+
+    def reader(self, schema: StructType) -> FolderBatchReader:
+        return FolderBatchReader(FolderReadOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> FolderStreamReader:  # noqa: N802 - Spark's name
+        return FolderStreamReader(FolderReadOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise UnsupportedFeature(
+            f'write.format("{FORMAT}")', "this data source can only read change logs", "Write into a table"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return self.writer(schema, overwrite)

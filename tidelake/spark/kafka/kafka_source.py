@@ -1,4 +1,4 @@
-"""Batch and streaming reads: the driver plans ranges of offsets, tasks read them.
+"""`format("tidelake-kafka")`: the driver plans ranges of offsets, tasks read them.
 
 Spark does not record the start of a query before its first batch is done. So the first batch is empty: its end, which
 Spark logs, is the start of the read. A new partition's first batch ends where the partition begins. From then on each
@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets, from_members, to_members
+from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets, from_members, to_members
+from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
-from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
 from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
 from tidelake.spark.kafka.topics import Topics
 from tidelake.spark.spark_types import check_columns, record_schema
@@ -243,3 +243,33 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
             return False
         is_late = self._now_ms() - self._last_batch_ms >= self._options.max_delay_ms
         return not is_late and sum(at - begin[p] for p, at in end.items()) < self._options.min_offsets
+
+
+class KafkaDataSource(DataSource):
+    """The data source.
+
+    Its options are in `tidelake.spark.kafka.kafka_options`. Spark keeps it pickled between its calls.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def schema(self) -> StructType:
+        return record_schema(has_headers=KafkaReadOptions.of(self.options).has_headers)
+
+    def reader(self, schema: StructType) -> KafkaBatchReader:
+        return KafkaBatchReader(KafkaReadOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:  # noqa: N802 - Spark's name
+        return KafkaStreamReader(KafkaReadOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise UnsupportedFeature(
+            f'write.format("{_FORMAT}")',
+            "this data source can only read topics",
+            "Write with Spark's Kafka connector",
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return self.writer(schema, overwrite)

@@ -17,7 +17,7 @@ import tidelake
 from tests.golden.test_golden_tables import read_problem
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables
 from tests.support.levels import is_of_the_day, sample
-from tests.tidelake.spark.test_data_source import collected, frame, is_of_nanoseconds
+from tests.tidelake.spark.test_table_source import collected, frame, is_of_nanoseconds
 from tidelake.spark import read
 from tidelake.spark.native.parquet_frame import parquet_frame
 from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired, TidelakeError
@@ -252,7 +252,7 @@ def test_a_missing_file_raises_and_never_loses_rows(spark: SparkSession, table: 
 def test_a_snapshot_that_expired_before_the_read_raises_snapshot_expired(
     spark: SparkSession, table: tidelake.Table, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidelake.spark.actions import table_read  # noqa: PLC0415
+    from tidelake.spark import table_read  # noqa: PLC0415
 
     def late(*arguments: Any) -> Any:
         for path in Path(home, "shop.db", "t").rglob("*.parquet"):

@@ -9,18 +9,21 @@ Source: PySpark `sql/worker/plan_data_source_read.py`, `data_source_pushdown_fil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.scan import Scan
-from tidelake.spark.packed_tasks import packed
 from tidelake.spark.pushed_filters import predicate_of
-from tidelake.spark.read_options import ReadOptions
+from tidelake.spark.source_options import ReadOptions
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
-from tidelake.storage.read.split import Split
+from tidelake.storage.model.options import TableOptions
+from tidelake.storage.read.split import BinPacking, Split
+
+T = TypeVar("T")
 
 
 class SplitsPartition(InputPartition):
@@ -88,3 +91,14 @@ def schema_of(scan: Scan) -> StructType:
 
 def _size_bytes(split: Split) -> int:
     return sum(file.file_size for file in split.files)
+
+
+def packed(pieces: Sequence[T], size_bytes: Callable[[T], int], options: TableOptions, min_tasks: int) -> list[list[T]]:
+    """Return the pieces of each task, in order, up to the target size of a split, as Spark packs small files.
+
+    Tasks are smaller if there would be fewer than `min_tasks`.
+    """
+    cost, largest = options.split_open_file_cost_bytes, options.split_target_size_bytes
+    sizes = {id(piece): size_bytes(piece) for piece in pieces}
+    share = sum(max(size, cost) for size in sizes.values()) // min_tasks
+    return BinPacking(min(largest, max(cost, share)), cost).pack(pieces, lambda piece: sizes[id(piece)])

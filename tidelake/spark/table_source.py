@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tidelake.spark.batch_reader import FilteringBatchReader, SnapshotBatchReader, schema_of
 from tidelake.spark.batch_writer import AppendWriter
-from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
-from tidelake.spark.kafka.data_source import KafkaDataSource
-from tidelake.spark.read_options import ReadOptions
-from tidelake.spark.reader import FilteringBatchReader, SnapshotBatchReader, schema_of
-from tidelake.spark.registration import register_source
+from tidelake.spark.changelog_folder.folder_source import ChangeLogFolderDataSource
+from tidelake.spark.kafka.kafka_source import KafkaDataSource
+from tidelake.spark.source_options import ReadOptions
 from tidelake.spark.stream_reader import TableStreamReader
 from tidelake.storage.base.errors import UnsupportedFeature
+
+_ALREADY_REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register(spark: SparkSession) -> None:
@@ -28,8 +30,17 @@ def register(spark: SparkSession) -> None:
         register_source(spark, source)
 
 
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source, unless Spark found it by itself (`pyspark_tidelake`)."""
+    try:
+        spark.dataSource.register(source)
+    except PySparkException as error:
+        if error.getCondition() != _ALREADY_REGISTERED:
+            raise
+
+
 class TidelakeDataSource(DataSource):
-    """The data source. Its options are in `tidelake.spark.read_options`. Spark keeps it pickled between its calls."""
+    """The data source. Its options are in `tidelake.spark.source_options`. Spark keeps it pickled between its calls."""
 
     @classmethod
     def name(cls) -> str:
