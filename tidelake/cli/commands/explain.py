@@ -43,7 +43,7 @@ def explain(
     key: Sequence[tuple[str, str]],
     snapshot: int | None,
 ) -> None:
-    from tidelake.cli.rendering.row_history import history_members, print_history
+    from tidelake.cli.rendering.row_versions import history_members, print_history
     from tidelake.storage.maintenance.verify.row_history import row_history
 
     table = catalog.open().table(name)

@@ -87,10 +87,10 @@ def add_recovery_flags(parser: argparse.ArgumentParser) -> None:
 def _epoch_ms(text: str) -> int:
     """Convert an ISO time to epoch milliseconds. Without a zone it is local time."""
     try:
-        time = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}. Example: 2026-05-01T12:00:00Z") from None
-    return int((time if time.tzinfo else time.astimezone()).timestamp() * 1000)
+    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 
 class StoppedAtOnce(TidelakeError):

@@ -41,7 +41,6 @@ def add_verify(verbs: Verbs) -> None:
     parser.add_argument(
         "--end", type=positive, metavar="ID", help="with --changelog: snapshot to compare with; default: the newest"
     )
-
     parser.add_argument(
         "--orphans-older-than",
         default="1 d",
@@ -138,7 +137,7 @@ def _verify_changelog(out: CommandOutput, table: Table, start: int | None, end: 
 
 
 def _changelog_members(table: Table, report: ChangelogReport, history: RowHistory | None) -> dict[str, Any]:
-    from tidelake.cli.rendering.row_history import history_members
+    from tidelake.cli.rendering.row_versions import history_members
     from tidelake.explanation import plain_row
 
     first = report.first
@@ -166,7 +165,7 @@ def _changelog_members(table: Table, report: ChangelogReport, history: RowHistor
 def _print_changelog_report(
     out: CommandOutput, table: Table, report: ChangelogReport, history: RowHistory | None
 ) -> None:
-    from tidelake.cli.rendering.row_history import print_history, row_text
+    from tidelake.cli.rendering.row_versions import print_history, row_text
 
     if report.overwritten:
         numbers = ", ".join(map(str, report.overwritten))
