@@ -16,8 +16,8 @@ __all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "update",
 if TYPE_CHECKING:
     from tidelake.ingest.spark.sink import SparkSink, sink
     from tidelake.spark.row_changes import delete, merge, update, write
+    from tidelake.spark.table_data_source import register
     from tidelake.spark.table_read import read
-    from tidelake.spark.table_source import register
 else:
     _MODULES = {
         "SparkSink": "tidelake.ingest.spark.sink",
@@ -27,7 +27,7 @@ else:
         "update": "tidelake.spark.row_changes",
         "write": "tidelake.spark.row_changes",
         "read": "tidelake.spark.table_read",
-        "register": "tidelake.spark.table_source",
+        "register": "tidelake.spark.table_data_source",
     }
 
     def __getattr__(name: str) -> object:

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.scan import Scan
+from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.pushed_filters import predicate_of
-from tidelake.spark.source_options import ReadOptions
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.read.split import BinPacking, Split

@@ -17,7 +17,7 @@ from tidelake.ingest.spark.batch_commits import BatchOutdated
 from tidelake.ingest.spark.batch_rows import TypedColumns
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.rescaling import rescale_partition
-from tidelake.spark.table_source import TidelakeDataSource, register
+from tidelake.spark.table_data_source import TidelakeDataSource, register
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier

@@ -10,11 +10,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from tidelake.scan import Scan
 from tidelake.spark.batch_reader import schema_of
+from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.native.native_files import FileKey, native_files, without_files
 from tidelake.spark.native.parquet_frame import parquet_frame
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
-from tidelake.spark.source_options import ReadOptions
-from tidelake.spark.table_source import TidelakeDataSource, register
+from tidelake.spark.table_data_source import TidelakeDataSource, register
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired

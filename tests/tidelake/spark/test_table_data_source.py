@@ -30,9 +30,9 @@ from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, g
 from tests.support.expected import difference
 from tidelake.spark import register
 from tidelake.spark.batch_reader import FilteringBatchReader, SplitsPartition
-from tidelake.spark.source_options import STREAM_OPTIONS
+from tidelake.spark.data_source_options import STREAM_OPTIONS
 from tidelake.spark.spark_types import arrow_form, spark_schema, spark_timestamps
-from tidelake.spark.table_source import TidelakeDataSource
+from tidelake.spark.table_data_source import TidelakeDataSource
 from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def test_unsupported_features_are_refused_with_an_alternative(orders: tidelake.T
 
 
 def test_options_do_not_show_store_credentials(tmp_path: Path) -> None:
-    from tidelake.spark.source_options import ReadOptions  # noqa: PLC0415
+    from tidelake.spark.data_source_options import ReadOptions  # noqa: PLC0415
 
     assert "geheim" not in repr(ReadOptions.of({"warehouse": "w", "table": "a.b", "s3.secret-key": "geheim"}))
 

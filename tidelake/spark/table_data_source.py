@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 
 from tidelake.spark.batch_reader import FilteringBatchReader, SnapshotBatchReader, schema_of
 from tidelake.spark.batch_writer import AppendWriter
-from tidelake.spark.changelog_folder.folder_source import ChangeLogFolderDataSource
-from tidelake.spark.kafka.kafka_source import KafkaDataSource
-from tidelake.spark.source_options import ReadOptions
+from tidelake.spark.changelog_folder.folder_data_source import ChangeLogFolderDataSource
+from tidelake.spark.data_source_options import ReadOptions
+from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
 from tidelake.spark.stream_reader import TableStreamReader
 from tidelake.storage.base.errors import UnsupportedFeature
 
@@ -40,7 +40,7 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 class TidelakeDataSource(DataSource):
-    """The data source. Its options are in `tidelake.spark.source_options`. Spark keeps it pickled between its calls."""
+    """The data source. Its options are in `data_source_options.py`. Spark keeps it pickled between its calls."""
 
     @classmethod
     def name(cls) -> str:
