@@ -12,7 +12,7 @@ import pyarrow as pa
 from tests.support.cases import recorded_bytes, recorded_lines
 from tests.support.recorded_truth import RecordedTable, rows_of
 from tidelake.ingest.formats.base import Decoder, TableRows, Target
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import Headers, RawBatch
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.schema.table_schema import TableSchema

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.ingest.formats.avro.avro_schema import AvroType
 from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
+from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.connect_schema import (
     DOUBLE_WORDS,
     FLOAT_WORDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import pickle
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.ingest import formats
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
@@ -136,6 +138,44 @@ def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_t
     batch = pa.record_batch({**records, "value": [b"one"], "headers": headers})
     ((_, rows),) = open_reader([(context, RawRecords(open_format(plain_text.NAME, {})))], BatchStatistics()).rows(batch)
     assert rows.select(["id", "text", "origin"]).to_pylist() == [{"id": "1", "text": "one", "origin": "here"}]
+
+
+def _imports(path: Path) -> set[str]:
+    """The modules that a file imports, also inside its functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def _home(module: str) -> str:
+    """The package of a format's module, or the module itself if it is directly in `tidelake.ingest.formats`."""
+    package = module.rpartition(".")[0]
+    return module if package == formats.__name__ else package
+
+
+def test_only_formats_import_formats() -> None:
+    homes = {_home(place.partition(":")[0]) for place in FORMATS.values()}
+    root = Path(tidelake.__path__[0])
+    inside = Path(formats.__path__[0]).resolve()
+    files = [
+        path
+        for folder in (root, *(path for path in root.iterdir() if path.is_symlink()))
+        for path in folder.resolve().rglob("*.py")
+        if not path.is_relative_to(inside)
+    ]
+    assert len(files) > 500, "the source files were not found"
+    found = [
+        f"{path.name} imports {module}"
+        for path in files
+        for module in _imports(path)
+        if any(module == home or module.startswith(f"{home}.") for home in homes)
+    ]
+    # The demo writes Debezium's records itself.
+    assert {line.partition(" ")[0] for line in found} == {"change_log.py"}, "\n".join(found)
 
 
 def test_formats_that_no_configuration_names_are_not_loaded() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tidelake.ingest.formats.avro.avro_schema import AvroType, connect_schema
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
 from tidelake.ingest.formats.avro.column_reader import ColumnReader
+from tidelake.ingest.formats.avro.writer_schema import AvroType, connect_schema
 from tidelake.ingest.formats.connect_schema import ConnectSchema, SemanticType, SourceType, source_type
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
 from tidelake.storage.model.types import BOOLEAN

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, orders, rows_of
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target
-from tidelake.ingest.formats.debezium_bson.extended_json import plain_json
+from tidelake.ingest.formats.envelopes.extended_json import plain_json
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.formats.values.json_text import BadValue
 

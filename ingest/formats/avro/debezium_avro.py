@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
+from tidelake.ingest.formats.avro.debezium_envelope_schema import envelope_schema
 from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.base import InferredTable, TableNotInferred, TargetOf
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tidelake.ingest.formats.debezium.format import DebeziumOptions
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
 from tidelake.ingest.formats.debezium.origin import origin_of
 from tidelake.ingest.formats.debezium.table_inference import inferred_table
-from tidelake.ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
-from tidelake.ingest.formats.debezium_avro.envelope_schema import envelope_schema
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch

@@ -19,7 +19,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.avro.arrow_columns import CONVERSION_ERRORS
-from tidelake.ingest.formats.avro.avro_schema import AvroType
 from tidelake.ingest.formats.avro.change_records import ChangeRecords, ChangeSchema
 from tidelake.ingest.formats.avro.column_images import (
     Changes,
@@ -27,23 +26,29 @@ from tidelake.ingest.formats.avro.column_images import (
     constant_columns,
     ops_of,
 )
+from tidelake.ingest.formats.avro.debezium_envelope_schema import SOURCE_NAMES, envelope_schema
 from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Places
 from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache, wrapped
 from tidelake.ingest.formats.avro.value_reader import read_record
+from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from tidelake.ingest.formats.concatenated_json import split_rows
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
-from tidelake.ingest.formats.debezium.decoder import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, InexactValues, Truncates
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_json_decoder import (
+    CHUNK_BYTES_MAX,
+    CHUNK_RECORDS_MAX,
+    InexactValues,
+    Truncates,
+)
 from tidelake.ingest.formats.debezium.key_changes import find_key_changes
 from tidelake.ingest.formats.debezium.record_key import columns_of_key
 from tidelake.ingest.formats.debezium.row_decoder import RowDecoder
-from tidelake.ingest.formats.debezium_avro.envelope_schema import SOURCE_NAMES, envelope_schema
 from tidelake.ingest.formats.decoded_rows import merge_decoded
-from tidelake.ingest.formats.envelopes.reader import other_format_hint
 from tidelake.ingest.formats.found_rows import DecodeState
 from tidelake.ingest.formats.record_schema import RecordSchema, RecordSchemaKey
+from tidelake.ingest.formats.registry import other_format_hint
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders

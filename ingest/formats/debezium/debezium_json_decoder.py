@@ -20,7 +20,7 @@ from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
 from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
 from tidelake.ingest.formats.connect_schema import ConnectorSettings, source_type
 from tidelake.ingest.formats.debezium.columnar_decoder import ColumnarDecoder
-from tidelake.ingest.formats.debezium.envelope import ROW_OPS, image_schema, read_envelope, split_schema
+from tidelake.ingest.formats.debezium.debezium_envelope import ROW_OPS, image_schema, read_envelope, split_schema
 from tidelake.ingest.formats.debezium.key_changes import find_key_changes
 from tidelake.ingest.formats.debezium.record_key import columns_of_key
 from tidelake.ingest.formats.debezium.row_decoder import RowDecoder

@@ -24,11 +24,12 @@ from tidelake.ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings
 from tidelake.ingest.formats.decoded_rows import merge_decoded
 from tidelake.ingest.formats.envelopes.columnar_images import ColumnarImages
 from tidelake.ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.envelopes.options import EnvelopeOptions
-from tidelake.ingest.formats.envelopes.reader import EnvelopeReader, other_format_hint
-from tidelake.ingest.formats.envelopes.row_changes import rows_of_change
+from tidelake.ingest.formats.envelopes.envelope_options import EnvelopeOptions
+from tidelake.ingest.formats.envelopes.envelope_reader import EnvelopeReader
+from tidelake.ingest.formats.envelopes.written_rows import rows_of_change
 from tidelake.ingest.formats.found_rows import DecodeState, Truncated
 from tidelake.ingest.formats.record_schema import RecordSchema
+from tidelake.ingest.formats.registry import other_format_hint
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders

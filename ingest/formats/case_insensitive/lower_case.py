@@ -1,11 +1,10 @@
-"""A decoder for tables whose columns are in lower case. It wraps a format's decoder, which is case-sensitive.
+"""Column names in lower case, whatever case the source's names have, for the records of any format.
 
-The wrapped decoder gets targets with the source's column names. These names are learned from records that don't fit: a
-batch is decoded up to the first such record. From this record on it is decoded with the record's names.
+The format's own decoder is case-sensitive. It gets targets with the source's column names. These names are learned from
+records that don't fit: a batch is decoded up to the first such record. From this record on it is decoded with the
+record's names.
 
-Columns of a record whose names differ only in case.
-
-Concatenates the rows of one table from consecutive parts of a batch.
+Source: Java `sink/CaseSensitiveUtils`, `CdcActionCommonUtils.listCaseConvert`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,82 +22,63 @@ from tidelake.ingest.formats.base import (
     DecodeFailure,
     Decoder,
     FailureKind,
+    Format,
+    InferredTable,
     JsonView,
     KeyChanges,
     Skipped,
+    TableNotInferred,
     TableRows,
     Target,
     TargetOf,
     UnavailableValues,
 )
 from tidelake.ingest.formats.case_insensitive.case_mapped_target import CaseMappedTarget
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
 
-
-def joined_rows(parts: Sequence[TableRows]) -> TableRows:
-    """Return the concatenated rows. parts: at least one, all of one target."""
-    if len(parts) == 1:
-        return parts[0]
-    begins = [0, *accumulate(len(part.offsets) for part in parts)]
-    return TableRows(
-        parts[0].target,
-        pa.concat_batches([part.rows for part in parts]),
-        np.concatenate([part.offsets for part in parts]),
-        _unavailable(parts, begins),
-        _key_changes(parts, begins),
-    )
-
-
-def _unavailable(parts: Sequence[TableRows], begins: Sequence[int]) -> UnavailableValues | None:
-    found = [
-        (begin, part.unavailable) for begin, part in zip(begins, parts, strict=False) if part.unavailable is not None
-    ]
-    if not found:
-        return None
-    names = dict.fromkeys(name for _, one in found for name in one.columns)
-    return UnavailableValues(
-        np.concatenate([begin + one.rows for begin, one in found]),
-        {
-            name: np.concatenate([one.columns.get(name, np.zeros(len(one.rows), np.bool_)) for _, one in found])
-            for name in names
-        },
-        pa.concat_batches([one.keys for _, one in found]),
-    )
-
-
-def _key_changes(parts: Sequence[TableRows], begins: Sequence[int]) -> KeyChanges | None:
-    found = [
-        (begin, part.key_changes) for begin, part in zip(begins, parts, strict=False) if part.key_changes is not None
-    ]
-    if not found:
-        return None
-    return KeyChanges(
-        np.concatenate([begin + one.rows for begin, one in found]),
-        [change for _, one in found for change in one.changes],
-        found[0][1].departure,
-    )
-
-
-def first_case_duplicate(names: Collection[str]) -> tuple[str, str] | None:
-    """Return the first two names that differ only in case; None if there are none."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (other := seen.setdefault(name.lower(), name)) != name:
-            return other, name
-    return None
-
-
-def case_duplicate_text(one: str, other: str) -> str:
-    return (
-        f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, but the catalog accepts only "
-        "lower case. Rename one of them at the source, or exclude it at the connector"
-    )
-
-
 # The number of records decoded first after a new spelling. It is small, as shards of a table may alternate in spelling.
-_FIRST_RECORDS = 64
+_FIRST_RECORDS: Final = 64
+
+
+@dataclass(frozen=True)
+class LowerCaseFormat:
+    """A format with column names in lower case. See `tidelake.ingest.formats.base.Format`.
+
+    format: the format of the records.
+    """
+
+    format: Format
+
+    @property
+    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - the name in `Format`
+        return self.format.KEPT_HEADERS
+
+    @property
+    def DECODING_BLOCKS(self) -> bool:  # noqa: N802 - the name in `Format`
+        return self.format.DECODING_BLOCKS
+
+    @property
+    def CAPABILITIES(self) -> FormatCapabilities:  # noqa: N802 - the name in `Format`
+        return self.format.CAPABILITIES
+
+    def decoder(self, target_of: TargetOf) -> Decoder:
+        return LowerCaseDecoder(self.format.decoder, target_of)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        """Return the table of a record. Also raises TableNotInferred for two columns that differ only in case."""
+        found = self.format.infer_table(batch, row)
+        names = [field.name for field in found.fields]
+        if same := _first_case_duplicate(names):
+            raise TableNotInferred.for_record(batch, row, _case_duplicate_text(*same))
+        return InferredTable(
+            tuple(replace(field, name=field.name.lower()) for field in found.fields),
+            tuple(name.lower() for name in found.primary_key),
+            {name.lower(): source for name, source in found.sources.items()},
+            found.key_error,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +129,7 @@ class _Results:
         self.skipped[kind] = self.skipped.get(kind, 0) + count
 
     def to_batch(self) -> DecodedBatch:
-        tables = tuple(joined_rows(parts) for parts in self.tables.values())
+        tables = tuple(_joined_rows(parts) for parts in self.tables.values())
         return DecodedBatch(tables, tuple(self.failures), self.skipped, self.unrouted, self.unrouted_records)
 
 
@@ -194,7 +175,7 @@ class LowerCaseDecoder:
                         begin,
                         mismatch.failure.offset,
                         FailureKind.BAD_RECORD,
-                        case_duplicate_text(*conflict),
+                        _case_duplicate_text(*conflict),
                         mismatch.failure.source,
                     )
                 )
@@ -244,7 +225,7 @@ class LowerCaseDecoder:
         if failure.kind is FailureKind.UNKNOWN_COLUMN and failure.target is not None:
             table = failure.target.name
             names = [one.path[0] for one in failure.needed if len(one.path) == 1]
-            return _CaseMismatch(failure, table, self._spelled[table].learned(names), first_case_duplicate(names))
+            return _CaseMismatch(failure, table, self._spelled[table].learned(names), _first_case_duplicate(names))
         if failure.kind is not FailureKind.BAD_RECORD or failure.source is None:
             return None
         whole = self._target_of(failure.source)
@@ -290,3 +271,63 @@ class _CaseMismatch:
             if spelling is not None and not spelling.is_of_key:
                 return spelling.name, name
         return None
+
+
+def _first_case_duplicate(names: Collection[str]) -> tuple[str, str] | None:
+    """Return the first two names that differ only in case; None if there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            return other, name
+    return None
+
+
+def _case_duplicate_text(one: str, other: str) -> str:
+    return (
+        f"its columns {one!r} and {other!r} are both {one.lower()!r} in lower case, but the catalog accepts only "
+        "lower case. Rename one of them at the source, or exclude it at the connector"
+    )
+
+
+def _joined_rows(parts: Sequence[TableRows]) -> TableRows:
+    """Return the concatenated rows. parts: at least one, all of one target."""
+    if len(parts) == 1:
+        return parts[0]
+    begins = [0, *accumulate(len(part.offsets) for part in parts)]
+    return TableRows(
+        parts[0].target,
+        pa.concat_batches([part.rows for part in parts]),
+        np.concatenate([part.offsets for part in parts]),
+        _joined_unavailable(parts, begins),
+        _joined_key_changes(parts, begins),
+    )
+
+
+def _joined_unavailable(parts: Sequence[TableRows], begins: Sequence[int]) -> UnavailableValues | None:
+    found = [
+        (begin, part.unavailable) for begin, part in zip(begins, parts, strict=False) if part.unavailable is not None
+    ]
+    if not found:
+        return None
+    names = dict.fromkeys(name for _, one in found for name in one.columns)
+    return UnavailableValues(
+        np.concatenate([begin + one.rows for begin, one in found]),
+        {
+            name: np.concatenate([one.columns.get(name, np.zeros(len(one.rows), np.bool_)) for _, one in found])
+            for name in names
+        },
+        pa.concat_batches([one.keys for _, one in found]),
+    )
+
+
+def _joined_key_changes(parts: Sequence[TableRows], begins: Sequence[int]) -> KeyChanges | None:
+    found = [
+        (begin, part.key_changes) for begin, part in zip(begins, parts, strict=False) if part.key_changes is not None
+    ]
+    if not found:
+        return None
+    return KeyChanges(
+        np.concatenate([begin + one.rows for begin, one in found]),
+        [change for _, one in found for change in one.changes],
+        found[0][1].departure,
+    )

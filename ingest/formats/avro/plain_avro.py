@@ -1,6 +1,6 @@
-"""The format `avro`: rows in Avro, in Confluent's framing, or without a frame and with a configured schema.
+"""The format `avro`: each record is a row in Avro. It is inserted, or replaces the row with its key.
 
-Decodes Avro records that are rows. Each row is inserted, or replaces the row with its key.
+Records have Confluent's framing, or no frame and a configured schema.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.ingest.formats.avro.avro_schema import NULL, AvroType, connect_schema, parse_avro_schema
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
 from tidelake.ingest.formats.avro.column_images import Changes
 from tidelake.ingest.formats.avro.column_reader import ColumnReader
+from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
 from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
 from tidelake.ingest.formats.avro.framing import (
     CONFIGURED,
@@ -28,11 +28,11 @@ from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, Regi
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of
+from tidelake.ingest.formats.avro.writer_schema import NULL, AvroType, connect_schema, parse_avro_schema
 from tidelake.ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
 from tidelake.ingest.formats.connect_schema import source_type
-from tidelake.ingest.formats.debezium.decoder import InexactValues
+from tidelake.ingest.formats.debezium.debezium_json_decoder import InexactValues
 from tidelake.ingest.formats.debezium.table_inference import inferred_table
-from tidelake.ingest.formats.debezium_avro.decoder import DebeziumAvroDecoder
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders

@@ -10,8 +10,8 @@ import pytest
 
 from tests.ingest.formats.debezium.changes import SOURCE, TOPIC, Record, as_json, batch_of, change, orders, raw, rows_of
 from tidelake.ingest.formats.base import FailureKind, Skipped, Target
-from tidelake.ingest.formats.debezium.decoder import CHUNK_RECORDS_MAX, DebeziumJsonDecoder
-from tidelake.ingest.formats.debezium.envelope import OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_envelope import OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_json_decoder import CHUNK_RECORDS_MAX, DebeziumJsonDecoder
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.storage.base.errors import BadInput
 

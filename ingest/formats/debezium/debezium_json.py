@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Final
 
 from tidelake.ingest.formats.base import InferredTable, TargetOf
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues, Truncates
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tidelake.ingest.formats.debezium.origin import origin_of
-from tidelake.ingest.formats.debezium.source_order import source_order
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder, InexactValues, Truncates
+from tidelake.ingest.formats.debezium.origin import origin_of, source_order, transaction_of
 from tidelake.ingest.formats.debezium.table_inference import infer_table
-from tidelake.ingest.formats.debezium.transactions import transaction_of
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.errors import BadInput

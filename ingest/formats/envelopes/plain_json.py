@@ -10,8 +10,8 @@ import msgspec
 
 from tidelake.ingest.formats.base import InferredTable, Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
-from tidelake.ingest.formats.envelopes.reader import EnvelopeReader
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_reader import EnvelopeReader
 from tidelake.ingest.formats.registry import format_like
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object

@@ -1,8 +1,6 @@
-"""The envelope of a record of Debezium's MongoDB connector. Documents are texts of extended JSON.
+"""The format `debezium-bson`: change records of Debezium's MongoDB connector. Documents are texts of extended JSON.
 
 Source: Paimon `cdc/format/debezium/DebeziumBsonRecordParser.java`; Debezium 3.5, "MongoDB connector".
-
-The format `debezium-bson`: change records of Debezium's MongoDB connector.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ import msgspec
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.debezium.origin import origin_of
 from tidelake.ingest.formats.debezium.record_key import key_members
-from tidelake.ingest.formats.debezium_bson.extended_json import document_members, plain_json
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.extended_json import document_members, plain_json
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_text
