@@ -1,8 +1,7 @@
 """The formats of change records by their names in the option `format`.
 
-To add a format, add a package next to `debezium` whose `format` module has a class that implements
-`tidelake.ingest.formats.base.Format`, and one line here. A pipeline uses one format, so the modules of a format are
-imported only if the configuration names it.
+To add a format, write a class that implements `tidelake.ingest.formats.base.Format`, and add one line here. A pipeline
+uses one format, so the modules of a format are imported only if the configuration names it.
 """
 
 from __future__ import annotations

@@ -87,9 +87,6 @@ class AliyunEnvelope(Envelope):
     payload: the images of one row.
     """
 
-    FORMAT: ClassVar = "aliyun-json"
-    OLD_IS_PARTIAL: ClassVar = False
-
     schema: _Schema = msgspec.field(default_factory=_Schema)
     payload: _AliyunPayload = msgspec.field(default_factory=_AliyunPayload)
     ddl: bool | None = None

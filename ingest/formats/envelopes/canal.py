@@ -50,7 +50,6 @@ class CanalEnvelope(Envelope):
     mysql_type: an object with MySQL's type of each column.
     """
 
-    FORMAT: ClassVar = "canal-json"
     OLD_IS_PARTIAL: ClassVar = True
 
     type: str | None = None

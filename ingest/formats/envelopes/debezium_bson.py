@@ -46,8 +46,6 @@ class BsonEnvelope(Envelope):
     key: the record's key.
     """
 
-    FORMAT: ClassVar = "debezium-bson"
-    OLD_IS_PARTIAL: ClassVar = False
     ROW_BY_ROW_ONLY: ClassVar = True
 
     op: str | None = None
@@ -91,9 +89,6 @@ class BsonEnvelope(Envelope):
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return (ID,)
-
-    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
-        raise ValueError("documents are read alone")
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         """Return the changes. Columns of the table that a document lacks are null, as documents are always whole."""

@@ -36,7 +36,6 @@ class DmsEnvelope(Envelope):
     data: the row. With before images, it also has the old values in columns with the prefix `BI_`.
     """
 
-    FORMAT: ClassVar = "aws-dms-json"
     OLD_IS_PARTIAL: ClassVar = True
     MISSING_OLD_IS_UNCHANGED: ClassVar = False
 

@@ -23,6 +23,8 @@ from tidelake.storage.model.types import DataField, not_null
 class EnvelopeFormat:
     """A format with envelopes. See `tidelake.ingest.formats.base.Format`.
 
+    A subclass sets NAME, ENVELOPE and, if there are any, CAPABILITIES.
+
     ENVELOPE: the struct into which its records are decoded.
     """
 
@@ -42,7 +44,7 @@ class EnvelopeFormat:
         return EnvelopeDecoder(target_of, self.reader(), self.options)
 
     def reader(self) -> EnvelopeReader:
-        return EnvelopeReader(self.ENVELOPE)
+        return EnvelopeReader(self.ENVELOPE, self.NAME)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         try:

@@ -17,10 +17,10 @@ from tidelake.ingest.formats.values.json_text import BadValue
 
 
 class EnvelopeReader:
-    """A reader of envelopes of one format."""
+    """A reader of envelopes of one format. format_: the format's name."""
 
-    def __init__(self, envelope: type[Envelope]) -> None:
-        self.format = envelope.FORMAT
+    def __init__(self, envelope: type[Envelope], format_: str) -> None:
+        self.format = format_
         decoder: Any = msgspec.json.Decoder(envelope)
         self._read = decoder.decode
         self._read_all = decoder.decode_lines

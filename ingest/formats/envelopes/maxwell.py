@@ -36,7 +36,6 @@ class MaxwellEnvelope(Envelope):
     old: for an update, the old values of the columns that changed.
     """
 
-    FORMAT: ClassVar = "maxwell-json"
     OLD_IS_PARTIAL: ClassVar = True
 
     type: str | None = None

@@ -28,9 +28,6 @@ class OggEnvelope(Envelope):
     after: the new row, with the same columns.
     """
 
-    FORMAT: ClassVar = "ogg-json"
-    OLD_IS_PARTIAL: ClassVar = False
-
     op_type: str | None = None
     table: str | None = None
     primary_keys: list[str] | None = None

@@ -108,8 +108,6 @@ class CsvRow(JsonRow):
     is_comment: whether the record is a comment.
     """
 
-    FORMAT: ClassVar = "csv"
-
     is_comment: bool = False
 
     def event(self) -> Op | Skipped:
@@ -121,7 +119,7 @@ class CsvRow(JsonRow):
 
 class _CsvReader(EnvelopeReader):
     def __init__(self, options: CsvOptions) -> None:
-        super().__init__(CsvRow)
+        super().__init__(CsvRow, Csv.NAME)
         self._options = options
 
     def read(self, value: bytes) -> Envelope:

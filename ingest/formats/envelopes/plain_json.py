@@ -27,9 +27,6 @@ class JsonRow(Envelope):
     row: the whole record.
     """
 
-    FORMAT: ClassVar = "json"
-    OLD_IS_PARTIAL: ClassVar = False
-
     row: msgspec.Raw = NULL
 
     def event(self) -> Op | Skipped:
@@ -70,7 +67,7 @@ class PlainJson(EnvelopeFormat):
     ENVELOPE: ClassVar = JsonRow
 
     def reader(self) -> EnvelopeReader:
-        return _JsonReader(JsonRow)
+        return _JsonReader(JsonRow, self.NAME)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         """Return the table of a record.
