@@ -94,8 +94,8 @@ class DirectReader(Protocol):
 class Envelope(msgspec.Struct, gc=False, kw_only=True):
     """A decoded record of one format. Its row images are raw JSON.
 
-    A format must define `event`, `source_table`, `shape` and `changes`. With `images` its records are decoded many times
-    as fast. The other methods are for what its records contain in addition.
+    A format must define `event`, `source_table`, `shape` and `changes`. With `images` its records are decoded
+    many times as fast. The other methods are for what its records contain in addition.
 
     OLD_IS_PARTIAL: whether old images have only the changed columns.
     MISSING_OLD_IS_UNCHANGED: whether a column that an old image lacks certainly has the value of the new image.
