@@ -24,8 +24,8 @@ from benchmarks.sections import RACE_HEADER, PageSection, Plan, peak_at_most, ra
 from tests.support.recorded_truth import differences
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import Target
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder

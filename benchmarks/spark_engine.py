@@ -32,7 +32,7 @@ from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences
 from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.spark.sink import write_batch
 from tidelake.spark import procedures, read, register, sink
 from tidelake.spark.session import SETTINGS

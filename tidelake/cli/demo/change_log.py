@@ -12,7 +12,7 @@ import msgspec
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.cli.demo.shop import Key, Row, ShopChange, ShopTable
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 
 TOPIC_PREFIX: Final = "shop.public"
 
