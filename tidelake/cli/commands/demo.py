@@ -86,7 +86,7 @@ def _print_report(out: CommandOutput, report: DemoReport) -> None:
     rate = report.records / report.seconds if report.seconds else 0
     size = sum(path.stat().st_size for path in report.layout.log.iterdir())
     became = f"{report.records:,} records ({size_text(size)}) became {report.snapshots} snapshots"
-    throughput = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew ({report.engine})"
+    throughput = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew"
     console.print(Text(f"{became} {throughput}"), soft_wrap=True)
     console.print(Text(f"The tables: {report.layout.warehouse}   the change log: {report.layout.log}"), soft_wrap=True)
     if report.is_right:
