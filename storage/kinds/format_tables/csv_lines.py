@@ -57,7 +57,7 @@ def _check_distinguishable_from_null(texts: pa.Array, name: str, settings: CsvSe
     holds = pc.match_substring_regex(texts, pattern) if pattern else pc.match_substring(texts, settings.line_end)
     if (row := pc.index(holds, True).as_py()) >= 0:
         raise BadInput(
-            f"column {name!r}: {shown(texts[row].as_py())} in row {row} of the batch contains a line end, where "
+            f"column {name!r}: {shown(texts[row].as_py())} in row {row} of the batch contains a line break, where "
             "readers begin the next row; use file.format = json or parquet"
         )
 

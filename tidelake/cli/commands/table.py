@@ -56,7 +56,7 @@ def create(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     has_own_columns = is_object_table(dict(options))
     if bool(columns) == bool(schema_from) and not has_own_columns:
-        raise UsageError("give the columns either with --column or with --schema-from")
+        raise UsageError("pass the columns with either --column or --schema-from")
     opened = catalog.open()
     schema = [column_from_text(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
     with _database_of(opened, name) as is_new_database:
@@ -387,7 +387,7 @@ def _parquet_schema(path: str) -> pa.Schema:
     except pa.ArrowInvalid as error:
         raise BadInput(f"--schema-from {path!r} is not a Parquet file: {str(error).splitlines()[0]}") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise BadInput(f"--schema-from {path!r} can't be read: {error}. Give the path of a Parquet file") from None
+        raise BadInput(f"--schema-from {path!r} can't be read: {error}. Pass the path of a Parquet file") from None
 
 
 def _time(text: str) -> datetime:

@@ -83,7 +83,7 @@ def test_lists_are_read_page_by_page(lake: tidelake.Catalog) -> None:
 
 def test_refusals_of_the_server_name_the_object(lake: tidelake.Catalog) -> None:
     create(lake, "shop.t")
-    with pytest.raises(tidelake.BadInput, match=r"shop\.t exists already"):
+    with pytest.raises(tidelake.BadInput, match=r"shop\.t already exists"):
         create(lake, "shop.t")
     with pytest.raises(tidelake.BadInput, match="no database 'shopp'"):
         create(lake, "shopp.t")

@@ -55,7 +55,7 @@ def _wait_ms(every: str) -> int:
     except BadInput as error:
         raise UsageError(f"--every: {error}") from None
     if wait_ms < 1:
-        raise UsageError(f"--every {every}: give a time greater than 0, as in '10 min'")
+        raise UsageError(f"--every {every}: the time must be longer than 0, for example '10 min'")
     return wait_ms
 
 
