@@ -77,7 +77,7 @@ def _add_table_management(verbs: Verbs) -> None:
         "clone",
         "copy a snapshot into a new table; files are copied unchanged",
         "History, tags, branches and consumers are not copied. A clone that fails is dropped.",
-        module="maintenance.clone",
+        module="maintenance.migrate",
     )
     clone.add_argument("new_name", metavar="NEW", help="database.table")
     clone.add_argument("--to", metavar="PATH", help="warehouse of the clone; default: the same")
@@ -106,7 +106,7 @@ def _add_table_management(verbs: Verbs) -> None:
         verbs,
         "rescale",
         "change the number of buckets: rewrites the rows of each partition",
-        module="maintenance.rescale",
+        module="maintenance.migrate",
     )
     rescale.add_argument(
         "--bucket", type=positive, required=True, metavar="N", help="new number of buckets of each partition"
