@@ -162,7 +162,7 @@ COMPARISONS: Final = (
 
 
 def benchmarks(palette: Palette) -> str:
-    """A pair of bars for each comparison. The longer bar of a pair has the full length."""
+    """Return a pair of bars for each comparison. The longer bar of a pair has the full length."""
     page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     left, length, pair = 236, 470, 54
     height = 56 + pair * len(COMPARISONS)
@@ -196,7 +196,7 @@ def benchmarks(palette: Palette) -> str:
 
 
 def thousands(page: str, section: str, line: str) -> int:
-    """The median of a line of the benchmarks page, in thousands of rows per CPU-second."""
+    """Return the median of a line of the benchmarks page, in thousands of rows per CPU-second."""
     [text] = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     [median] = re.findall(rf"^\| {re.escape(line)} \|[^*]*\*\*([\d,]+) K\*\*", text, re.MULTILINE)
     return int(median.replace(",", ""))
@@ -213,7 +213,7 @@ _STOP: Final = ("The tables: ", "Query a table")  # commands to try next: the pi
 
 
 def terminal(palette: Palette, outputs: Iterable[tuple[str, list[Text]]]) -> str:
-    """The window of a terminal: each command, and its output."""
+    """Return the window of a terminal: each command, and its output."""
     lines: list[Text] = []
     for command, output in outputs:
         lines += [Text.assemble(("$ ", "dim"), (command, "bold")), *output, Text()]
@@ -266,7 +266,7 @@ def _css_class(style: Style | None) -> str:
 
 
 def run_in_terminal(command: str, directory: Path) -> list[Text]:
-    """The lines that a terminal shows after a command."""
+    """Return the lines that a terminal shows after a command."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -295,7 +295,7 @@ _CONTROL: Final = re.compile(r"\x1b\[(\d*)([A-Za-ln-z])|\x1b\[\?\d+[hl]|(\r)|(\n
 
 
 def lines_on_screen(received: str) -> list[Text]:
-    """What remains on the screen. Knows what a live display of rich sends: cursor up, and erase a line."""
+    """Return what remains on the screen. Of all controls, rich's live display sends only cursor up and erase line."""
     lines, row = [""], 0
     for number, control, _, newline, text in _CONTROL.findall(received):
         match control:

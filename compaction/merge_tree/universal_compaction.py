@@ -97,7 +97,7 @@ class UniversalCompactionOptions:
         trigger = options.compaction_trigger
         if trigger < 1:
             raise BadInput(
-                f"option num-sorted-run.compaction-trigger = {trigger} must be at least 1, because a compaction "
+                f"option num-sorted-run.compaction-trigger = {trigger}: must be at least 1, because a compaction "
                 "leaves one sorted run"
             )
         return cls(

@@ -307,7 +307,9 @@ OPTION_REFUSALS = [
     ),
     Refused("a switch without effect", "async-file-write = 'maybe'", options={"async-file-write": "maybe"}),
     Refused("a switch of a column", "fields.n.ignore-retract = 'yes'", options={"fields.n.ignore-retract": "yes"}),
-    Refused("compaction at no run", "trigger = 0: must be at least 1", options={"num-sorted-run.compaction-trigger": "0"}),
+    Refused(
+        "compaction at no run", "trigger = 0: must be at least", options={"num-sorted-run.compaction-trigger": "0"}
+    ),
     Refused("a single level", "num-levels = 1: must be at least 2", options={"num-levels": "1"}),
     Refused("merges of one run", "sort-spill-threshold = 1: must be at least 2", options={"sort-spill-threshold": "1"}),
     Refused(
