@@ -125,7 +125,7 @@ def _hints(of: Any) -> dict[str, Any]:
 
 def _check(what: str, value: object, hint: Any) -> None:
     if not _matches_hint(value, hint):
-        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give {_expected_item(value, hint)}")
+        raise BadInput(f"{what} must be {_words(hint)}, not {shown(value)}; pass {_expected_item(value, hint)}")
     _check_texts(what, value)
 
 

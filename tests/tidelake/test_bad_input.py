@@ -204,7 +204,7 @@ BAD_CALLS: Final = (
     BadCall("a name without database", lambda c: c.table("orders"), "orders"),
     BadCall("a table that exists", lambda c: c.create_table(NAME, SCHEMA), "already exists"),
     BadCall("a database that exists", lambda c: c.create_database("shop"), "already exists"),
-    BadCall("columns as a dict", create({"id": "int"}), "schema.*is no Schema"),
+    BadCall("columns as a dict", create({"id": "int"}), "schema.*must be Schema"),
     BadCall("no columns", create(pa.schema([])), "column"),
     BadCall("a column twice", create(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "a"),
     BadCall("a key that is no column", create(primary_key=["ident"]), "ident"),

@@ -51,7 +51,7 @@ def _check_distinguishable_from_null(texts: pa.Array, name: str, settings: CsvSe
     if (found := pc.index(texts, settings.null).as_py()) >= 0:
         raise BadInput(
             f"column {name!r}: the value {settings.null!r} in row {found} of the batch equals csv.null-literal, and "
-            "would be read as NULL; set csv.null-literal to a text that is not a value"
+            "would be read as NULL; set csv.null-literal to a string that is not a value"
         )
     pattern = r"[\r\n]" if is_standard(settings.line_end) else None
     holds = pc.match_substring_regex(texts, pattern) if pattern else pc.match_substring(texts, settings.line_end)

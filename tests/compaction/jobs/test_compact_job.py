@@ -700,7 +700,7 @@ def test_sorting_spills_to_disk_when_memory_is_small(tmp_path: Path, monkeypatch
 
 def test_table_compact_names_the_unsupported_feature(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(BadInput, match=r"order_by.*no list of str; give \["):
+    with pytest.raises(BadInput, match=r"order_by.*must be list of str, not .*; pass \["):
         table.compact(order_by="k")
     with pytest.raises(BadInput, match="name the columns to sort by"):
         table.compact(strategy="zorder")

@@ -31,7 +31,7 @@ positive.__name__ = "whole number"  # argparse says: invalid whole number value:
 def duration_s(text: str) -> float:
     seconds = float(text)
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; give 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; use 0 or more")
     return seconds
 
 
