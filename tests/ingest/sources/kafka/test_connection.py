@@ -49,7 +49,7 @@ CASES = (
     Case("no such file", {"ssl_cafile": "nope.pem"}, r"`source.ssl_cafile`: can't read .*nope.pem: No such file"),
     Case("a folder", {"ssl_certfile": "."}, r"`source.ssl_certfile`: can't read .*: Is a directory"),
     Case(
-        "no certificates", {"ssl_cafile": "text"}, r"`source.ssl_cafile`: .*text can't be used: .*authorities, as PEM"
+        "no certificates", {"ssl_cafile": "text"}, r"`source.ssl_cafile`: .*text can't be used: .*PEM file of CA certificates"
     ),
     Case(
         "the key of another certificate",

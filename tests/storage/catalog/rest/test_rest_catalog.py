@@ -158,7 +158,7 @@ def test_the_server_gives_credentials_for_the_files_of_a_table(
     ("options", "message"),
     [
         ({}, "uri is missing"),
-        ({"uri": "ftp://h"}, "no address of a REST catalog"),
+        ({"uri": "ftp://h"}, "not the address of a REST catalog"),
         ({"uri": "http://user:secret@h"}, "pass the token as an option"),
         ({"uri": "http://h", "token.provider": "bear"}, "token is missing"),
         ({"uri": "http://h", "token.provider": "dlf"}, "only bearer tokens"),
