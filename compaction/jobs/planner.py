@@ -1,6 +1,5 @@
-"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files.
-
-The results of a job's tasks: files that are durable and not in a snapshot yet.
+"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files. A task's result is durable, but not
+in a snapshot yet.
 """
 
 from __future__ import annotations

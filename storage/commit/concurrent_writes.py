@@ -1,6 +1,6 @@
 """Finds the buckets that other writers changed, and the newest snapshot that changed each.
 
-Compactions are ignored: they change neither rows nor sequence numbers. See `conflicts.check_base_is_current`.
+Compactions are ignored: they change neither rows nor sequence numbers. See `conflict_check`.
 """
 
 from __future__ import annotations

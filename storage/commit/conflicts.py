@@ -1,4 +1,4 @@
-"""Checks a commit against the table's current content. The functions read no files.
+"""The rules of conflicts between a commit and the table's files. `conflict_check` applies them; they read no files.
 
 Each check raises CommitConflict. `base` are the live files of the partitions that the commit changes; `delta` is what
 the commit adds and deletes. These checks apply to each kind of commit:

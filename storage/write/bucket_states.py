@@ -1,20 +1,19 @@
 """The life of a bucket in a table writer, as data.
 
-           OPENED           WRITTEN             PREPARED              WRITTEN
+           OPENED           WRITTEN              PREPARED              WRITTEN
     CLOSED ──────► OPEN ──────────► WRITTEN ──────────► PREPARED ──────────► EXTENDED
-       ▲           ▲  ▲ │                                │    ▲                  │
-       └──CLOSED───┼──┼─┘                                │    └─────PREPARED─────┘
-                   │  └─────────────COMMITTED────────────┘
-                RESTORED
+       ▲           ▲  ▲ │              ▲                 │    ▲                │   │
+       └──CLOSED───┼──┼─┘              │                 │    └────PREPARED────┘   │
+                   │  └────────────────┼────COMMITTED────┘                         │
+                RESTORED               └───────────────────────────COMMITTED───────┘
                    │
-                  LOST ◄── LOST (from any state), DROPPED (from PREPARED)
+                  LOST ◄── LOST (from any state), DROPPED (from PREPARED and EXTENDED)
 
 What a crash leaves behind: files that no snapshot names. Those that were handed over (PREPARED, EXTENDED) belong to
 their commit, which may have published them.
 
-A transition that `TRANSITIONS` lacks is illegal: it raises, and changes nothing. In particular, a commit that was
-prepared is settled before more rows are added, or it is prepared again with these rows; and a bucket is closed only
-when the table has everything that was written to it.
+A transition that `TRANSITIONS` lacks is illegal: it raises, and changes nothing. In particular, a bucket is closed only
+when the table has everything that was written to it, and only files that were handed over are committed or dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class BucketState(Enum):
     """What a table writer has of a bucket that the table has not."""
 
     CLOSED = "no writer is open; the next one starts from the table's files"
-    OPEN = "a writer is open, and the table has all that it wrote"
+    OPEN = "a writer is open, and has written nothing since its last commit was settled, or its files were restored"
     WRITTEN = "rows were written, and wait for the next commit"
     PREPARED = "files were handed over, and it is not known yet whether their commit takes them"
     EXTENDED = "files were handed over, and more rows were written since"
@@ -72,7 +71,9 @@ TRANSITIONS: Final[Mapping[tuple[BucketState, BucketEvent], BucketState]] = Mapp
         (BucketState.EXTENDED, BucketEvent.WRITTEN): BucketState.EXTENDED,
         (BucketState.EXTENDED, BucketEvent.EMPTY): BucketState.PREPARED,
         (BucketState.EXTENDED, BucketEvent.PREPARED): BucketState.PREPARED,
+        (BucketState.EXTENDED, BucketEvent.COMMITTED): BucketState.WRITTEN,
         (BucketState.EXTENDED, BucketEvent.LOST): BucketState.LOST,
+        (BucketState.EXTENDED, BucketEvent.DROPPED): BucketState.LOST,
         (BucketState.LOST, BucketEvent.OPENED): BucketState.LOST,
         (BucketState.LOST, BucketEvent.WRITTEN): BucketState.LOST,
         (BucketState.LOST, BucketEvent.EMPTY): BucketState.LOST,

@@ -43,8 +43,8 @@ class DueCompactions:
             return set()
         if not only_written:
             for bucket in self._buckets.unopened_incomplete():
-                self._buckets.open(bucket).is_full = False
-        return {self._buckets.open(record.bucket) for record in self._buckets.records() if not record.is_full}
+                self._buckets.open(bucket).needs_full = True
+        return {self._buckets.open(record.bucket) for record in self._buckets.records() if record.needs_full}
 
     def open_with_level_0(self) -> None:
         """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these

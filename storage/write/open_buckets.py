@@ -40,7 +40,7 @@ class OpenBucket:
         later snapshot are a conflict.
     next_sequence_number: that of the next writer's first row, while no writer is open.
     writer: None in state CLOSED, and in state LOST if no writer was open.
-    is_full: whether all its files are fully compacted.
+    needs_full: whether rows were written since its last full compaction, by us or an earlier writer.
     is_full_prepared: whether the last prepared commit compacted it in full.
     may_have_level_0: whether a commit may have left rows on level 0; see `due_compactions`.
     """
@@ -50,7 +50,7 @@ class OpenBucket:
     next_sequence_number: int = 0
     writer: BucketWriter | None = None
     state: BucketState = BucketState.CLOSED
-    is_full: bool = True
+    needs_full: bool = False
     is_full_prepared: bool = False
     may_have_level_0: bool = False
     _has_new_rows: bool = False  # in the files that were handed over
@@ -71,7 +71,7 @@ class OpenBucket:
     def write(self, rows: pa.RecordBatch) -> None:
         self.opened.write(rows)
         self.happened(BucketEvent.WRITTEN)
-        self.is_full = False
+        self.needs_full = True
 
     def prepared(self, increment: CommitIncrement) -> None:
         """Called with the increment of a commit. Its files belong to the commit from now on."""
@@ -161,11 +161,13 @@ class OpenBuckets:
         self._memory.register(writer)
         return record
 
-    def close(self, record: OpenBucket) -> None:
+    def close(self, record: OpenBucket) -> BucketWriter:
+        """Forgets the writer, and returns it."""
         record.happened(BucketEvent.CLOSED)
         writer, record.writer = record.opened, None
         self._memory.unregister(writer)
         record.next_sequence_number = writer.next_sequence_number
+        return writer
 
     def message(self, record: OpenBucket, increment: CommitIncrement) -> CommitMessage:
         return CommitMessage(record.bucket, increment, CommitBase(record.base_id, self._total_buckets))
@@ -208,7 +210,8 @@ class OpenBuckets:
             if record.opened.is_compaction_stale:
                 record.happened(BucketEvent.LOST)
         for record in self._records.values():
-            record.is_full |= record.is_full_prepared and record.state is not BucketState.LOST
+            if record.is_full_prepared and record.state is not BucketState.LOST:
+                record.needs_full = False
             record.is_full_prepared = False
             record.may_have_level_0 = record.writer is not None and record.state is BucketState.LOST
         for record in self.records():

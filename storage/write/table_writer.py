@@ -205,11 +205,9 @@ class TableWriter:
         self._after_commit()
 
     def _after_commit(self) -> None:
-        if self._compacts_replaced:
-            for bucket in self._buckets:
-                bucket.opened.abort()  # the next commit replaces everything that it knows
-                self._buckets.close(bucket)
         try:
+            for bucket in self._buckets if self._compacts_replaced else ():
+                self._buckets.close(bucket).abort()  # the next commit replaces everything that it knows
             self._buckets.restore_lost()
         except Exception as error:
             self._failure = error

@@ -10,7 +10,7 @@ import pytest
 
 from tidelake.storage.base.pickled_values import pickles_as_values
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileSource
@@ -27,10 +27,10 @@ FILE = DataFileMeta("a.parquet", 10, 2, b"k1", b"k2", STATS, EMPTY_STATS, 5, 6, 
         FILE,
         BucketId(EMPTY_ROW, 3),
         RestoredBucket([FILE]),
-        CommitMessage(
-            BucketId(EMPTY_ROW, 3),
-            CommitIncrement(new_files=(FILE,), compacted=CompactResult(known_files=frozenset({"a.parquet"}))),
-        ),
+        CompactResult((FILE,), (FILE, FILE), reason="size ratio", known_files=frozenset({"a.parquet"})),
+        CommitIncrement(new_files=(FILE,), compacted=CompactResult((FILE,))),
+        CommitBase(7, 4, hash_index=frozenset({"index-1"})),
+        CommitMessage(BucketId(EMPTY_ROW, 3), CommitIncrement(new_files=(FILE,)), CommitBase(7)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -1,4 +1,4 @@
-"""Every pair of state and event: transitions of the table happen, all others raise. And the lives of buckets, as text."""
+"""Every pair of state and event: transitions of the table happen, all others raise; and the lives of buckets."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ LIVES = {
         "PREPARED written EXTENDED written EXTENDED prepared PREPARED prepared PREPARED committed OPEN"
     ),
     "more rows that need no file": "EXTENDED empty PREPARED",
+    "rows of the next commit": "PREPARED written EXTENDED committed WRITTEN prepared PREPARED committed OPEN",
+    "rows of the next commit, while this one was not needed": "PREPARED written EXTENDED dropped LOST restored OPEN",
     "the same commit again": "PREPARED empty PREPARED committed OPEN",
     "the rows won, their compaction lost": "PREPARED lost LOST committed LOST restored OPEN",
     "committed by an earlier process": "PREPARED dropped LOST restored OPEN",
@@ -72,7 +74,11 @@ def test_a_bucket_with_uncommitted_files_is_never_closed() -> None:
 
 def test_only_files_that_were_handed_over_are_settled() -> None:
     settled = {BucketEvent.COMMITTED, BucketEvent.DROPPED}
-    assert {state for state, event in TRANSITIONS if event in settled} == {BucketState.PREPARED, BucketState.LOST}
+    assert {state for state, event in TRANSITIONS if event in settled} == {
+        BucketState.PREPARED,
+        BucketState.EXTENDED,
+        BucketState.LOST,
+    }
 
 
 def test_a_lost_bucket_needs_its_files_before_it_is_in_any_other_state() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 import tidelake
 from tests.storage.model.snapshots.tables import with_lost_compaction
+from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.write import open_buckets
-from tidelake.storage.write.bucket_states import IllegalBucketEvent
 from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
@@ -68,20 +68,31 @@ def test_a_closed_bucket_continues_its_numbers_on_its_base(table: tidelake.Table
     writer.abort()
 
 
-def test_rows_that_follow_a_prepared_commit_must_be_prepared_before_it_is_settled(table: tidelake.Table) -> None:
-    """Otherwise the writer would take them for committed, or for rows of the commit that was dropped."""
+def test_rows_that_follow_a_prepared_commit_belong_to_the_next_one(table: tidelake.Table) -> None:
     writer = TableWriter(table.context)
     writer.write(rows(ONE))
     messages = writer.prepare_commit(1)
     writer.write(rows(ONE, "b"))
-    for settle in (lambda: writer.committed(1), writer.dropped):
-        with pytest.raises(IllegalBucketEvent, match="EXTENDED"):
-            settle()
-    messages += writer.prepare_commit(1)
     assert TableCommit(table.context, "ours").commit(Committable(1, messages)) == 1
     writer.committed(1)
-    assert writer.prepare_commit(2) == []
+    assert table.scan().to_arrow()["name"].to_pylist() == ["a"]
+    _, (message,) = commit(table, writer, 2)
+    assert (message.base.snapshot_id, numbers(message)) == (1, [(1, 1)])
     assert table.scan().to_arrow()["name"].to_pylist() == ["b"]
+    writer.abort()
+
+
+def test_an_overwrite_never_drops_rows_that_followed_it(table: tidelake.Table) -> None:
+    """Its buckets are closed with it, and rows of the next overwrite are no part of it."""
+    compacting = table.context.with_options({"changelog-producer": "full-compaction"})
+    writer = TableWriter(compacting, replaces=True, compactor_factory=compact_manager_factory())
+    writer.write(rows(ONE))
+    messages = writer.prepare_commit(1)
+    writer.write(rows(ONE, "b"))
+    assert TableCommit(compacting, "ours").overwrite(Committable(1, messages)) == 1
+    writer.committed(1)
+    with pytest.raises(tidelake.TidelakeError, match=r"failed before \(CLOSED is not possible"):
+        writer.write(rows(ONE, "c"))
     writer.abort()
 
 
