@@ -15,6 +15,7 @@ from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.write import open_buckets
+from tidelake.storage.write.restored_table import restore_bucket
 from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
@@ -110,7 +111,7 @@ def test_a_bucket_whose_files_are_in_doubt_is_read_again_once(
     table: tidelake.Table, outcome: Callable[[TableWriter, list[CommitMessage]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[BucketId] = []
-    restore = open_buckets.restore_bucket
+    restore = restore_bucket
 
     def watched(context: object, bucket: BucketId) -> object:
         read.append(bucket)
