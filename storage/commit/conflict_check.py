@@ -103,8 +103,8 @@ class ConflictCheck:
         written = self._others.after(min(known), base)
         if any(snapshot_id > min(known) for snapshot_id in written.values()):
             raise CommitConflict(
-                f"{self.context.name}: another writer published snapshot {max(written.values())} meanwhile, so a key "
-                "could get a row in two partitions. Nothing was published. Open the table again, and write the "
+                f"{self.context.name}: another writer has published snapshot {max(written.values())} since, so a "
+                "key could get a row in two partitions. Nothing was published. Open the table again, and write the "
                 "uncommitted rows again. Let only one job write to a table whose keys move between partitions"
             )
 

@@ -184,6 +184,6 @@ def _target(
     existing = [(field.name, str(field.type)) for field in target.schema.fields]
     if not is_unfinished(target) or (existing, target.schema.partition_keys) != (columns, keys) or target.schema.id:
         raise BadInput(
-            f"table {Identifier.parse(name)} exists already, and is not an unfinished migration; choose another name"
+            f"table {Identifier.parse(name)} already exists, and is not an unfinished migration; choose another name"
         )
     return target

@@ -1,7 +1,7 @@
 """`Catalog.migrate_database`: makes a table of each folder, or of each format table of a database.
 
 All are checked before the first table is created; then they are migrated one after the other. A call that failed can be
-repeated: folders that are empty because their table exists already are skipped.
+repeated: folders that are empty because their table already exists are skipped.
 
 Source: Java `hive/migrate/HiveMigrator.java` (getDatabaseMigrators), `spark/procedure/MigrateDatabaseProcedure.java`.
 """
