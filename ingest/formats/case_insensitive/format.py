@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tidelake.ingest.formats.base import Decoder, Format, InferredTable, TableNotInferred, TargetOf
+from tidelake.errors import TableNotInferred
+from tidelake.ingest.formats.base import Decoder, Format, InferredTable, TargetOf
 from tidelake.ingest.formats.case_insensitive.decoder import LowerCaseDecoder, case_duplicate_text, first_case_duplicate
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.raw_batch import RawBatch
