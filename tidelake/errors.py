@@ -75,7 +75,7 @@ class AccessDenied(TidelakeError, PermissionError):
         super().__init__(code, reason, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.errno, self.strerror, self.filename)
+        return type(self), (self.errno, self.strerror, self.filename), self.__dict__
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"

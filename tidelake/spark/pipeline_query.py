@@ -34,9 +34,9 @@ from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSourc
 from tidelake.spark.kafka.data_source import KafkaDataSource
 from tidelake.spark.kafka.offsets import from_members
 from tidelake.spark.kafka.read_options import options_of
+from tidelake.spark.read_limits import HAS_LIMITS
 from tidelake.spark.registration import register_source
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
-from tidelake.spark.stream_reader import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
 from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger

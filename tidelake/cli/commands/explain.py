@@ -11,7 +11,7 @@ from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
-from tidelake.explanation import members_of_version, merge_description, plain_row, source_ranges, writer_of
+from tidelake.row_origin import members_of_version, merge_description, plain_row, source_ranges, writer_of
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.maintenance.verify.changelog_check import ChangelogReport, check_changelog
 from tidelake.storage.maintenance.verify.row_history import RowHistory, row_history

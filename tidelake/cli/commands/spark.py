@@ -20,7 +20,7 @@ from tidelake.cli.output import CommandOutput
 from tidelake.compaction.report import CompactionReport
 from tidelake.ingest.config.config import load_config
 from tidelake.ingest.settings import Config
-from tidelake.prerequisites import missing_for_spark
+from tidelake.spark_prerequisites import missing_for_spark
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 

@@ -15,7 +15,7 @@ from tidelake.cli.arguments import CatalogAddress
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
-from tidelake.table_kinds.migrating import Migration
+from tidelake.migration import Migration
 
 
 def migrate(

@@ -20,7 +20,7 @@ log.warning("option unknown: 100%", option="bukket", effect=None)
 
 SPEAK = """
 import logging, warnings
-from tidelake.logs import LogFormat, set_up_logging
+from tidelake.log_output import LogFormat, set_up_logging
 set_up_logging({level!r}, LogFormat({form!r}))
 log.info("checkpoint", identifier=7)
 log.debug("detail")
