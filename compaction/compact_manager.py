@@ -81,7 +81,7 @@ class BucketCompactManager:
 
     def trigger(self, *, full: bool = False) -> None:
         if self._task is not None:
-            assert not full, "a full compaction follows the task that runs; take its result first"
+            assert not full, "a full compaction can't start while a task runs; take its result first"
             return
         unit = None if self._is_cancelled or self.is_stale else self._tree.pick(full=full)
         if unit is None:

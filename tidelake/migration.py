@@ -2,7 +2,7 @@
 
 A migration finds the files, creates the table if it is new, and registers the files in it. All tables of a database are
 checked before the first one is created; then they are migrated one after the other. A call that failed can be repeated:
-it skips folders that are empty because their table exists already.
+it skips folders that are empty because their table already exists.
 
 Source: Java `hive/migrate/HiveMigrator.java` (getDatabaseMigrators), `spark/procedure/MigrateDatabaseProcedure.java`.
 """
@@ -239,7 +239,7 @@ def _target(
     existing = [(field.name, str(field.type)) for field in target.schema.fields]
     if not is_unfinished(target) or (existing, target.schema.partition_keys) != (columns, keys) or target.schema.id:
         raise BadInput(
-            f"table {Identifier.parse(name)} exists already, and is not an unfinished migration; choose another name"
+            f"table {Identifier.parse(name)} already exists, and is not an unfinished migration; choose another name"
         )
     return target
 

@@ -422,7 +422,7 @@ class Table:
 
     def _user(self, commit_user: str | None) -> str:
         if commit_user is not None and not commit_user.strip():
-            raise BadInput("the commit user is blank; name it, or pass None for a new one")
+            raise BadInput("the commit user is blank; pass a name, or None for a new one")
         return commit_user or new_commit_user(self._context.options)
 
     # ------------------------------------------------------------ snapshots

@@ -386,7 +386,7 @@ class _Job:
         except Exception:
             commit.abort(index)
             raise
-        assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
+        assert snapshot_id is not None, "a commit that changes something always creates a snapshot"
         return snapshot_id
 
     def _without_vectors(self, done: Sequence[TaskResult]) -> list[CommitMessage]:

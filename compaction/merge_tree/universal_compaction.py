@@ -97,8 +97,8 @@ class UniversalCompactionOptions:
         trigger = options.compaction_trigger
         if trigger < 1:
             raise BadInput(
-                f"option num-sorted-run.compaction-trigger = {trigger}: a compaction always leaves 1 sorted run; set "
-                "it to 1 or more"
+                f"option num-sorted-run.compaction-trigger = {trigger}: must be at least 1, because a compaction "
+                "leaves one sorted run"
             )
         return cls(
             trigger=trigger,

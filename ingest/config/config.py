@@ -43,10 +43,10 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
         with path.open(encoding="utf-8") as file:
             text = file.read(_CHARACTERS_MAX + 1)
     except (OSError, ValueError) as error:  # not UTF-8, or a zero byte in the path
-        raise ConfigError(f"{path}: can't be read: {error}. Give the path of a configuration file") from error
+        raise ConfigError(f"{path}: can't be read: {error}. Pass the path of a configuration file") from error
     if len(text) > _CHARACTERS_MAX:
         raise ConfigError(
-            f"{path}: has more than {_CHARACTERS_MAX:,} characters. Give the path of a configuration file"
+            f"{path}: has more than {_CHARACTERS_MAX:,} characters. Pass the path of a configuration file"
         )
     return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
 

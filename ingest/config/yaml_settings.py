@@ -64,10 +64,10 @@ def read_settings(text: str, name: str) -> tuple[Any, dict[Path, SettingPlace]]:
         raise _no_yaml(error, text, name) from None
     except yaml.reader.ReaderError as error:
         line, column = _line_and_column(text, error.position)
-        reason = f"not YAML: the character U+{error.character:04X} can't be part of a text"
-        raise SettingPlace(f"{name}:{line}:{column}").error(reason, "Give a text file in UTF-8.") from None
+        reason = f"not YAML: the character U+{error.character:04X} can't be part of text"
+        raise SettingPlace(f"{name}:{line}:{column}").error(reason, "Use a UTF-8 text file.") from None
     except RecursionError:
-        raise SettingPlace(name).error("lists and mappings are nested too deep", "Use fewer levels.") from None
+        raise SettingPlace(name).error("lists and mappings are nested too deeply", "Use fewer levels.") from None
 
 
 def _no_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigError:

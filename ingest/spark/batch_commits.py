@@ -174,8 +174,8 @@ class BatchCommits:
         if number == batch_id:
             remedies.append("call the sink once per batch, with all its rows")
         raise PositionRefused(
-            f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} "
-            f"already, in snapshot {newest.id}. {because}. Nothing was written",
+            f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} has already committed batch "
+            f"{number}, in snapshot {newest.id}. {because}. Nothing was written",
             remedies,
         )
 

@@ -110,9 +110,9 @@ class Committable:
 
 def _check_number(name: str, number: object) -> None:
     if not isinstance(number, int) or not -(2**63) <= number < 2**63:
-        raise BadInput(f"the {name} of a commit must be a whole number of 64 bits, not {number!r}")
+        raise BadInput(f"the {name} of a commit must be a 64-bit integer, not {number!r}")
 
 
 def _check_text(key: object, value: object) -> None:
     if not isinstance(key, str) or not isinstance(value, str):
-        raise BadInput(f"properties of a snapshot must be texts, but {key!r} is {value!r}; write {str(value)!r}")
+        raise BadInput(f"properties of a snapshot must be strings, but {key!r} is {value!r}; write {str(value)!r}")

@@ -78,7 +78,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
         merge_entries(delta)
     except ValueError as e:
         raise CommitConflict(
-            f"the commit contradicts itself: {e}. Nothing was published; write its rows again"
+            f"the commit lists a file twice: {e}. Nothing was published. Write its rows again"
         ) from None
     try:
         merged = list(merge_entries([*base, *delta]).values())

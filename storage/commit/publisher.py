@@ -5,7 +5,7 @@ Invariants
        one chain, and no commit is lost.
     B. (commit user, identifier, kind) is published at most once, except COMPACT snapshots of level 0 (`is_more`), which
        change no rows. An identifier below its user's newest is an error.
-    C. No file is deleted that a snapshot may name. This includes snapshots whose publication has an unknown outcome.
+    C. A file that a snapshot may reference is never deleted, even if the outcome of its publication is unknown.
 
 Steps of one attempt, and what remains after a crash in each step
     1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
@@ -325,7 +325,7 @@ class Publisher:
             return CommitResult(newest, is_already_committed=True) if is_same else None
         raise BadInput(
             f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest one that "
-            f"{self._commit_user!r} committed. The identifiers of a commit user must rise: continue with a larger "
+            f"{self._commit_user!r} committed. The identifiers of a commit user must increase: continue with a larger "
             "one, or use another commit user"
         )
 
@@ -387,8 +387,8 @@ class Publisher:
         written = self._concurrent_writes.after(min(known), base)
         if any(snapshot_id > min(known) for snapshot_id in written.values()):
             raise CommitConflict(
-                f"{self._context.name}: another writer published snapshot {max(written.values())} meanwhile, so a key "
-                "could get a row in two partitions. Nothing was published. Open the table again, and write the "
+                f"{self._context.name}: another writer has published snapshot {max(written.values())} since, so a "
+                "key could get a row in two partitions. Nothing was published. Open the table again, and write the "
                 "uncommitted rows again. Let only one job write to a table whose keys move between partitions"
             )
 

@@ -158,7 +158,7 @@ class RangeReader:
     def _too_large(self, where: Sequence[str]) -> BadInput:
         return BadInput(
             f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
-            "bytes when it is uncompressed. Raise the limit if the batch is correct"
+            "bytes after decompression. Raise the limit if the batch is correct"
         )
 
     async def _check_available(self, partition: TopicPartition, position: int, end: int) -> None:

@@ -361,7 +361,7 @@ class KafkaSource:
     def _too_large(self, where: Collection[str]) -> BadInput:
         return BadInput(
             f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
-            "bytes when it is uncompressed, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
+            "bytes after decompression, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
             "correct"
         )
 

@@ -49,7 +49,7 @@ def read_index_manifest(context: TableContext, name: str | None) -> Sequence[Ind
     try:
         data = context.io.read(path)
     except FileNotFoundError:
-        raise CorruptFile(path, "an index manifest that a snapshot refers to", "no file") from None
+        raise CorruptFile(path, "an index manifest that a snapshot references", "no file") from None
     return read_records(data, path, entry_from_record)
 
 

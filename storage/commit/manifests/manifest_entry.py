@@ -75,7 +75,7 @@ def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None
     """Returns the entries that remain after the given ones, which must be in the order of commits.
 
     A DELETE removes the entry that it names. A DELETE without such an entry remains (its ADD is in a manifest that was
-    not read). Raises ValueError if a file is added that exists already or was deleted before: files are lost or
+    not read). Raises ValueError if a file is added that already exists or was deleted before: files are lost or
     duplicated then.
 
     merged: the remaining entries of earlier manifests. It is changed and returned; after an error it is unusable.
@@ -92,7 +92,7 @@ def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None
         elif known is None:
             merged[identity] = entry
         else:
-            what = "exists already" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
+            what = "already exists" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
             raise ValueError(f"file {identity[3]} is added, which {what}")
     return merged
 

@@ -254,7 +254,7 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
         try:
             os.link(local_path(file.path), local_target)
         except FileExistsError:
-            raise BadInput(f"{path} exists already, with another size; move it away") from None
+            raise BadInput(f"{path} already exists, with another size; move it away") from None
         except OSError as e:
             if e.errno not in _LINK_UNSUPPORTED_ERRORS:
                 raise
@@ -278,7 +278,7 @@ def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence
     for file, path in moves:
         if path not in live or not _is_same(plan.source.io, file.path, target.io, path):
             raise BadInput(
-                f"table {target.name} was migrated already, but {file.path} was added later, or its rows were "
+                f"table {target.name} was already migrated, but {file.path} was added later, or its rows were "
                 "compacted since; nothing was removed. Migrate the file into another table, or remove it"
             )
 

@@ -111,7 +111,7 @@ class SnapshotChain:
             return
         merged, expected = _net(entries), {identity for files in self._live.values() for identity in files}
         if merged is None or {identity for identity, kind in merged.items() if kind is FileKind.ADD} != expected:
-            what = "its base manifest list does not say what the snapshot before it said"
+            what = "its base manifest list differs from the state after the snapshot before it"
             if merged is None:
                 what += ", and contradicts itself: readers fail"
             elif lost := expected - merged.keys():

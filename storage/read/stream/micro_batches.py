@@ -61,7 +61,7 @@ class StreamOffset:
                 raise ValueError(f"{_INDEX} is {index!r}")
             return cls(ChangePosition.of_members(dict(members)), index)
         except ValueError as error:
-            raise BadInput(f"{dict(members)!r} is no offset of a table's stream: {error}") from None
+            raise BadInput(f"{dict(members)!r} is not an offset of a table's stream: {error}") from None
 
     def to_members(self) -> dict[str, Any]:
         members = self.position.to_members()

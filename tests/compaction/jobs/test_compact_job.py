@@ -426,7 +426,7 @@ def test_a_lost_manifest_is_reported_although_newer_snapshots_exist(tmp_path: Pa
             oldest.unlink(missing_ok=True)
         return None
 
-    with pytest.raises(CorruptFile, match="a metadata file that a snapshot refers to"):
+    with pytest.raises(CorruptFile, match="a metadata file that a snapshot references"):
         compact_table(with_io(table, FaultyFileIO(local_io(tmp_path), act)), environment=NO_WAIT)
 
 
@@ -515,7 +515,7 @@ def test_a_file_that_is_missing_stops_the_job(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(5))
     next(Path(table.location, "bucket-0").iterdir()).unlink()
-    with pytest.raises(CorruptFile, match="a data file that a snapshot refers to"):
+    with pytest.raises(CorruptFile, match="a data file that a snapshot references"):
         compact_table(table.context)
     assert orphans(table.context) == set()
 
@@ -700,7 +700,7 @@ def test_sorting_spills_to_disk_when_memory_is_small(tmp_path: Path, monkeypatch
 
 def test_table_compact_names_the_unsupported_feature(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(BadInput, match=r"order_by.*no list of str; give \["):
+    with pytest.raises(BadInput, match=r"order_by.*must be list of str, not .*; pass \["):
         table.compact(order_by="k")
     with pytest.raises(BadInput, match="name the columns to sort by"):
         table.compact(strategy="zorder")

@@ -65,7 +65,7 @@ CASES = [
         "PK\x03\x04",
         """\
         c.yaml:1:3: not YAML: the character U+0003 can't be part of a text
-        Give a text file in UTF-8.""",
+        Use a UTF-8 text file.""",
     ),
     Case("a list", "- a\n", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),
     Case("a text", "hello", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),
@@ -123,7 +123,7 @@ CASES = [
     Case(
         "levels without end",
         "pipeline: " + "[" * DEEP,
-        "c.yaml: lists and mappings are nested too deep\nUse fewer levels.",
+        "c.yaml: lists and mappings are nested too deeply\nUse fewer levels.",
     ),
 ]
 

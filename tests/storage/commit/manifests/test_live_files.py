@@ -104,7 +104,7 @@ def test_a_contradiction_is_raised_each_time_and_never_cached() -> None:
     assert found(context) == ["f"]
     commit.commit(Committable(2, [twice]))
     for _ in range(2):
-        with pytest.raises(CorruptFile, match="exists already"):
+        with pytest.raises(CorruptFile, match="already exists"):
             live_entries_of(context.shared(ManifestStore), latest(context), None, context.name)
 
 

@@ -194,7 +194,7 @@ def test_a_table_whose_index_is_missing_is_not_written_to(tmp_path: Path) -> Non
     (entry,) = hash_entries(table)
     path = index_file_path(table.context, entry.partition, entry.bucket, entry.file)
     table.context.io.delete_all([path])
-    with pytest.raises(CorruptFile, match=r"an index file that a snapshot refers to, found no file"):
+    with pytest.raises(CorruptFile, match=r"an index file that a snapshot references, found no file"):
         write(table, rows([7]))
 
 
