@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidelake.storage.base.errors import CorruptFile, SnapshotExpired, UnsupportedFeature
+from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement
@@ -55,6 +55,22 @@ def check_clonable(source: TableContext) -> None:
             "it tracks rows (row-tracking.enabled), and row ids are only valid in their own table",
             "create a table, and write the rows of a scan",
         )
+
+
+def snapshot_to_clone(source: TableContext, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
+    """Return the snapshot with this id or tag, otherwise the newest; None for a table without snapshots."""
+    if snapshot_id is not None and tag is not None:
+        raise BadInput("clone_table() takes at most one of snapshot and tag")
+    if tag is not None:
+        return source.tags.get(tag)
+    if snapshot_id is None:
+        return source.snapshots.latest()
+    found = source.snapshots.find(snapshot_id)
+    if found is None:
+        earliest, latest = source.snapshots.earliest_id(), source.snapshots.latest_id()
+        available = "the table has no snapshot yet" if latest is None else f"its snapshots are {earliest} to {latest}"
+        raise BadInput(f"{source.name} has no snapshot {snapshot_id}: {available}")
+    return found
 
 
 def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) -> None:

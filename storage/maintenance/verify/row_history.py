@@ -21,6 +21,7 @@ from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKi
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.changes.change_reader import ChangeReader
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import And, Predicate, col
@@ -176,7 +177,7 @@ class _HistoryReader:
             self._context, entry.file, path, fields, partition=entry.partition, predicate=self._predicate
         )
         for batch in batches:
-            found = batch.filter(self._expression)
+            found = matching_rows(batch, self._expression)
             kinds, numbers = (found.column(name).to_pylist() for name in (KIND_COLUMN, SEQUENCE_COLUMN))
             rows = found.select(self._context.schema.names)
             for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
