@@ -87,6 +87,8 @@ class AliyunEnvelope(Envelope):
     payload: the images of one row.
     """
 
+    OMITTED: ClassVar = "unchanged"
+
     schema: _Schema = msgspec.field(default_factory=_Schema)
     payload: _AliyunPayload = msgspec.field(default_factory=_AliyunPayload)
     ddl: bool | None = None

@@ -51,6 +51,8 @@ class CanalEnvelope(Envelope):
     """
 
     OLD_IS_PARTIAL: ClassVar = True
+    OLD_LISTS_CHANGES: ClassVar = True
+    OMITTED: ClassVar = "unchanged"
 
     type: str | None = None
     data: list[msgspec.Raw] | None = None
@@ -151,13 +153,13 @@ class _CanalDirectReader:
     def __init__(self, database: str | None, table: str | None, mysql_type: msgspec.Raw, images: ImageTypes) -> None:
         self._mysql_type = msgspec.Raw(bytes(mysql_type))
 
-        def decoder(image: Any) -> Callable[[bytes | memoryview], list[Any]]:
+        def decoder(image: Any, old: Any) -> Callable[[bytes | memoryview], list[Any]]:
             message = msgspec.defstruct(
                 "Message",
                 [
                     ("type", Literal["INSERT", "ROW", "UPDATE", "DELETE"]),
                     ("data", list[image]),
-                    ("old", list[images.old] | None, None),  # type: ignore[name-defined]
+                    ("old", list[old] | None, None),
                     ("is_ddl", bool | None, msgspec.field(default=False, name="isDdl")),
                     ("database", *_exact_member(database)),
                     ("table", *_exact_member(table)),
@@ -168,7 +170,10 @@ class _CanalDirectReader:
             )
             return msgspec.json.Decoder(message, float_hook=str.encode).decode_lines
 
-        self._decode, self._decode_partial = decoder(images.whole), decoder(images.partial)
+        self._decode, self._decode_partial = (
+            decoder(images.whole, images.old),
+            decoder(images.partial, images.partial),  # a column that a row lacks may be in its old row
+        )
 
     def read(self, messages: bytes | memoryview, n: int) -> RowImages:
         try:

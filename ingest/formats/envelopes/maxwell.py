@@ -37,6 +37,8 @@ class MaxwellEnvelope(Envelope):
     """
 
     OLD_IS_PARTIAL: ClassVar = True
+    OLD_LISTS_CHANGES: ClassVar = True
+    OMITTED: ClassVar = "unchanged"
 
     type: str | None = None
     data: msgspec.Raw = NULL
