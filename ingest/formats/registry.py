@@ -19,6 +19,8 @@ from tidelake.storage.model.messages import did_you_mean
 FORMATS: Final[Mapping[str, str]] = {
     "debezium-json": "tidelake.ingest.formats.debezium.debezium_json:DebeziumJson",
     "debezium-avro": "tidelake.ingest.formats.avro.debezium_avro:DebeziumAvro",
+    "debezium-flattened-json": "tidelake.ingest.formats.debezium.flattened_json:FlattenedJson",
+    "debezium-flattened-avro": "tidelake.ingest.formats.avro.flattened_avro:FlattenedAvro",
     "debezium-bson": "tidelake.ingest.formats.envelopes.debezium_bson:DebeziumBson",
     "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
     "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",

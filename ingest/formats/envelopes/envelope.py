@@ -105,6 +105,7 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
     OMITTED: what a column is that both images of an update lack, if the producer has its default settings (`null` or
         `unchanged`; see `omitted_columns`). None if images are always whole rows, in which a missing column is NULL.
     ROW_BY_ROW_ONLY: whether records must be read one by one.
+    KEY_NAMES_COLUMNS: whether the record's key may name the columns of the primary key, so that `shape` needs it.
     """
 
     OLD_IS_PARTIAL: ClassVar[bool] = False
@@ -112,6 +113,7 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
     MISSING_OLD_IS_UNCHANGED: ClassVar[bool] = True
     OMITTED: ClassVar[str | None] = None
     ROW_BY_ROW_ONLY: ClassVar[bool] = False
+    KEY_NAMES_COLUMNS: ClassVar[bool] = False
 
     def keyed(self, key: bytes | None) -> Envelope:
         """Return the record with its key, if `changes` needs the key; else the record itself."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
@@ -121,6 +122,7 @@ class EnvelopeDecoder:
             state.found.skipped,
             state.found.unrouted,
             state.found.unrouted_records,
+            frozenset(state.found.only_deleted),
         )
 
     def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
@@ -133,6 +135,9 @@ class EnvelopeDecoder:
                 self._decode_unread(state, row)
             self._take_pieces(state)
             return
+        if records and records[0].KEY_NAMES_COLUMNS:
+            keys = state.batch.keys.take(pa.array(rows)).to_pylist()
+            records = [record.keyed(key) for record, key in zip(records, keys, strict=True)]
         groups: dict[Hashable, _Group] = {}
         for row, record in zip(rows.tolist(), records, strict=True):
             shape = record.shape()
@@ -245,7 +250,7 @@ class EnvelopeDecoder:
                 if event is Op.TRUNCATE:  # no table exists, and a truncate creates none
                     state.found.skip(Skipped.TRUNCATE)
                 else:
-                    state.found.skip_unrouted(row, source)
+                    state.found.skip_unrouted(row, source, is_delete=event in (Op.DELETE, Op.UPDATE_BEFORE))
             else:
                 self._change(state, row, record, event, known.record_schema, source)
         except NotThisFormat as error:
@@ -272,6 +277,7 @@ class EnvelopeDecoder:
             if not self._omitted.knows_old_values(type(record)):
                 changes = [replace(change, knows_old_row=False) for change in changes]
             rows = [changed for change in changes for changed in rows_of_change(change, record_schema, self._omitted)]
+            record_schema.check_key()
             state.found.add(row, rows, record_schema.target)
         elif self._options.truncates != "skip":
             raise Truncated(source, record_schema.target)
@@ -311,15 +317,16 @@ class EnvelopeDecoder:
         record_schema = RecordSchema(
             target,
             record.declared_types(),
-            frozenset(),
+            frozenset(record.primary_key(None)),
             "",
             self._settings,
             placeholders=NoPlaceholders(),
             undeclared=JSON_VALUE,
             rounds=self._options.inexact_values == "round",
+            zero_dates_are_null=self._options.zero_dates == "null",
         )
         columnar = None
-        if not record_schema.narrow and not record.ROW_BY_ROW_ONLY:
+        if not record_schema.narrow and not record_schema.has_wider_key and not record.ROW_BY_ROW_ONLY:
             with suppress(ValueError):  # msgspec can't match some characters in column names
                 columnar = ColumnarImages(record_schema, self._omitted)
         return _KnownShape(record_schema, columnar)

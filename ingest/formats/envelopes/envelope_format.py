@@ -69,12 +69,14 @@ def _described_table(record: Envelope, batch: RawBatch, row: int) -> InferredTab
     Raises BadValue if the record has no row.
     """
     columns = _columns(record)
-    primary_key = tuple(name for name in record.primary_key(batch.keys[row].as_py()) if name in columns)
+    key_columns = record.primary_key(batch.keys[row].as_py())
+    primary_key = tuple(name for name in key_columns if name in columns)
     fields = []
     for number, (name, source) in enumerate(columns.items()):
         column_type = inferred_type(source)
         fields.append(DataField(number, name, not_null(column_type) if name in primary_key else column_type))
-    return InferredTable(tuple(fields), primary_key, columns)
+    outside = {name: JSON_VALUE for name in key_columns if name not in columns}
+    return InferredTable(tuple(fields), primary_key, columns, outside=outside)
 
 
 def _columns(record: Envelope) -> Mapping[str, SourceType]:

@@ -52,7 +52,7 @@ class OggEnvelope(Envelope):
         return SourceTable(topic, names[0] if len(names) > 1 else None, None, names[-1] or None)
 
     def shape(self) -> Hashable:
-        return self.table, self.op_type in _OPS
+        return self.table, self.op_type in _OPS, tuple(self.primary_keys or ())
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return self.primary_keys or ()
