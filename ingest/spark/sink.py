@@ -424,7 +424,7 @@ def _commit(
         return one.commit(statistics, of_table, written, is_last=is_last)
     observer.commit_began(one.context)
     began = time.monotonic()
-    rows = sum(file.row_count for message in written.messages for file in message.new_files)
+    rows = sum(file.row_count for message in written.messages for file in message.increment.new_files)
     try:
         is_done = one.commit(statistics, of_table, written, is_last=is_last)
     finally:

@@ -146,11 +146,7 @@ class _HistoryReader:
                     continue
                 seen.add(place)
                 is_live = live.get(entry.file.file_name) == entry.file.level
-                made_from = [
-                    deleted.file.file_name
-                    for deleted in removed
-                    if (deleted.partition, deleted.bucket) == (entry.partition, entry.bucket)
-                ]
+                made_from = [deleted.file.file_name for deleted in removed if deleted.bucket_id == entry.bucket_id]
                 for kind, number, row in self._rows(entry):
                     yield Version(
                         snapshot, *place, entry.bucket, kind, number, row, is_live, made_from if snapshot else ()
