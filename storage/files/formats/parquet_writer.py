@@ -50,8 +50,8 @@ _FIELD_ID_KEY: Final = "PARQUET:field_id"
 ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: their column chunks are still large
 _ROW_GROUP_ROWS: Final = 1024 * 1024
-# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted. And since then a
-# TIME column can be marked as in Java's files; readers of Paimon do not look at that mark.
+# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted. Since then, a
+# TIME column can also be marked as in Java's files. Readers of Paimon do not look at that mark.
 _SINCE_PYARROW_23: Final[dict[str, Any]] = (
     {"max_rows_per_page": _ROW_GROUP_ROWS, "write_time_adjusted_to_utc": True}
     if int(pa.__version__.split(".")[0]) >= 23
