@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
-from tidelake.cli.arguments import parse
-from tidelake.demo.shop import ORDERS, TABLES
+from tidelake.cli.demo.shop import ORDERS, TABLES
+from tidelake.cli.parser import parse
 from tidelake.ingest.config.config import parse_config
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_the_terminal_shows_commands_that_exist_and_what_the_demo_prints(kind: s
     for command in commands:
         parse(shlex.split(command)[1:])  # exits if the command line would refuse it
     printed = "\n".join(lines)
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tidelake/demo").glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tidelake/cli/demo").glob("*.py"))
     source += (ROOT / "tidelake/cli/commands/demo.py").read_text(encoding="utf-8")
     for phrase in (
         "change records of a shop to",
