@@ -120,14 +120,14 @@ def test_the_terminal_shows_commands_that_exist_and_what_the_demo_prints(kind: s
 
 
 def test_the_pictures_that_are_drawn_from_this_repository_are_current() -> None:
-    program = [sys.executable, ROOT / "docs/pictures.py", "--check"]
+    program = [sys.executable, str(ROOT / "docs/pictures.py"), "--check"]
     run = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_the_readme_of_a_package_has_no_relative_link(tmp_path: Path) -> None:
     """A package index shows it without the files beside it."""
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT]
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     run = subprocess.run(build, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     [wheel] = tmp_path.glob("*.whl")
