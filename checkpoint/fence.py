@@ -23,14 +23,9 @@ from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, Topic
 from tidelake.checkpoint.other_users import committer
 from tidelake.checkpoint.position_problems import first_few
 from tidelake.checkpoint.table_state import SnapshotSummary
-from tidelake.storage.base.errors import CommitConflict, PositionRefused, WriterFenced
+from tidelake.errors import RecoveryOutdated
+from tidelake.storage.base.errors import PositionRefused, WriterFenced
 from tidelake.storage.model.snapshots.snapshot import Snapshot
-
-
-class RecoveryOutdated(CommitConflict):
-    """Another process of the pipeline committed after the table was read, or the table's position changed. Recover
-    again.
-    """
 
 
 class EpochFence:

@@ -1,4 +1,4 @@
-"""Inspects a table: its files, and the chain of each pipeline's positions."""
+"""The verification of a table: whether its files are whole, and the positions of each pipeline form a chain."""
 
 from __future__ import annotations
 

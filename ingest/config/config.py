@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.checks import kafka_errors, option_errors, template_errors
 from tidelake.ingest.config.config_layers import add_environment, add_flags, read_yaml
 from tidelake.ingest.config.config_messages import config_error
 from tidelake.ingest.config.connect_names import take_connect_names
-from tidelake.ingest.config.yaml_settings import ConfigError, Path
+from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions

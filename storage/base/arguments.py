@@ -114,8 +114,9 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
 def check_members(of: object) -> None:
     """Checks the members of a dataclass as `checked` does."""
     kind: Any = type(of)
-    for name, hint in _hints(kind).items():
-        _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
+    for name, hint in _hints(kind.__init__).items():
+        if name != "return":
+            _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
 
 
 @functools.cache

@@ -17,10 +17,10 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import SystemClock
 from tidelake.ingest.raw_batch import Headers, binary_column
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import SourceUnavailable
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,

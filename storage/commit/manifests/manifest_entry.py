@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tidelake.storage.commit.manifests.record_file import Record, file_name
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import MANIFEST_ENTRY_VERSION, FileKind, FileSource
 
 # partition, bucket, level, file name, extra files, embedded index, external path: equal values mean the same entry.
@@ -37,6 +38,10 @@ class ManifestEntry:
     bucket: int
     total_buckets: int
     file: DataFileMeta
+
+    @property
+    def bucket_id(self) -> BucketId:
+        return BucketId(self.partition, self.bucket)
 
     @property
     def identity(self) -> Identity:

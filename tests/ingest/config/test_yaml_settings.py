@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.support.command_line import Call
 from tests.support.levels import examples
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.config.yaml_settings import ConfigError, read_settings
+from tidelake.ingest.config.yaml_settings import read_settings
 from tidelake.ingest.settings import Config
 
 DEEP = 5_000

@@ -11,6 +11,7 @@ from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
 
 COMPACT, OVERWRITE = CommitKind.COMPACT, CommitKind.OVERWRITE
@@ -99,7 +100,7 @@ def test_the_files_of_a_first_commit_agree_on_buckets() -> None:
         check_bucket_counts(entries("+a/2!x +b/4!x"), bytes.hex)
 
 
-B0, B1 = (b"p", 0), (b"p", 1)
+B0, B1 = BucketId(b"p", 0), BucketId(b"p", 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ B0, B1 = (b"p", 0), (b"p", 1)
     ],
 )
 def test_sequence_numbers_continue_what_is_there(
-    bases: dict[tuple[bytes, int], int], foreign: dict[tuple[bytes, int], int], conflict: bool
+    bases: dict[BucketId, int], foreign: dict[BucketId, int], conflict: bool
 ) -> None:
     if conflict:
         with pytest.raises(CommitConflict, match=r"rows could win in the wrong order.*set sequence.field"):

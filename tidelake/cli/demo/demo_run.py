@@ -17,7 +17,7 @@ from tidelake.cli.demo.comparison import TableComparison, compare_table
 from tidelake.cli.demo.engines import AsyncioEngine, DemoEngine
 from tidelake.cli.demo.shop import TABLES, Shop
 from tidelake.ingest.config.config import load_config
-from tidelake.prerequisites import missing_for_spark
+from tidelake.spark_prerequisites import missing_for_spark
 from tidelake.storage.base.errors import BadInput, TidelakeError
 from tidelake.table import Table
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.compaction.files import paper_file
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.write.commit_increment import merge_compact_results
-from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def parsed(text: str) -> DataFileMeta:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_increments_are_folded(case: Case) -> None:
-    folded, needless = merge_compact_results(result(*case.first), result(*case.then))
+    folded, needless = result(*case.first).followed_by(result(*case.then))
     assert folded == result(*case.folded)
     assert [file.file_name for file in needless.new_files] == case.needless.split()
 
@@ -54,6 +53,6 @@ def test_increments_are_folded(case: Case) -> None:
 def test_reasons_and_changelogs_add_up() -> None:
     one = CompactResult(changelog=(paper_file("x"),), reason="size ratio")
     other = CompactResult(changelog=(paper_file("y"),), reason="full compaction")
-    folded, _ = merge_compact_results(merge_compact_results(one, other)[0], one)
+    folded, _ = one.followed_by(other)[0].followed_by(one)
     assert [file.file_name for file in folded.changelog] == ["x", "y", "x"]
     assert folded.reason == "size ratio, full compaction"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidelake import prerequisites
-from tidelake.prerequisites import missing_for_spark
+from tidelake.spark_prerequisites import missing_for_spark
 
 
 @pytest.mark.parametrize(

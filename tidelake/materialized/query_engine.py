@@ -1,4 +1,4 @@
-"""The interface of the engine that runs a refresh's query."""
+"""The engine that runs a refresh's query: what it is asked, and what it must do."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRe
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.changes.change_reader import ChangeBatch
 from tidelake.storage.read.follow import Follower
 from tidelake.storage.read.predicate import Predicate
@@ -153,6 +154,6 @@ class SystemScan(Scan):
         condition = None if self._predicate is None else self._predicate.expression(schema)
         needed = frozenset(self._columns) | (frozenset() if self._predicate is None else self._predicate.columns)
         for rows in self._system_table.read(replace(self._at, columns=needed, predicate=self._predicate)):
-            kept = rows if condition is None else rows.filter(condition)
+            kept = rows if condition is None else matching_rows(rows, condition)
             if kept.num_rows:
                 yield kept.select(self._columns)

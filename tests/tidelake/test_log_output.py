@@ -13,14 +13,14 @@ from tidelake.storage.base.logs import FIELDS, get_logger
 USE = """
 import logging
 from tidelake.storage.base.logs import get_logger
-log = get_logger("storage.here")
+log = get_logger("tidelake.storage.here")
 log.info("unheard")
 log.warning("option unknown: 100%", option="bukket", effect=None)
 """
 
 SPEAK = """
 import logging, warnings
-from tidelake.logs import LogFormat, set_up_logging
+from tidelake.log_output import LogFormat, set_up_logging
 set_up_logging({level!r}, LogFormat({form!r}))
 log.info("checkpoint", identifier=7)
 log.debug("detail")
@@ -59,7 +59,7 @@ def test_json_lines_hold_fields_and_no_local_variables() -> None:
     assert result.stdout == ""
     assert [event["event"].split("\n")[0] for event in events][:2] == ["checkpoint", "group g"]
     assert {key: events[0][key] for key in ("identifier", "level", "logger")} == {
-        "identifier": 7, "level": "info", "logger": "storage.here",
+        "identifier": 7, "level": "info", "logger": "tidelake.storage.here",
     }  # fmt: skip
     assert "old" in events[2]["event"]
     assert "ValueError: no" in events[3]["exception"]
