@@ -22,6 +22,7 @@ from tidelake.ingest.clock import Clock
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress
 from tidelake.ingest.monitoring.table_levels import TableLevels
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.whole_transactions import TransactionCounts
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.write.compactor import CompactResult
 
@@ -54,18 +55,6 @@ class DurationHistogram:
 
 
 CHECKPOINTS_KEPT: Final = 60
-
-
-@dataclass(slots=True)
-class TransactionCounts:
-    """Counts of source transactions.
-
-    waiting: number of partitions with an incomplete transaction.
-    split: number of transactions that were passed on in parts.
-    """
-
-    waiting: int = 0
-    split: int = 0
 
 
 @dataclass(slots=True)

@@ -239,6 +239,15 @@ class Checkpointer:
         self._log_checkpoint(identifier, tables, times)
         await self._source.commit_offsets(self._confirmed(coordinator))
 
+    async def keep_registered(self, end: asyncio.Event) -> None:
+        """See `ProgressTracker`."""
+        await self._tracker.keep_registered(end)
+
+    async def end(self, coordinator: CheckpointCoordinator) -> None:
+        """Record the end of a run whose records are all committed."""
+        await self._tracker.end(self._source.identity, coordinator.reached)
+        await self._tracker.register()
+
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
         """Return the offsets below which nothing is read again: all tables have the records, or the quarantine keeps
         them.

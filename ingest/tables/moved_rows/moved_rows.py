@@ -23,10 +23,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import KeyChange
+from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -188,6 +191,10 @@ class MovedRows:
     def has_arrived(self, change: KeyChange) -> bool:
         """Return whether the row under the new key was written before, so that the record was sent again."""
         return change.id in self._arrived
+
+    def are_read_again(self, raw: RawBatch, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return (n,) whether the records at these offsets are read again, although the table has later ones."""
+        return offsets < self.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
 
     def add_departure(self, row: MovedRow) -> None:
         """Add a row that was deleted under its old key: its -D is in the writer."""

@@ -17,7 +17,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline import checkpointer
 from tidelake.ingest.pipeline.builder import build_pipeline, run
-from tidelake.ingest.pipeline.building.sources import build_source, build_start
+from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
