@@ -18,7 +18,7 @@ from tidelake.ingest.monitoring.partition_progress import newest_time_ms
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
 from tidelake.ingest.quarantine.failures import TableScope, failures_of
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRow, MovedRowsByTable
+from tidelake.ingest.tables.moved_rows import MovedRow, MovedRowsByTable
 from tidelake.ingest.tables.table_rows import drop_records, slice_by_offset
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.truncate_filter import TruncateFilter

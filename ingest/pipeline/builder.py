@@ -47,8 +47,8 @@ from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.base import Earliest, Source, Start
 from tidelake.ingest.sources.whole_transactions import WholeTransactions
 from tidelake.ingest.tables.existing_tables import with_existing_tables
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
+from tidelake.ingest.tables.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
 from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
 from tidelake.ingest.tables.table_history import history_snapshots_of_each

@@ -31,7 +31,7 @@ from tidelake.ingest.quarantine.first_record_parts import decoded_parts
 from tidelake.ingest.quarantine.own_position import join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from tidelake.ingest.raw_batch import RawBatch, join_batches
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable

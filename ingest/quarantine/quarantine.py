@@ -35,7 +35,7 @@ from tidelake.ingest.quarantine.record_log import (
 )
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import QuarantineSettings
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsByTable
+from tidelake.ingest.tables.moved_rows import MovedRowsByTable
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink

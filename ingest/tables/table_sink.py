@@ -13,7 +13,7 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.moved_row_files import MovedRowFiles
 from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
 from tidelake.storage.base.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from tidelake.storage.base.logs import get_logger

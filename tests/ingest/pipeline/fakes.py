@@ -49,8 +49,8 @@ from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.base import Earliest, Start
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
+from tidelake.ingest.tables.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_router import Route, TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
