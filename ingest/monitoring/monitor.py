@@ -19,7 +19,7 @@ from tidelake.ingest.monitoring.server import MonitoringServer
 from tidelake.ingest.monitoring.status import identity_of, status_document
 from tidelake.ingest.monitoring.table_levels import TableLevelsReader
 from tidelake.ingest.settings import MetricsSettings
-from tidelake.ingest.sources.base import SourceUnavailable
+from tidelake.ingest.sources.source import SourceUnavailable
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.model.table import TableContext

@@ -44,7 +44,7 @@ from tidelake.ingest.quarantine.record_log import tables_with_directory
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import Earliest, Source, Start
+from tidelake.ingest.sources.source import Earliest, Source, Start
 from tidelake.ingest.sources.whole_transactions import WholeTransactions
 from tidelake.ingest.tables.existing_tables import with_existing_tables
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore

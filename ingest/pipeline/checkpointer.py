@@ -33,7 +33,7 @@ from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
 from tidelake.ingest.quarantine.failures import TableFailed, failures_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
 from tidelake.ingest.tables.table_sink import TableSink

@@ -8,8 +8,8 @@ from pathlib import Path
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
-from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
@@ -31,7 +31,7 @@ def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
             )
         case KafkaSettings() as settings:
             try:
-                from tidelake.ingest.sources.kafka.source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+                from tidelake.ingest.sources.kafka.kafka_source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
             except ImportError as error:
                 from tidelake.ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
 

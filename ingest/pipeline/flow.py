@@ -34,7 +34,7 @@ from tidelake.ingest.quarantine.catch_up import CatchUp
 from tidelake.ingest.quarantine.failures import TableFailed
 from tidelake.ingest.quarantine.first_record_parts import Decode, decoded_parts
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.storage.base.threads import run_uncancellable
 

@@ -26,7 +26,7 @@ from tidelake.ingest.pipeline.flow import Flow
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup
-from tidelake.ingest.sources.base import Source, SourceUnavailable
+from tidelake.ingest.sources.source import Source, SourceUnavailable
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import get_logger

@@ -29,7 +29,7 @@ from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import RecordLog
-from tidelake.ingest.sources.base import AtOffsets, Earliest, Source, Start
+from tidelake.ingest.sources.source import AtOffsets, Earliest, Source, Start
 from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink

@@ -33,7 +33,7 @@ from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of, raw
 from tidelake.ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
 from tidelake.ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
 from tidelake.ingest.settings import Config
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.base.clock import epoch_ms

@@ -21,7 +21,7 @@ from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartit
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.format_capabilities import TransactionEnd, TransactionOf, TransactionRow
 from tidelake.ingest.raw_batch import BinaryColumn, RawBatch, joined_types
-from tidelake.ingest.sources.base import Source, Start
+from tidelake.ingest.sources.source import Source, Start
 from tidelake.storage.base.logs import get_logger
 
 _ENDS_KEPT = 10_000  # transactions whose end arrived before their rows
@@ -60,7 +60,7 @@ class _OpenTransaction:
 
 
 class WholeTransactions:
-    """A source that does not split transactions. See the module, and `tidelake.ingest.sources.base.Source`.
+    """A source that does not split transactions. See the module, and `tidelake.ingest.sources.source.Source`.
 
     limit_ms: how long records of a transaction may wait.
     limit_bytes: how many bytes may wait, over all partitions.

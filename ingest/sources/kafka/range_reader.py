@@ -20,7 +20,6 @@ from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.ingest.clock import SystemClock
 from tidelake.ingest.raw_batch import Headers, binary_column
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import SourceUnavailable
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
@@ -38,6 +37,7 @@ from tidelake.ingest.sources.kafka.decompression import (
 from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords
 from tidelake.ingest.sources.kafka.record_columns import RecordColumns
 from tidelake.ingest.sources.kafka.retries import BrokerRetries
+from tidelake.ingest.sources.source import SourceUnavailable
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 

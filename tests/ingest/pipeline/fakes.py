@@ -48,7 +48,7 @@ from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Earliest, Start
+from tidelake.ingest.sources.source import Earliest, Start
 from tidelake.ingest.tables.moved_row_files import MovedRowFiles
 from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from tidelake.ingest.tables.table_lineage import TableLineage

@@ -17,7 +17,7 @@ from tidelake.ingest.pipeline.error_policy import RecordRefused
 from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Latest, SourceUnavailable
+from tidelake.ingest.sources.source import Latest, SourceUnavailable
 from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.base.threads import run_cpu_bound

@@ -20,7 +20,7 @@ from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import empty_batch
+from tidelake.ingest.sources.source import empty_batch
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO

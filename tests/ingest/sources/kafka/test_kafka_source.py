@@ -24,7 +24,8 @@ from tidelake.ingest.formats.debezium.format import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import (
+from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
+from tidelake.ingest.sources.source import (
     AtGroupOffsets,
     AtOffsets,
     AtTimestamp,
@@ -33,7 +34,6 @@ from tidelake.ingest.sources.base import (
     SourceUnavailable,
     Start,
 )
-from tidelake.ingest.sources.kafka.source import KafkaSource
 from tidelake.storage.base.errors import BadInput, PositionRefused
 
 LIMIT_S = 60  # nothing here takes a second; a test that would hang fails
