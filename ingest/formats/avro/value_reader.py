@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from tidelake.ingest.formats.avro.avro_schema import AvroType
+from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.values.json_text import BadValue
 
 _T = TypeVar("_T")
