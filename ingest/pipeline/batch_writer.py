@@ -91,7 +91,7 @@ class WriteResult:
     tables: (name, rows, newest time of their records in epoch ms) of each table with rows
     dead_letter_codes: error codes of the dead letters that no earlier run had written
     unblocked: partitions whose awaited row was in this batch
-    is_memory_short: call `make_room` before the next write
+    needs_room: call `make_room` before the next write
     failed: the error of each table that raised one. Such a table has no row of the batch; the others have all
     """
 
@@ -99,7 +99,7 @@ class WriteResult:
     tables: Sequence[tuple[str, int, int | None]]
     dead_letter_codes: Sequence[str]
     unblocked: Sequence[TopicPartition]
-    is_memory_short: bool
+    needs_room: bool
     failed: Mapping[str, Exception] = field(default_factory=dict)
 
 
@@ -203,7 +203,7 @@ class BatchWriter:
 
         The result has the errors of tables. The rows written to such a table since its last commit must be dropped.
         """
-        raw, failed, is_memory_short = staged.raw, dict[str, Exception](), False
+        raw, failed, needs_room = staged.raw, dict[str, Exception](), False
         tables = list[tuple[str, int, int | None]]()
         for part in staged.tables:
             if part.routed is None:
@@ -213,7 +213,7 @@ class BatchWriter:
                 self._written_from(part.table, raw.topic)
                 writer.add(part.routed)
                 self._truncate_filter.mark_written(raw, part.rows)
-                is_memory_short |= writer.is_memory_short
+                needs_room |= writer.is_memory_short
             except Exception as error:
                 failed[part.table] = error
             else:
@@ -231,7 +231,7 @@ class BatchWriter:
             tables=tables,
             dead_letter_codes=[failure.code for failure in new_letters],
             unblocked=[p for p, awaited in waiting.items() if (awaited.table, awaited.change.id) in left],
-            is_memory_short=is_memory_short or self._dead_letters.should_flush,
+            needs_room=needs_room or self._dead_letters.should_flush,
             failed=failed,
         )
 

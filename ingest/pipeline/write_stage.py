@@ -268,7 +268,7 @@ class WriteStage:
         written = await write(self._writer.write, staged, waiting)
         if written.failed:
             await self._fail(written.failed)
-        if written.is_memory_short:
+        if written.needs_room:
             await run_uncancellable(self._writer.make_room)
         return staged, written
 
