@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import RecordRefused
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
 from tidelake.ingest.monitoring.partition_progress import newest_time_ms
-from tidelake.ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.quarantine.failures import TableScope, failures_of
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRowsByTable

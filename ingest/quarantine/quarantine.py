@@ -20,6 +20,7 @@ from typing import Final
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.offsets import SourceIdentity, TopicPartition
+from tidelake.errors import NotYetCaughtUp, QuarantineFull
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
@@ -49,10 +50,6 @@ from tidelake.storage.fileio.base import FileIO
 MARK_INTERVAL_MS: Final = 60_000  # interval at which a log without new records stores its end
 
 _log = get_logger(__name__)
-
-
-class QuarantineFull(TidelakeError):
-    """Too many records wait for a table. Kept records stay; the next start continues to read the source after them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -408,13 +405,6 @@ class Quarantine:
 
 def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
-
-
-class NotYetCaughtUp(TidelakeError):
-    """The table was quarantined by an earlier process and is catching up."""
-
-    def __init__(self) -> None:
-        super().__init__("an earlier process left the table in quarantine; it is catching up")
 
 
 def _delete_logs_of(io: FileIO, location: str, tables: Collection[str]) -> None:

@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeErr
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
 from tidelake.checkpoint.position_problems import first_few
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.source_settings import KafkaSettings
@@ -51,7 +52,6 @@ from tidelake.ingest.sources.source import (
     AtTimestamp,
     Earliest,
     Latest,
-    SourceUnavailable,
     Start,
     empty_batch,
 )
@@ -369,7 +369,7 @@ class KafkaSource:
     def _too_large(self, where: Collection[str]) -> BadInput:
         return BadInput(
             f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
-            "bytes when it is uncompressed, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
+            "bytes after decompression, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
             "correct"
         )
 

@@ -17,6 +17,7 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import SystemClock
 from tidelake.ingest.raw_batch import Headers, binary_column
 from tidelake.ingest.source_settings import KafkaSettings
@@ -37,7 +38,6 @@ from tidelake.ingest.sources.kafka.decompression import (
 from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords
 from tidelake.ingest.sources.kafka.record_columns import RecordColumns
 from tidelake.ingest.sources.kafka.retries import BrokerRetries
-from tidelake.ingest.sources.source import SourceUnavailable
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 
@@ -158,7 +158,7 @@ class RangeReader:
     def _too_large(self, where: Sequence[str]) -> BadInput:
         return BadInput(
             f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
-            "bytes when it is uncompressed. Raise the limit if the batch is correct"
+            "bytes after decompression. Raise the limit if the batch is correct"
         )
 
     async def _check_available(self, partition: TopicPartition, position: int, end: int) -> None:
