@@ -110,6 +110,7 @@ def _mutable(owner: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:
+    changed: Any = copy.deepcopy(node)
     match node:
         case ast.Compare(ops=operators):
             for i, operator in enumerate(operators):
