@@ -21,6 +21,7 @@ import tidelake
 from tidelake.cli.exits import exit_code
 from tidelake.ingest import settings, source_settings
 from tidelake.ingest.formats.base import FailureKind, Skipped
+from tidelake.ingest.formats.registry import FORMATS
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.model.options import Operation
@@ -64,8 +65,14 @@ def configuration() -> str:
         ("`metrics`", "metrics.", settings.MetricsSettings),
     ):
         intro, meanings = _explained(kind)
+        meanings = {name: meaning.replace("{formats}", _format_names()) for name, meaning in meanings.items()}
         sections += [part for part in (f"## {title}", intro, _settings_table(path, kind, meanings)) if part]
     return "\n\n".join(sections)
+
+
+def _format_names() -> str:
+    *names, last = (f"`{name}`" for name in FORMATS)
+    return f"{', '.join(names)} or {last}"
 
 
 def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, str]) -> str:
@@ -82,7 +89,7 @@ def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, s
 
 
 def _explained(kind: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """The docstring's intro, and the meaning of each setting: a line `name: meaning`, continued on indented lines."""
+    """Return the docstring's intro, and each setting's meaning: a line `name: meaning`, continued on indented lines."""
     intro: list[str] = []
     meanings: dict[str, list[str]] = {}
     part = intro
@@ -268,7 +275,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 
 
 def filled(page: str, text: str) -> str:
-    """The page with its generated part created again."""
+    """Return the page with its generated part created again."""
     before, mark, rest = text.partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     assert mark, f"{page} lacks its first marker"

@@ -2,7 +2,7 @@
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
 
-Finds out what decides which row of a key is the newest.
+Also says which order decides between rows of one key.
 """
 
 from __future__ import annotations

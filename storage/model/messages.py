@@ -1,6 +1,6 @@
 """The command that alters a table, for messages: `tidelake table alter shop.orders --add-column 'note STRING'`.
 
-`tidelake.cli.commands.alter` parses this command; a test checks that both match.
+`tidelake.cli.schema_texts` parses this command; a test checks that both match.
 
 Suggests an existing name for a name that does not exist.
 """

@@ -9,10 +9,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.ingest.formats.avro.avro_schema import AvroType
 from tidelake.ingest.formats.avro.column_images import Changes
 from tidelake.ingest.formats.avro.column_reader import ColumnReader
 from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
+from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.connect_schema import SourceType
 
 

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.avro.arrow_columns import ColumnConverter, ConversionContext, column_converter_for
-from tidelake.ingest.formats.avro.avro_schema import AvroType
 from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
+from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.record_schema import RecordColumn, RecordSchema
-from tidelake.ingest.formats.values.column_decoders import Flags
+from tidelake.ingest.formats.values.conversion import Flags
 from tidelake.storage.model.format import RowKind
 
 

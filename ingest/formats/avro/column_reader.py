@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.ingest.formats.avro.avro_schema import NULL, AvroType
 from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
+from tidelake.ingest.formats.avro.writer_schema import NULL, AvroType
 from tidelake.ingest.formats.concatenated_json import layout
 
 _PADDING: Final = 16  # bytes that a step may read after the end of the last record

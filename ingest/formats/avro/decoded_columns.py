@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.ingest.formats.avro.avro_schema import AvroType
 from tidelake.ingest.formats.avro.value_reader import read_value
+from tidelake.ingest.formats.avro.writer_schema import AvroType
 
 Mask: TypeAlias = NDArray[np.bool_]
 Places: TypeAlias = NDArray[np.int64]

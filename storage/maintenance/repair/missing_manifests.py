@@ -70,4 +70,4 @@ def _publish(context: TableContext, store: ManifestStore, latest: Snapshot, meta
     )
     if not snapshot_commit_of(context).commit(latest, snapshot, list):
         store.delete([base.name, delta.name])
-        raise CommitConflict(f"{context.name}: another process committed snapshot {snapshot.id} meanwhile; try again")
+        raise CommitConflict(f"{context.name}: another process has committed snapshot {snapshot.id} since; try again")

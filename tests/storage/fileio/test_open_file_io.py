@@ -46,7 +46,8 @@ def test_ingesting_local_tables_loads_no_client_of_stores_metastores_or_kafka() 
     }
     clients = {"obstore", "xml", "pymetastore", "sqlalchemy", "aiokafka", "pyspark"}
     program = (
-        "import sys, tidelake.cli.commands.ingest\n"
+        "import sys, tidelake.cli.commands.ingest_run\n"
+        "import tidelake.cli.rendering.disk_full, tidelake.ingest.pipeline.builder\n"
         "from tidelake.ingest.config.config import parse_config\n"
         f"parse_config({json.dumps(settings)!r}, 'settings')\n"
         f"print(sorted({clients!r} & {{module.split('.')[0] for module in sys.modules}}))"
@@ -92,7 +93,7 @@ def test_an_endpoint_in_the_environment_is_checked_as_well(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("option", ["s3.access-key", "s3.session.token", "s3.region"])
 def test_values_invalid_in_headers_are_refused_without_being_shown(option: str) -> None:
-    with pytest.raises(BadInput, match=f"option {option} holds a line end") as caught:
+    with pytest.raises(BadInput, match=f"option {option} contains a line break") as caught:
         config("s3", "b", {**KEYS, option: "hush\n"})
     assert "hush" not in str(caught.value)
 

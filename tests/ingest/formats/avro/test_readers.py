@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
-from tidelake.ingest.formats.avro.avro_schema import AvroType, connect_schema, parse_avro_schema
 from tidelake.ingest.formats.avro.column_reader import ColumnReader
 from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, schema_ids, unframed
 from tidelake.ingest.formats.avro.value_reader import read_record
+from tidelake.ingest.formats.avro.writer_schema import AvroType, connect_schema, parse_avro_schema
 from tidelake.ingest.formats.values.json_text import BadValue
 
 _INT: Final = st.integers(-(2**31), 2**31 - 1)

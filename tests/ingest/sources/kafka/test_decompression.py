@@ -73,7 +73,7 @@ PARSE: Final = """
 import sys
 from aiokafka.record.memory_records import MemoryRecords
 from tidelake.ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit,
-install_limited_decoders from tests.benchmarks.clock import peak_memory_mib
+install_limited_decoders from benchmarks.clock import peak_memory_mib
 install_limited_decoders()
 batch = MemoryRecords(open(sys.argv[1], "rb").read()).next_batch()
 before = peak_memory_mib()
@@ -100,5 +100,5 @@ def test_a_client_release_with_another_decompression_is_refused(monkeypatch: pyt
     theirs = module.gzip_decode.__wrapped__
     monkeypatch.setattr(module, "gzip_decode", theirs)
     monkeypatch.setattr(inflation, "_DECODERS", {})
-    with pytest.raises(UnsupportedFeature, match="uncompresses batches in a different way, without a limit"):
+    with pytest.raises(UnsupportedFeature, match="decompresses batches in a different way, without a limit"):
         install_limited_decoders()
