@@ -59,7 +59,8 @@ def test_a_mutant_is_the_function_with_its_mistake() -> None:
 
 
 def test_reasons_are_read_for_each_mutant_of_each_module() -> None:
-    text = "# head\n\na.py\n    f: 1 → 2\n        It is\n        the same.\n    g: 2 → 3\nb.py\n    f: 1 → 2\n        So.\n"
+    first = "a.py\n    f: 1 → 2\n        It is\n        the same.\n    g: 2 → 3\n"
+    text = f"# head\n\n{first}b.py\n    f: 1 → 2\n        So.\n"
     assert read_explained(text) == {
         "a.py": {"f: 1 → 2": "It is the same.", "g: 2 → 3": ""},
         "b.py": {"f: 1 → 2": "So."},

@@ -204,7 +204,7 @@ def test_a_full_buffer_is_spilled_or_flushed(spillable: str, count: int, tmp_pat
         writer.write(rows(3))
     (message,) = writer.prepare_commit(1)
     writer.abort()
-    assert len(message.new_files) == count
+    assert len(message.increment.new_files) == count
 
 
 def test_a_sequence_field_decides_which_row_of_a_key_wins(tmp_path: Path) -> None:
