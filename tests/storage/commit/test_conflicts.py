@@ -97,7 +97,7 @@ def test_the_conflict_vectors_hold(case: Case) -> None:
 
 def test_the_live_files_of_the_changed_buckets_are_returned() -> None:
     base, delta = entries("+a +b +d#1 +e#2 +f!x"), entries("-a +c@5")
-    live = check_no_conflict(COMPACT, base, delta, KEY_TYPES, bytes.hex, also=[(EMPTY_ROW, 2)])
+    live = check_no_conflict(COMPACT, base, delta, KEY_TYPES, bytes.hex, also=[BucketId(EMPTY_ROW, 2)])
     assert [one.file.file_name for one in live] == ["b", "e", "c"]
 
 
