@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.ingest.formats.avro.avro_schema import AvroType
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
+from tidelake.ingest.formats.avro.value_reader import values_as_json
 from tidelake.ingest.formats.connect_schema import (
     DOUBLE_WORDS,
     FLOAT_WORDS,
@@ -33,6 +32,8 @@ from tidelake.ingest.formats.values.column_decoders import Flags, rescaled, with
 from tidelake.ingest.formats.values.decimal_columns import cast_via_decimal256, decimals_of_texts
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,
@@ -142,7 +143,7 @@ def column_converter_for(
         if fast is not None:
             with suppress(*CONVERSION_ERRORS):
                 return fast(decoded)
-        return column.by_value.to_arrow(decoded.to_json())
+        return column.by_value.to_arrow(values_as_json(decoded))
 
     return to_arrow
 
@@ -163,10 +164,7 @@ def list_converter_for(
         elements, _ = convert(decoded.items.to_arrow())
         if elements.null_count and not target.element.nullable:
             raise BadValue("null elements")
-        lengths = np.zeros(len(decoded) + 1, np.int64)
-        lengths[1:][decoded.valid] = decoded.values
-        positions = pa.array(np.cumsum(lengths).astype(np.int32))
-        lists = pa.ListArray.from_arrays(positions, elements, type=arrow_type(target), mask=pa.array(~decoded.valid))
+        lists = decoded.lists_of(elements, arrow_type(target))
         if flags is None:
             return lists, None
         row_flags = np.zeros(len(decoded), np.bool_)

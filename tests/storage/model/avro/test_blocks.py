@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.support.levels import examples
 from tidelake.storage.commit.manifests import record_file
-from tidelake.storage.commit.manifests.avro_columns import blocks_of, read_columns
 from tidelake.storage.commit.manifests.record_file import AvroRecordWriter
+from tidelake.storage.model.avro.blocks import blocks_of, read_columns
 
 SCHEMA: Final[dict[str, Any]] = {
     "type": "record",
@@ -43,16 +43,16 @@ WANTED: Final = {
     "last": pa.int32(),
     "unknown": pa.string(),
 }
-LARGEST: Final = 2**55 - 1  # of a number of eight bytes
+LARGEST: Final = 2**63 - 1
 
 RECORDS: Final = st.fixed_dictionaries(
     {
-        "number": st.one_of(st.integers(-70, 70), st.integers(-LARGEST, LARGEST)),
+        "number": st.one_of(st.integers(-70, 70), st.integers(-LARGEST - 1, LARGEST)),
         "text": st.text(max_size=9),
         "inside": st.fixed_dictionaries({"octets": st.binary(max_size=200)}),
         "maybe": st.none() | st.integers(0, 1 << 41),
         "texts": st.none() | st.lists(st.text(max_size=4), max_size=4),
-        "numbers": st.lists(st.none() | st.integers(-LARGEST, LARGEST), max_size=5),
+        "numbers": st.lists(st.none() | st.integers(-LARGEST - 1, LARGEST), max_size=5),
         "last": st.none() | st.integers(-(2**31), 2**31 - 1),
     }
 )
@@ -96,15 +96,19 @@ RECORD: Final = {
 }
 
 
-@pytest.mark.parametrize(
-    "records",
-    [
-        pytest.param([{**RECORD, "number": 2**62}], id="a number of nine bytes"),
-        pytest.param([RECORD, {**RECORD, "number": -(2**63)}], id="one of ten"),
-    ],
-)
-def test_unsupported_files_are_left_to_fastavro(records: list[dict[str, Any]]) -> None:
-    assert columns(container(records, 1)) is None
+@pytest.mark.parametrize("number", [2**55 - 1, 2**55, 2**62, -(2**62), 2**63 - 1, -(2**63)])
+def test_numbers_of_eight_nine_and_ten_bytes_are_read(number: int) -> None:
+    records = [RECORD, {**RECORD, "number": number, "numbers": [number]}]
+    found = columns(container(records, 1))
+    assert found is not None
+    assert {name: column.to_pylist() for name, column in found.items()} == reported(records)
+
+
+def test_a_value_of_another_type_than_wanted_is_left_to_fastavro() -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "text", "type": "bytes"}]}
+    file = io.BytesIO()
+    fastavro.writer(file, schema, [{"text": b"a"}])
+    assert columns(file.getvalue()) is None
 
 
 def test_files_of_several_schemas_are_left_to_fastavro() -> None:
