@@ -14,10 +14,8 @@ from tidelake.storage.maintenance.analysis.analyze import TableStatistics, analy
 from tidelake.storage.maintenance.orphans import OrphanCleaning
 from tidelake.storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
 from tidelake.storage.maintenance.partition_expiry import expire_partitions
-from tidelake.storage.maintenance.repair.earliest_snapshot import repair_earliest_snapshot
-from tidelake.storage.maintenance.repair.missing_files import remove_missing_files
-from tidelake.storage.maintenance.repair.missing_manifests import remove_missing_manifests
-from tidelake.storage.maintenance.repair.purge import purge
+from tidelake.storage.maintenance.purge import purge
+from tidelake.storage.maintenance.repair import remove_missing_files, remove_missing_manifests, repair_earliest_snapshot
 from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
 
 

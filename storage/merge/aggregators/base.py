@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask
 
 

@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
 from tidelake.storage.merge.aggregators.base import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
 
 # Theta: byte 0 is the length of the preamble in 8-byte words. With two words or more, 12:16 is the sampling rate.

@@ -42,7 +42,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregators import aggregator_of
+from tidelake.storage.merge.aggregate_functions import aggregator_of
 from tidelake.storage.merge.aggregators.base import Aggregator, Step, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups

@@ -12,7 +12,7 @@ from tests.support.java_oracle import JavaOracle
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import table_manifests
-from tidelake.storage.maintenance.repair import missing_manifests
+from tidelake.storage.maintenance import repair
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
@@ -128,7 +128,7 @@ def test_a_concurrent_commit_is_a_conflict(table: tidelake.Table, monkeypatch: p
         def commit(self, *_: object) -> bool:
             return False
 
-    monkeypatch.setattr(missing_manifests, "snapshot_commit_of", lambda _: Losing())
+    monkeypatch.setattr(repair, "snapshot_commit_of", lambda _: Losing())
     files = len(list(Path(table.location, "manifest").iterdir()))
     with pytest.raises(tidelake.CommitConflict, match="try again"):
         again.remove_missing_manifests()
