@@ -21,7 +21,7 @@ from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, check
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.table import TableContext

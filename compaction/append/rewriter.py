@@ -14,7 +14,7 @@ from tidelake.compaction.cancellation import CompactionCancelled, IsCancelled
 from tidelake.storage.files.bucket_directory import data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.schema.table_schema import TRACKING_FIELDS
 from tidelake.storage.model.table import TableContext

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_router import BucketKey
 

@@ -1,9 +1,9 @@
 """The interface of all catalogs, independent of where a catalog keeps its names.
 
-The properties of a table that catalogs copy (`sync-all-properties`): its options and its keys.
+Catalogs with entries of their own copy a table's properties there (`sync-all-properties`): its options and its keys.
 
-Source: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey), `schema/TableSchema.java`
-(bucketKeys).
+Source of the properties: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey),
+`schema/TableSchema.java` (bucketKeys).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.ddl.schema_changes import SchemaChange
-from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField

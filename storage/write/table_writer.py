@@ -35,7 +35,7 @@ from tidelake.storage.write.commit_increment import CommitIncrement, with_compac
 from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
 from tidelake.storage.write.evolution.tracked_bucket_writer import append_bucket_writer
 from tidelake.storage.write.memory_budget import MemoryBudget, pieces
-from tidelake.storage.write.postpone.bucket_writer import PostponeBucketWriter
+from tidelake.storage.write.postpone.postpone_writer import PostponeBucketWriter
 from tidelake.storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
 from tidelake.storage.write.row_converter import RowConverter
 from tidelake.storage.write.small_flush import flush_small_buckets

@@ -15,7 +15,7 @@ from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.fileio.location import absolute
 from tidelake.storage.kinds.format_tables.objects import is_object_table
-from tidelake.storage.kinds.format_tables.partitions import is_hidden
+from tidelake.storage.kinds.format_tables.partition_directories import is_hidden
 from tidelake.storage.maintenance.migration.migration import holds_files, is_unfinished, partition_types_of
 from tidelake.table_kinds.migrating import ANY_COLUMN, Migration, migrate_table
 

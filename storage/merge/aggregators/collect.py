@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask

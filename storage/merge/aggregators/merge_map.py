@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups

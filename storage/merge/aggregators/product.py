@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, since_last_set, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import is_emptied_by_retracts
-from tidelake.storage.merge.aggregators.base import WithoutRetract
+from tidelake.storage.merge.aggregators.aggregator import WithoutRetract
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.merge_functions.aggregation import Aggregation
-from tidelake.storage.merge.merge_functions.base import MergeFunction
 from tidelake.storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
 from tidelake.storage.merge.merge_functions.first_row import FirstRow
 from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.merge_function import MergeFunction
 from tidelake.storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
 from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
 from tidelake.storage.model.format import RowKind

@@ -15,7 +15,7 @@ from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
-from tidelake.storage.model.deletion_vectors.index_file import DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionVectorMeta
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.table import TableContext
 

@@ -25,7 +25,7 @@ from tidelake.storage.merge.aggregate_functions import (
     aggregator_of,
     column_aggregation,
 )
-from tidelake.storage.merge.aggregators.base import IgnoreRetract, RowByRow, Step, WithoutRetract
+from tidelake.storage.merge.aggregators.aggregator import IgnoreRetract, RowByRow, Step, WithoutRetract
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.types import DataField, parse_type

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregation
-from tidelake.storage.merge.aggregators.base import Aggregator, Step
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.types import DataField, DataType, arrow_type, parse_type

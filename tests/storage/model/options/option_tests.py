@@ -173,7 +173,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_headers_and_the_prefix_of_the_catalog_are_sent": ("header.*", "header.User-Agent", "prefix"),
         "test_the_server_gives_credentials_for_the_files_of_a_table": ("data-token.enabled",),
     },
-    "tests/storage/catalog/hive/test_address.py": {
+    "tests/storage/catalog/hive/test_metastore_address.py": {
         "test_the_configuration_of_hive_names_the_metastore": ("hive-conf-dir",),
     },
     "tests/storage/catalog/hive/test_hive_catalog.py": {
@@ -187,10 +187,10 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_names_with_capital_letters_are_refused_unless_enabled": ("case-sensitive",),
         "test_the_metastore_has_the_partitions_that_have_rows": ("metastore.partitioned-table",),
     },
-    "tests/storage/catalog/jdbc/test_address.py": {
+    "tests/storage/catalog/jdbc/test_database_address.py": {
         "test_a_uri_of_java_leads_to_the_same_database": ("uri", "jdbc.*", "client-pool-size"),
     },
-    "tests/storage/catalog/jdbc/test_lock.py": {
+    "tests/storage/catalog/jdbc/test_database_lock.py": {
         "test_a_lock_timeout_names_the_lock_and_its_option": ("lock-acquire-timeout", "lock-check-max-sleep"),
         "test_commits_and_changes_wait_for_the_lock": ("lock.enabled",),
         "test_a_lock_name_is_cut_to_the_configured_length": ("lock-key-max-length",),

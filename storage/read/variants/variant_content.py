@@ -25,7 +25,7 @@ import pyarrow as pa
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.string_casts import text_of
 from tidelake.storage.model.types import DOUBLE, FLOAT
-from tidelake.storage.model.variants.layout import (
+from tidelake.storage.model.variants.variant_layout import (
     Basic,
     Primitive,
     basic_type,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelake.storage.merge.row_changes import KeyedRows, row_changes
+from tidelake.storage.merge.changelog_rows import KeyedRows, row_changes
 
 State = Mapping[int, Any]
 KEYS = 6

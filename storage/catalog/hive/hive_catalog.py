@@ -21,10 +21,10 @@ from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.hive.format_tables import HiveFormatTables, is_made_by_paimon
+from tidelake.storage.catalog.hive.hive_settings import HiveSettings
+from tidelake.storage.catalog.hive.hive_views import HiveViews
 from tidelake.storage.catalog.hive.partition_sync import HiveCommits, PartitionEntries
-from tidelake.storage.catalog.hive.settings import HiveSettings
 from tidelake.storage.catalog.hive.table_entries import has_partition_entries, is_external, is_paimon, is_view
-from tidelake.storage.catalog.hive.views import HiveViews
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
@@ -299,7 +299,7 @@ class HiveCatalog(FileSystemCatalog):
         return super().list_databases()
 
     def register(self, identifier: Identifier) -> bool:
-        """See `tidelake.storage.catalog.repair`. Adds missing partitions to the metastore, and removes none, like
+        """See `tidelake.storage.catalog.entry_repair`. Adds missing partitions to the metastore, and removes none, like
         Java."""
         schema = self._schemas(identifier).latest()
         if schema is None:

@@ -1,11 +1,10 @@
-"""Field ids in data files: the ids of columns, and derived ids for nested parts without an id.
+"""Field ids in data files: the ids of columns, derived ids for nested parts without an id, and the leaves that have them.
+
+A leaf is what Parquet calls a column: a part of a column that is stored separately. Leaves are numbered in file order,
+over all columns. Arrow's writer identifies them by their paths (`a`, `l.list.element`), which are not always unique,
+because names may contain dots.
 
 Source: Java `table/SpecialFields.java`, `format/parquet/ParquetSchemaConverter.java`, `format/orc/OrcTypeUtil.java`.
-
-The leaves of columns, which Parquet calls columns and stores separately.
-
-Leaves are numbered in file order, over all columns. Arrow's writer identifies them by their paths (`a`,
-`l.list.element`). Paths are not always unique, because names may contain dots.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database
 from tidelake.storage.catalog.options import check_letters, is_case_sensitive
 from tidelake.storage.catalog.rest.change_messages import change_message, schema_message
-from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
+from tidelake.storage.catalog.rest.rest_views import RestViews
 from tidelake.storage.catalog.rest.server_commit import ServerCommits
 from tidelake.storage.catalog.rest.token_file_io import TokenFileIO
-from tidelake.storage.catalog.rest.views import RestViews
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
 from tidelake.storage.ddl.schema_creation import create_schema
@@ -27,7 +27,7 @@ from tidelake.storage.fileio import FileIO, open_file_io
 from tidelake.storage.kinds.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import OBJECT_COLUMNS, is_object_table, new_object_table
 from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
-from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import check_alterable, check_creatable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelake.storage.catalog.hive.address import MetastoreAddress
-from tidelake.storage.catalog.hive.client import MetastoreClient
-from tidelake.storage.catalog.hive.lock import MetastoreLocks
+from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_lock import MetastoreLocks
 from tidelake.storage.catalog.hive.table_entries import EntryStyle
 from tidelake.storage.model.options.catalog_values import CatalogValues
 

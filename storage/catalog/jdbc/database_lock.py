@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.identifier import Identifier
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 from tidelake.storage.catalog.locked_commits import LockWaiting
 
 _FIRST_SLEEP_MS: Final = 20  # Java: 100

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelake.storage.files.file_index.bloom_filter import BloomFilterIndex, BloomFilterWriter
-from tidelake.storage.files.file_index.hashing import hash_texts
+from tidelake.storage.files.file_index.value_hashes import hash_texts
 from tidelake.storage.model.types import BYTES
 
 

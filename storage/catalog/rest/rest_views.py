@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
-from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.catalog.view import View
 
 _NOT_FOUND, _EXISTS = 404, 409

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tidelake.storage.base.errors import BadInput, TidelakeError
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 
 
 @pytest.mark.parametrize(

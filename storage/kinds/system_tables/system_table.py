@@ -44,7 +44,7 @@ class SystemTableRead:
 
 
 class SystemTable(ABC):
-    """A system table. A new subclass must be added to `tidelake.storage.kinds.system_tables.registry`.
+    """A system table. A new subclass must be added to `tidelake.storage.kinds.system_tables.by_name`.
 
     context: the table that the system table describes.
     """

@@ -12,8 +12,8 @@ from typing import Any, Final
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.catalog.hive.client import MetastoreClient
-from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.table_entries import VIEW, is_view
 from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
 from tidelake.storage.catalog.identifier import Identifier

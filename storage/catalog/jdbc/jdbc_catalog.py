@@ -18,11 +18,11 @@ from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.base import table_properties
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
-from tidelake.storage.catalog.jdbc.lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.jdbc_views import JdbcViews
 from tidelake.storage.catalog.jdbc.names import NameStore
 from tidelake.storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
-from tidelake.storage.catalog.jdbc.views import JdbcViews
 from tidelake.storage.catalog.locked_commits import LockedCommits
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.ddl.schema_changes import SchemaChange
@@ -258,7 +258,7 @@ class JdbcCatalog(FileSystemCatalog):
         return super().list_databases()
 
     def register(self, identifier: Identifier) -> bool:
-        """See `tidelake.storage.catalog.repair`."""
+        """See `tidelake.storage.catalog.entry_repair`."""
         schema = self._schemas(identifier).latest()
         if schema is None:
             raise self._no_table(identifier)

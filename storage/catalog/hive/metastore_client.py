@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.catalog.hive.address import MetastoreAddress
+from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.kinds.system_tables.audit_log import AuditLog
-from tidelake.storage.kinds.system_tables.base import SystemTable
 from tidelake.storage.kinds.system_tables.binlog import Binlog
 from tidelake.storage.kinds.system_tables.files import FileKeyRanges, FilesTable
 from tidelake.storage.kinds.system_tables.manifests import ManifestsTable, TableIndexesTable
@@ -20,6 +19,7 @@ from tidelake.storage.kinds.system_tables.references import BranchesTable, Consu
 from tidelake.storage.kinds.system_tables.row_tracking import RowTracking
 from tidelake.storage.kinds.system_tables.schemas import AggregationFieldsTable, OptionsTable, SchemasTable
 from tidelake.storage.kinds.system_tables.snapshots import SnapshotsTable, StatisticsTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.table import TableContext
 

@@ -13,8 +13,8 @@ import tidelake
 from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
 from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.catalog.identifier import Identifier
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
-from tidelake.storage.catalog.jdbc.lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_lock import LockSettings, LockTable
 from tidelake.storage.catalog.jdbc.paimon_tables import make_tables
 
 TABLE = Identifier("shop", "t")

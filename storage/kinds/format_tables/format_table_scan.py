@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
 from tidelake.storage.files.reader import DEFAULT_BATCH_ROWS
 from tidelake.storage.kinds.format_tables.csv_lines import read_csv
 from tidelake.storage.kinds.format_tables.definition import check_readable, data_fields
+from tidelake.storage.kinds.format_tables.format_options import CsvSettings, JsonSettings, TextSettings, format_of_table
 from tidelake.storage.kinds.format_tables.json_lines import read_json
 from tidelake.storage.kinds.format_tables.lines import read_lines
-from tidelake.storage.kinds.format_tables.options import CsvSettings, JsonSettings, TextSettings, format_of_table
-from tidelake.storage.kinds.format_tables.partitions import Partition, list_files, list_partitions
+from tidelake.storage.kinds.format_tables.partition_directories import Partition, list_files, list_partitions
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema
 from tidelake.storage.read.predicate import Predicate

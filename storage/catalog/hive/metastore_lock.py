@@ -17,7 +17,7 @@ from pymetastore.hive_metastore import ttypes
 
 from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.locked_commits import LockWaiting
 
