@@ -1,8 +1,8 @@
 """Which files of a branch may be deleted when its snapshots expire, and which directories then become empty.
 
-`file_references` checks whether others reference the files. An interrupted round may have deleted some of them, metadata
-included. Missing metadata is skipped: the order of deletion (`tidelake.storage.commit.expire.snapshot_expiry`) ensures
-that metadata is deleted after the files that it names.
+`file_references` checks whether others reference the files. An interrupted round may have deleted some of them,
+metadata included. Missing metadata is skipped: the order of deletion
+(`tidelake.storage.commit.expire.snapshot_expiry`) ensures that metadata is deleted after the files that it names.
 
 Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
 """

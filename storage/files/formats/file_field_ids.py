@@ -1,4 +1,4 @@
-"""Field ids in data files: the ids of columns, derived ids for nested parts without an id, and the leaves that have them.
+"""Field ids in data files: the ids of columns, derived ids for nested parts without one, and the leaves that have them.
 
 A leaf is what Parquet calls a column: a part of a column that is stored separately. Leaves are numbered in file order,
 over all columns. Arrow's writer identifies them by their paths (`a`, `l.list.element`), which are not always unique,
