@@ -35,7 +35,7 @@ pytest = scratch=$$(mktemp -d $(MEMORY_FOLDER)); trap 'rm -rf "$$scratch"' EXIT;
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --basetemp="$$scratch/pytest" $(1)
 
 # Without a JDK and Maven the tests that need them are left out, and the end of the run lists these tests.
-WITHOUT_JAVA = $(shell tests/tools/require-java 2>/dev/null || echo TIDELAKE_WITHOUT_JAVA=1)
+WITHOUT_JAVA = $(shell tools/require-java 2>/dev/null || echo TIDELAKE_WITHOUT_JAVA=1)
 
 # pip prints about a hundred lines. Show only its progress; if it fails, show all lines. $(1): the packages to install.
 define pip_install
@@ -62,7 +62,7 @@ title = @printf '\n\033[1m== %s\033[0m\n' $(1)
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(VENV)/.runtime ## write a small shop's changes to tables, live, in a minute
@@ -76,13 +76,13 @@ test: lint tools ## lint, and the tests that take less than ten minutes
 .PHONY: test-interop
 test-interop: $(VENV)/.development tools ## all cases against Java Paimon, Kafka, Spark and S3, and more random cases
 	$(call title,'pytest -m interop or sampled')
-	@tests/tools/require-java
+	@tools/require-java
 	@$(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)
 
 .PHONY: test-long
 test-long: $(VENV)/.development tools ## the tests that take minutes each, and all random cases
 	$(call title,'pytest -m long or hypothesis')
-	@tests/tools/require-java
+	@tools/require-java
 	@$(call pytest,-m 'long or hypothesis' --hypothesis-profile=long)
 
 .PHONY: lint
@@ -98,7 +98,7 @@ lint: $(VENV)/.development ## style, types, import directions
 
 .PHONY: bench
 bench: $(VENV)/.development tools ## measure rows per CPU-second and peak memory, also of other implementations
-	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m benchmarks
 
 .PHONY: clean
 clean: ## remove all created files here (downloads in ~/.cache/tidelake stay)
@@ -125,10 +125,10 @@ $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 .PHONY: tools
 tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests compare with them
 	$(call title,'putting Java Paimon$(comma) Kafka and pypaimon into the cache')
-	@if tests/tools/require-java; then \
-		tests/tools/java-oracle/build >/dev/null; \
-		tests/tools/kafka/start-kafka --fetch-only >/dev/null; \
+	@if tools/require-java; then \
+		tools/java-oracle/build >/dev/null; \
+		tools/kafka/start-kafka --fetch-only >/dev/null; \
 		$(BIN)/python -m tests.support.spark_classes >/dev/null 2>&1 || { \
 			printf 'The archive of Spark classes could not be built: Spark sessions start more slowly.\n' >&2; }; \
 	else printf 'Continuing without them: tests that need them are left out.\n' >&2; fi
-	@PYTHON=$(BIN)/python tests/tools/pypaimon/build >/dev/null
+	@PYTHON=$(BIN)/python tools/pypaimon/build >/dev/null

@@ -21,6 +21,7 @@ import tidelake
 from tidelake.cli.exits import exit_code
 from tidelake.ingest import settings, source_settings
 from tidelake.ingest.formats.base import FailureKind, Skipped
+from tidelake.ingest.formats.registry import FORMATS
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.model.options import Operation
@@ -64,8 +65,14 @@ def configuration() -> str:
         ("`metrics`", "metrics.", settings.MetricsSettings),
     ):
         intro, meanings = _explained(kind)
+        meanings = {name: meaning.replace("{formats}", _format_names()) for name, meaning in meanings.items()}
         sections += [part for part in (f"## {title}", intro, _settings_table(path, kind, meanings)) if part]
     return "\n\n".join(sections)
+
+
+def _format_names() -> str:
+    *names, last = (f"`{name}`" for name in FORMATS)
+    return f"{', '.join(names)} or {last}"
 
 
 def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, str]) -> str:

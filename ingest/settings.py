@@ -266,8 +266,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warehouse: the directory of all tables, or its address in an object store (`s3://bucket/lake`)
     warehouse_options: options of the catalog and the object store, as for `tidelake.open_catalog`
     source: where records are read from
-    format: format of the records, never guessed: `debezium-json`, `debezium-avro`, `debezium-bson`, `canal-json`,
-        `maxwell-json`, `ogg-json`, `aliyun-json`, `aws-dms-json`, `json`, `avro` or `csv`; see [formats](formats.md)
+    format: format of the records, never guessed: {formats}; see [formats](formats.md)
     format_options: options of the format
     tables: the tables to write
     schema_evolution: what happens to the tables when the source's columns change; default: columns are added and

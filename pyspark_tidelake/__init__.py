@@ -3,6 +3,6 @@
 Source: PySpark `sql/worker/lookup_data_sources.py`: one `DefaultSource` a package named `pyspark_…`.
 """
 
-from tidelake.spark.data_source import TidelakeDataSource as DefaultSource
+from tidelake.spark.table_data_source import TidelakeDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

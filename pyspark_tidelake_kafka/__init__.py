@@ -3,6 +3,6 @@
 Source: PySpark `sql/worker/lookup_data_sources.py`: one `DefaultSource` a package named `pyspark_…`.
 """
 
-from tidelake.spark.kafka.data_source import KafkaDataSource as DefaultSource
+from tidelake.spark.kafka.kafka_data_source import KafkaDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -13,8 +13,9 @@ from typing import Any, Final
 import yaml
 
 from tests.test_docker import DOCKERFILE
-from tidelake.cli.arguments import parse
+from tidelake.cli.commands import ingest_run
 from tidelake.cli.exits import ExitCode
+from tidelake.cli.parser import parse
 from tidelake.ingest.config.config import parse_config
 
 DEPLOY: Final = Path(__file__).parent.parent / "deploy"
@@ -40,7 +41,7 @@ def test_the_unit_runs_our_command_and_does_not_restart_after_a_refusal() -> Non
     assert program.endswith("/tidelake")
     invocation = parse(arguments)
     assert (invocation.command, invocation.options["config"]) == (
-        "tidelake.cli.commands.ingest:run",
+        ingest_run.run,
         "/etc/tidelake/shop.yaml",
     )
     codes = {ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FENCED}

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tidelake.cli.arguments import parse
+from tidelake.cli.commands import ingest_run
+from tidelake.cli.parser import parse
 from tidelake.ingest.config.config import load_config
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.settings import Config
@@ -44,7 +45,7 @@ def test_files_named_in_compose_exist() -> None:
 
 def test_the_service_runs_our_command_with_the_mounted_configuration() -> None:
     invocation = parse(shlex.split(SERVICE["command"]))
-    assert invocation.command == "tidelake.cli.commands.ingest:run"
+    assert invocation.command == ingest_run.run
     assert mounts()[invocation.options["config"]] == "./tidelake.yaml"
 
 

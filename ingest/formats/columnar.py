@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, float_hook
+from tidelake.ingest.formats.values.conversion import ColumnDecoder, float_hook
 
 COLUMNAR_FAILURES: Final = (
     ValueError,

@@ -1,9 +1,4 @@
-"""What can be read from the records of a format in addition to rows: origin, transaction and order at the source.
-
-The position of a change among all changes of its source. It orders records of several partitions.
-
-What records contain about the transactions of their source.
-"""
+"""What can be read from the records of a format in addition to rows: origin, transaction and order at the source."""
 
 from __future__ import annotations
 
@@ -47,7 +42,7 @@ TransactionOf: TypeAlias = Callable[[bytes], TransactionRow | TransactionEnd | N
 
 @dataclass(frozen=True, slots=True)
 class SourceOrder:
-    """The position of a change at its source.
+    """The position of a change among all changes of its source. It orders records of several partitions.
 
     log: the source's log that contains the change. Positions in different logs can't be compared.
     place: the position in that log; a smaller one is earlier.

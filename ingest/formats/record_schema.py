@@ -27,11 +27,10 @@ from tidelake.ingest.formats.connect_schema import (
 from tidelake.ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.types.inferred_types import inferred_type
-from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for
-from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.ingest.formats.values.conversion import ColumnDecoder
+from tidelake.ingest.formats.values.dispatch import any_value_decoder, column_decoder_for, value_decoder_for
 from tidelake.ingest.formats.values.json_text import BadValue, TooNarrow, ValueDecoder
 from tidelake.ingest.formats.values.nested import UnknownField
-from tidelake.ingest.formats.values.raw_texts import any_value_decoder
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
 from tidelake.storage.model.format import is_reserved_column
 from tidelake.storage.model.messages import add_column, alter_command, path_text

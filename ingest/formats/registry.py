@@ -1,8 +1,7 @@
 """The formats of change records by their names in the option `format`.
 
-To add a format, add a package next to `debezium` whose `format` module has a class that implements
-`tidelake.ingest.formats.base.Format`, and one line here. A pipeline uses one format, so the modules of a format are
-imported only if the configuration names it.
+To add a format, write a class that implements `tidelake.ingest.formats.base.Format`, and add one line here. A pipeline
+uses one format, so the modules of a format are imported only if the configuration names it.
 """
 
 from __future__ import annotations
@@ -13,21 +12,22 @@ from typing import Any, Final
 
 from tidelake.ingest.formats.base import Format
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, TransactionOf
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 
 FORMATS: Final[Mapping[str, str]] = {
-    "debezium-json": "tidelake.ingest.formats.debezium.format:DebeziumJson",
-    "debezium-avro": "tidelake.ingest.formats.debezium_avro.format:DebeziumAvro",
-    "debezium-bson": "tidelake.ingest.formats.debezium_bson.envelope:DebeziumBson",
+    "debezium-json": "tidelake.ingest.formats.debezium.debezium_json:DebeziumJson",
+    "debezium-avro": "tidelake.ingest.formats.avro.debezium_avro:DebeziumAvro",
+    "debezium-bson": "tidelake.ingest.formats.envelopes.debezium_bson:DebeziumBson",
     "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
     "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",
     "ogg-json": "tidelake.ingest.formats.envelopes.ogg:OggJson",
     "aliyun-json": "tidelake.ingest.formats.envelopes.aliyun:AliyunJson",
     "aws-dms-json": "tidelake.ingest.formats.envelopes.dms:DmsJson",
-    "json": "tidelake.ingest.formats.plain_json.format:PlainJson",
-    "avro": "tidelake.ingest.formats.plain_avro.format:PlainAvro",
-    "csv": "tidelake.ingest.formats.csv.format:Csv",
+    "json": "tidelake.ingest.formats.envelopes.plain_json:PlainJson",
+    "avro": "tidelake.ingest.formats.avro.plain_avro:PlainAvro",
+    "csv": "tidelake.ingest.formats.envelopes.plain_csv:Csv",
 }
 """Format name to module and class."""
 
@@ -62,6 +62,20 @@ def format_like(members: Collection[str]) -> str | None:
     }
     best = max(sizes, key=lambda name: sizes[name])
     return best if sizes[best] else None
+
+
+def other_format_hint(value: bytes, format_: str) -> str:
+    """Return the end of a message about a record that is not in `format_`; "" if no other format matches.
+
+    It is only a hint: no record is decoded by a guess.
+    """
+    if value[:1] == b"\0":
+        return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"
+    try:
+        found = format_like(read_object(value).keys())
+    except BadValue:
+        return ""
+    return "" if found in (None, format_) else f". It looks like {found}: set `format` to the format of the topic"
 
 
 def open_format(name: str, options: Mapping[str, Any]) -> Format:

@@ -1,7 +1,7 @@
 """What an error message tells the user to do next: a command that alters the table, or a similar name that exists.
 
-`tidelake.cli.commands.alter` parses the commands (`tidelake table alter shop.orders --add-column 'note STRING'`); a
-test checks that both match.
+`tidelake.cli.schema_texts` parses the commands (`tidelake table alter shop.orders --add-column 'note STRING'`); a test
+checks that both match.
 """
 
 from __future__ import annotations

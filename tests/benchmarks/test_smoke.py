@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.benchmarks import changelog_growth, compaction, flush, merge_read
-from tests.benchmarks.__main__ import SUITES, main
-from tests.benchmarks.contest import REPOSITORY
-from tests.benchmarks.page import page, with_sections
-from tests.benchmarks.sections import Goal, PageSection, Plan
+from benchmarks import changelog_growth, compaction, flush, merge_read
+from benchmarks.__main__ import SUITES, main
+from benchmarks.contest import REPOSITORY
+from benchmarks.page import page, with_sections
+from benchmarks.sections import Goal, PageSection, Plan
 from tests.support.levels import is_of_the_day
 
 IN_QUICK_RUNS: Final = "w1"  # needs neither a broker nor much time

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.spark_costs import (
+from benchmarks.spark_costs import (
     CAPABILITIES,
     COMMIT,
     PLAN,

@@ -29,7 +29,7 @@ OPTIONS: Final = {"bucket": "1", "write-only": "true"}
 COMPACT: Final = """
 import json, sys
 import tidelake
-from tests.benchmarks.clock import peak_memory_mib
+from benchmarks.clock import peak_memory_mib
 table = tidelake.open_catalog(sys.argv[1]).table(sys.argv[2])
 report = table.compact(full=True)
 print(json.dumps([peak_memory_mib(), sum(one.bytes_before for one in report.buckets)]))

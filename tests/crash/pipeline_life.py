@@ -16,7 +16,7 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.pipeline import checkpointer
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,8 +13,8 @@ import pyarrow as pa
 
 from tests.support.cases import recorded_bytes, recorded_lines
 from tests.support.recorded_truth import RecordedTable, rows_of
-from tidelake.ingest.formats.base import Decoder, TableRows, Target
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.base import Decoder, FailureKind, JsonView, TableRows, Target
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import Headers, RawBatch
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -76,26 +78,22 @@ class FoldedTable:
         self._last: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.filled_cells = 0
 
-    def fold(self, table_rows: TableRows) -> None:
-        key_columns = self._target.schema.primary_keys
-        rows = rows_of(table_rows.rows)
-        unchanged = table_rows.unavailable
-        places = {} if unchanged is None else {int(row): place for place, row in enumerate(unchanged.rows)}
-        for number, row in enumerate(rows):
-            kind = RowKind(row.pop(KIND_COLUMN))
-            key = tuple(row[name] for name in key_columns) or (len(self._rows),)
-            if number in places and unchanged is not None and not kind.is_retract:
-                place = places[number]
-                old = self._last[tuple(unchanged.keys.column(name)[place].as_py() for name in key_columns)]
-                for name, flags in unchanged.columns.items():
-                    if flags[place]:
-                        assert row[name] is None
-                        row[name] = old[name]
-                        self.filled_cells += 1
-            if kind.is_retract:
-                self._rows.pop(key, None)
-            else:
-                self._rows[key] = self._last[key] = row
+    def fold(self, changed: Mapping[str, Any], filled: Mapping[str, tuple[Any, ...]]) -> None:
+        """Apply one row. filled: column to the key whose row has the column's value."""
+        row = dict(changed)
+        kind = RowKind(row.pop(KIND_COLUMN))
+        key = tuple(row[name] for name in self._target.schema.primary_keys) or (len(self._rows),)
+        if kind.is_retract:
+            self._rows.pop(key, None)
+            return
+        for name, old_key in filled.items():
+            assert row[name] is None
+            row[name] = self._last[old_key][name]
+            self.filled_cells += 1
+        self._rows[key] = self._last[key] = row
+
+    def truncate(self) -> None:
+        self._rows.clear()
 
     def table(self) -> pa.Table:
         columns = []
@@ -109,12 +107,79 @@ class FoldedTable:
 
 
 def fold_recording(recorded: RecordedTable, decoder: Decoder, target: Target) -> FoldedTable:
-    """Every topic of a recording decoded to its end. Fails on the first record that can't be decoded."""
+    """Every topic of a recording decoded to its end. Truncates empty the table; the decoder must not skip them.
+
+    Fails on the first record that can't be decoded.
+    """
     folded = FoldedTable(target)
     for path in recorded.files:
-        for batch in recorded_batches(path):
+        batches = list(recorded_batches(path))
+        places = _places(path, batches, decoder)
+        changes: list[tuple[int, Callable[[], None]]] = []
+        for batch in batches:
             decoded = decoder.decode(batch)
-            assert not decoded.failures, decoded.failures[0].describe(batch)
+            for failure in decoded.failures:
+                assert failure.kind is FailureKind.TRUNCATE, failure.describe(batch)
+                changes.append((places[batch.partition, failure.offset], folded.truncate))
             for rows in decoded.tables:
-                folded.fold(rows)
+                at = [places[batch.partition, offset] for offset in rows.offsets.tolist()]
+                changes += zip(at, _row_changes(folded, rows, target.schema.primary_keys), strict=True)
+        for _, apply in sorted(changes, key=lambda change: change[0]):  # stable: rows of one record keep their order
+            apply()
     return folded
+
+
+def _row_changes(folded: FoldedTable, rows: TableRows, key_columns: tuple[str, ...]) -> Iterator[Callable[[], None]]:
+    unavailable = rows.unavailable
+    filled: dict[int, dict[str, tuple[Any, ...]]] = {}
+    if unavailable is not None:
+        for place, row in enumerate(unavailable.rows.tolist()):
+            key = tuple(unavailable.keys.column(name)[place].as_py() for name in key_columns)
+            filled[row] = {name: key for name, flags in unavailable.columns.items() if flags[place]}
+    for number, changed in enumerate(rows_of(rows.rows)):
+        yield partial(folded.fold, changed, filled.get(number, {}))
+
+
+# ---------------------------------------------------------------- the order of changes in several partitions
+
+
+def _places(path: Path, batches: Sequence[RawBatch], decoder: Decoder) -> Mapping[tuple[int, int], int]:
+    """(partition, offset) to the place of the record among all records of a topic, in the order of its source's log.
+
+    If the records don't tell all their positions in one log, the order is that of the file (by time): with several
+    partitions it is then a guess for records of the same millisecond.
+    """
+    in_file = [(line["partition"], line["offset"]) for line in recorded_lines(path)]
+    places = {record: place for place, record in enumerate(in_file)}
+    if len({partition for partition, _ in in_file}) < 2:
+        return places
+    positions: dict[tuple[int, int], tuple[int, ...]] = {}
+    logs = set()
+    for batch in batches:
+        for row in np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            value = decoder.value_as_json(batch, row) if isinstance(decoder, JsonView) else batch.values[row].as_py()
+            found = _position(json.loads(value))
+            if found is None:
+                return places
+            logs.add(found[0])
+            positions[batch.partition, int(batch.offsets[row])] = found[1]
+    if len(logs) > 1:
+        return places
+    ordered = sorted(in_file, key=lambda record: positions.get(record, ()))  # stable; tombstones change nothing
+    return {record: place for place, record in enumerate(ordered)}
+
+
+def _position(record: Mapping[str, Any]) -> tuple[str, tuple[int, ...]] | None:
+    """(log, position) of a change at its source; None if the record doesn't tell them."""
+    source = (record.get("payload") or record).get("source") or {}
+    if source.get("snapshot") == "incremental":  # read in between, at no position
+        return None
+    match source.get("connector"):
+        case "postgresql" if source.get("sequence"):
+            last_commit, own = json.loads(source["sequence"])
+            return "postgresql", (int(last_commit or 0), int(own))
+        case "mysql" | "mariadb" if source.get("file"):
+            base, _, number = source["file"].rpartition(".")
+            return base, (int(number), source["pos"], source.get("row") or 0)
+        case _:
+            return None

@@ -1,4 +1,4 @@
-"""A real Debezium process (tests/tools/debezium): Kafka Connect with a connector, from PostgreSQL to a Kafka broker."""
+"""A real Debezium process (tools/debezium): Kafka Connect with a connector, from PostgreSQL to a Kafka broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Arrow values and the JSON values of golden tables and of the Java oracle, compared by meaning.
 
-The JSON form (tests/tools/java-oracle/README.md, "Values"): DECIMAL as text, bytes {"hex": ..}, DATE, TIME, TIMESTAMP
+The JSON form (tools/java-oracle/README.md, "Values"): DECIMAL as text, bytes {"hex": ..}, DATE, TIME, TIMESTAMP
 as ISO text, NaN and infinities as text, MAP and MULTISET as a list of [key, value] in any order, ROW as an object.
 Meaning depends on the column's type: "1.0" and "1.00" are one DECIMAL and two STRINGs.
 """

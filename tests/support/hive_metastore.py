@@ -1,4 +1,4 @@
-"""A real Hive metastore (tests/tools/hive-metastore) on this machine, and Java Paimon with Hive's client."""
+"""A real Hive metastore (tools/hive-metastore) on this machine, and Java Paimon with Hive's client."""
 
 from __future__ import annotations
 

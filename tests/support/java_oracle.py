@@ -1,4 +1,4 @@
-"""Java Paimon as the reference for our tables: it reads, streams, writes and compacts (tests/tools/java-oracle)."""
+"""Java Paimon as the reference for our tables: it reads, streams, writes and compacts (tools/java-oracle)."""
 
 from __future__ import annotations
 

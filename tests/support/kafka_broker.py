@@ -1,4 +1,4 @@
-"""A real Kafka broker (tests/tools/kafka), with functions to create topics and send recordings."""
+"""A real Kafka broker (tools/kafka), with functions to create topics and send recordings."""
 
 from __future__ import annotations
 

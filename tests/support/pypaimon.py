@@ -1,4 +1,4 @@
-"""pypaimon and pypaimon-rust as readers and writers, in their own environment (tests/tools/pypaimon)."""
+"""pypaimon and pypaimon-rust as readers and writers, in their own environment (tools/pypaimon)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real S3 server (tests/tools/s3proxy) on this machine, with its objects in memory.
+"""A real S3 server (tools/s3proxy) on this machine, with its objects in memory.
 
 It is S3Proxy, not moto. moto's server checks for an object and then puts it, in two steps and in threads, so its
 `If-None-Match` is wrong for concurrent writers. S3Proxy's in-memory backend does both in one step.

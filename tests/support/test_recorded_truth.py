@@ -10,7 +10,7 @@ import pytest
 from tests.support.change_replay import fold_recording, target_of
 from tests.support.database_text import same_value
 from tests.support.recorded_truth import RecordedTable, differences, own_recorded
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 
 
 def _final(recorded: RecordedTable) -> pa.Table:

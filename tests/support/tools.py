@@ -1,4 +1,4 @@
-"""The programs for tests (tests/tools): their location, and building one before its first use."""
+"""The programs in tools/ that tests use: their location, and building one before its first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parent.parent / "tools"
+TOOLS = Path(__file__).parents[2] / "tools"
 
 
 def build_tool(*command: str | Path) -> str:
@@ -17,5 +17,5 @@ def build_tool(*command: str | Path) -> str:
     environment = {**os.environ, "PYTHON": sys.executable}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if run.returncode:
-        pytest.fail(f"{Path(command[0]).relative_to(TOOLS.parent.parent)} failed:\n{run.stderr.strip()}", pytrace=False)
+        pytest.fail(f"{Path(command[0]).relative_to(TOOLS.parent)} failed:\n{run.stderr.strip()}", pytrace=False)
     return run.stdout.strip()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import tidelake
-from tidelake.demo.change_log import ChangeLog
-from tidelake.demo.shop import TABLES, Shop, ShopTable
+from tidelake.cli.demo.change_log import ChangeLog
+from tidelake.cli.demo.shop import TABLES, Shop, ShopTable
 
 
 def write_shop_log(folder: Path, changes: int = 400, files: int = 2) -> Shop:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
-from tidelake.demo.shop import ORDERS
+from tidelake.cli.demo.shop import ORDERS
 from tidelake.ingest.config.config import parse_config
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -39,6 +39,28 @@ class CommandOutput:
         for value in values:
             self.bytes.write(encode(value) + b"\n")
             self.bytes.flush()
+
+    def result(self, document: Mapping[str, Any], text: str) -> None:
+        """Report what a command found or did: a JSON document for programs, a line for people."""
+        if self.is_json:
+            self.document(dict(document))
+        else:
+            self.line(text)
+
+    def done(self, document: Mapping[str, Any], note: str) -> None:
+        """Report what a command without output did: a JSON document for programs, a note for people."""
+        if self.is_json:
+            self.document(dict(document))
+        else:
+            self.note(note)
+
+    def line(self, text: str) -> None:
+        """Write a line for people to standard output. Line breaks in it, as in a name, are escaped."""
+        self.console.print(printable(text), soft_wrap=True)
+
+    def text(self, text: str) -> None:
+        """Write a line for people, or several, to standard output."""
+        self.console.print(printable(text, may_break=True), soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Write a note for people to standard error."""

@@ -1,27 +1,16 @@
-"""Runs one command, and returns an exit code and a message.
-
-`tidelake completion`: prints a script that lets a shell complete commands and options.
-"""
+"""Runs one command, and returns an exit code and a message."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
 
-from tidelake.cli.arguments import build_parser, parse
 from tidelake.cli.exits import ExitCode, exit_code
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
-
-PIPELINES: Final = frozenset(
-    f"tidelake.cli.commands.{command}"
-    for command in ("ingest:run", "sync_table:sync_table", "sync_table:sync_database")
-)
-"""Commands that run as a service: until they are stopped, and as the only one in their process."""
+from tidelake.cli.parser import parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tidelake.logs import LogFormat, set_up_logging
 
         set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
-        if invocation.command in PIPELINES:
+        if invocation.is_service:
             from tidelake.ingest.allocators import use_service_allocators
 
             use_service_allocators()
-        code = _command(invocation.command)(out, **invocation.options)
+        code = invocation.command(out, **invocation.options)
         out.close()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -50,16 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report_error(error, invocation.is_json, with_traceback=invocation.is_debug)
         return exit_code(error)
     return ExitCode.DONE if code is None else code
-
-
-def _command(path: str) -> Callable[..., ExitCode | None]:
-    """Import a command's function, only when it runs: `--help` does not wait for the import.
-
-    path: `tidelake.cli.commands.table:show`
-    """
-    module, _, name = path.partition(":")
-    command: Callable[..., ExitCode | None] = getattr(importlib.import_module(module), name)
-    return command
 
 
 def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
@@ -96,13 +75,3 @@ def _single_errors(error: BaseException) -> Iterator[BaseException]:
             yield from _single_errors(inner)
     else:
         yield error
-
-
-def completion(out: CommandOutput, *, shell: str) -> None:
-    import shtab
-
-    script: str = shtab.complete(build_parser(), shell)
-    if out.is_json:
-        out.document({"shell": shell, "script": script})
-    else:
-        out.bytes.write(script.encode() + b"\n")

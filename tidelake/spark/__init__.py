@@ -15,19 +15,19 @@ __all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "update",
 
 if TYPE_CHECKING:
     from tidelake.ingest.spark.sink import SparkSink, sink
-    from tidelake.spark.actions.row_changes import delete, merge, update, write
-    from tidelake.spark.actions.table_read import read
-    from tidelake.spark.data_source import register
+    from tidelake.spark.row_changes import delete, merge, update, write
+    from tidelake.spark.table_data_source import register
+    from tidelake.spark.table_read import read
 else:
     _MODULES = {
         "SparkSink": "tidelake.ingest.spark.sink",
         "sink": "tidelake.ingest.spark.sink",
-        "delete": "tidelake.spark.actions.row_changes",
-        "merge": "tidelake.spark.actions.row_changes",
-        "update": "tidelake.spark.actions.row_changes",
-        "write": "tidelake.spark.actions.row_changes",
-        "read": "tidelake.spark.actions.table_read",
-        "register": "tidelake.spark.data_source",
+        "delete": "tidelake.spark.row_changes",
+        "merge": "tidelake.spark.row_changes",
+        "update": "tidelake.spark.row_changes",
+        "write": "tidelake.spark.row_changes",
+        "read": "tidelake.spark.table_read",
+        "register": "tidelake.spark.table_data_source",
     }
 
     def __getattr__(name: str) -> object:

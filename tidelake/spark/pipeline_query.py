@@ -30,14 +30,14 @@ from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
 from tidelake.ingest.spark.query_monitor import QueryMonitor
 from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
 from tidelake.ingest.tables.table_differences import check_differences
-from tidelake.spark.changelog_folder.data_source import ChangeLogFolderDataSource
-from tidelake.spark.kafka.data_source import KafkaDataSource
-from tidelake.spark.kafka.offsets import from_members
-from tidelake.spark.kafka.read_options import options_of
-from tidelake.spark.registration import register_source
+from tidelake.spark.changelog_folder.folder_data_source import ChangeLogFolderDataSource
+from tidelake.spark.kafka.connector_offsets import from_members
+from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
+from tidelake.spark.kafka.kafka_options import options_of
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
 from tidelake.spark.stream_reader import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
+from tidelake.spark.table_data_source import register_source
 from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 

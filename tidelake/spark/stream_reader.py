@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelake.spark.packed_tasks import packed
-from tidelake.spark.read_options import ReadOptions
+from tidelake.spark.batch_reader import packed
+from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.kinds.system_tables.audit_log import symbols

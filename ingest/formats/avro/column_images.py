@@ -19,7 +19,7 @@ from tidelake.ingest.formats.avro.value_reader import values_as_json
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.record_schema import RecordColumn, RecordSchema
-from tidelake.ingest.formats.values.column_decoders import Flags
+from tidelake.ingest.formats.values.conversion import Flags
 from tidelake.storage.model.avro.avro_type import AvroType
 from tidelake.storage.model.avro.decoded_columns import DecodedColumn, Mask, Places
 from tidelake.storage.model.format import RowKind

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from tidelake.ingest.formats.avro.avro_schema import is_pairs
+from tidelake.ingest.formats.avro.writer_schema import is_pairs
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.storage.model.avro.avro_type import AvroType
 from tidelake.storage.model.avro.decoded_columns import DecodedColumn

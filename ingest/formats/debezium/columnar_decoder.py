@@ -22,7 +22,7 @@ from tidelake.ingest.formats.debezium.row_changes import has_values_outside_key
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.record_schema import RecordSchema, ignored_fields
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.formats.values.column_decoders import float_hook
+from tidelake.ingest.formats.values.conversion import float_hook
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.model.format import RowKind
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange, KeyChanges
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER, split_schema
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER, split_schema
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidelake.ingest.formats.debezium.envelope import split_schema
+from tidelake.ingest.formats.debezium.debezium_envelope import split_schema
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
 

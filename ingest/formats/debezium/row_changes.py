@@ -1,9 +1,8 @@
 """The rules for Debezium's row changes: which rows a record writes to a table, by its key and images.
 
-Detects whether a before image has more old values than the key of its record.
-
-Without REPLICA IDENTITY FULL, PostgreSQL logs only the key of an old row. Debezium then fills the other columns with
-nulls, and NOT NULL columns with made-up values: "", 0, false, 1970-01-01T00:00:00Z.
+A before image may know no more than the key. Without REPLICA IDENTITY FULL, PostgreSQL logs only the key of an old row.
+Debezium then fills the other columns with nulls, and NOT NULL columns with made-up values: "", 0, false,
+1970-01-01T00:00:00Z.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidelake.ingest.formats.changed_row import ChangedRow, changed_row
-from tidelake.ingest.formats.debezium.envelope import OLD_KEY_HEADER, DebeziumEnvelope
+from tidelake.ingest.formats.debezium.debezium_envelope import OLD_KEY_HEADER, DebeziumEnvelope
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.record_schema import RecordSchema
 from tidelake.ingest.formats.values.json_text import BadValue, read_object

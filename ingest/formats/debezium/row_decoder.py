@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tidelake.ingest.formats.base import Skipped, Target
-from tidelake.ingest.formats.debezium.envelope import (
+from tidelake.ingest.formats.debezium.debezium_envelope import (
     ROW_OPS,
     TRUNCATE_OP,
     DebeziumEnvelope,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from tidelake.ingest.formats.base import InferredTable, TableNotInferred
 from tidelake.ingest.formats.connect_schema import SourceType, source_type
-from tidelake.ingest.formats.debezium.envelope import image_schema, read_envelope, split_schema
+from tidelake.ingest.formats.debezium.debezium_envelope import image_schema, read_envelope, split_schema
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.json_text import BadValue, read_object

@@ -1,8 +1,6 @@
-"""The envelope of a record of Alibaba DataWorks.
+"""The format `aliyun-json`: records of Alibaba DataWorks' synchronization to Kafka.
 
 Source: Paimon `cdc/format/aliyun/AliyunRecordParser.java`; DataWorks' message format for Kafka.
-
-The format `aliyun-json`: records of Alibaba DataWorks' synchronization to Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import msgspec
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
@@ -88,9 +86,6 @@ class AliyunEnvelope(Envelope):
     schema: the row's source table, and the types of its columns.
     payload: the images of one row.
     """
-
-    FORMAT: ClassVar = "aliyun-json"
-    OLD_IS_PARTIAL: ClassVar = False
 
     schema: _Schema = msgspec.field(default_factory=_Schema)
     payload: _AliyunPayload = msgspec.field(default_factory=_AliyunPayload)

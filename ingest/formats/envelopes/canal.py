@@ -1,20 +1,19 @@
-"""The envelope of a flat message of Canal.
+"""The format `canal-json`: flat messages of Alibaba Canal.
 
 Source: Canal `FlatMessage`, `MQMessageUtils`; TiCDC's canal-json. Paimon: `cdc/format/canal/CanalRecordParser.java`.
-
-The format `canal-json`: flat messages of Alibaba Canal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
+import numpy as np
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.connect_schema import SourceType
-from tidelake.ingest.formats.envelopes.canal_direct_reader import CanalDirectReader
 from tidelake.ingest.formats.envelopes.envelope import (
     NULL,
     ChangeEvent,
@@ -24,8 +23,9 @@ from tidelake.ingest.formats.envelopes.envelope import (
     ImageTypes,
     NotThisFormat,
     Op,
+    RowImages,
 )
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
@@ -37,6 +37,8 @@ _EVENTS: Final = {
     **dict.fromkeys(("GTID", "XACOMMIT", "XAROLLBACK"), Skipped.TRANSACTION),
     **dict.fromkeys(("MHEARTBEAT", "TIDB_WATERMARK"), Skipped.HEARTBEAT),
 }
+_ROW_OPS: Final = {type_: op for type_, op in _OPS.items() if op is not Op.TRUNCATE}
+_ROW_OP_CODES: Final = {type_: int(op) for type_, op in _ROW_OPS.items()}
 _STATEMENTS_WITH_ROWS: Final = ("insert", "update", "delete", "replace", "load")
 
 
@@ -48,7 +50,6 @@ class CanalEnvelope(Envelope):
     mysql_type: an object with MySQL's type of each column.
     """
 
-    FORMAT: ClassVar = "canal-json"
     OLD_IS_PARTIAL: ClassVar = True
 
     type: str | None = None
@@ -105,7 +106,7 @@ class CanalEnvelope(Envelope):
         return self.data, self.old if self.type == "UPDATE" else None
 
     def direct_reader(self, images: ImageTypes) -> DirectReader | None:
-        return CanalDirectReader(self.database, self.table, self.mysql_type, images)
+        return _CanalDirectReader(self.database, self.table, self.mysql_type, images)
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if not self.data:
@@ -136,6 +137,74 @@ def _image(raw: msgspec.Raw, member: str) -> Mapping[str, bytes]:
         return read_object(raw)
     except BadValue as e:
         raise BadValue(f"{member}: {e}") from None
+
+
+class _CanalDirectReader:
+    """A reader of many messages of one table and one `mysqlType` at once, with their rows. It refuses other messages.
+
+    database: the database in all messages.
+    table: the table in all messages.
+    mysql_type: the `mysqlType` in all messages.
+    images: the structs into which rows are decoded.
+    """
+
+    def __init__(self, database: str | None, table: str | None, mysql_type: msgspec.Raw, images: ImageTypes) -> None:
+        self._mysql_type = msgspec.Raw(bytes(mysql_type))
+
+        def decoder(image: Any) -> Callable[[bytes | memoryview], list[Any]]:
+            message = msgspec.defstruct(
+                "Message",
+                [
+                    ("type", Literal["INSERT", "ROW", "UPDATE", "DELETE"]),
+                    ("data", list[image]),
+                    ("old", list[images.old] | None, None),  # type: ignore[name-defined]
+                    ("is_ddl", bool | None, msgspec.field(default=False, name="isDdl")),
+                    ("database", *_exact_member(database)),
+                    ("table", *_exact_member(table)),
+                    ("mysql_type", msgspec.Raw, msgspec.field(default=msgspec.Raw(b"null"), name="mysqlType")),
+                ],
+                gc=False,
+                kw_only=True,
+            )
+            return msgspec.json.Decoder(message, float_hook=str.encode).decode_lines
+
+        self._decode, self._decode_partial = decoder(images.whole), decoder(images.partial)
+
+    def read(self, messages: bytes | memoryview, n: int) -> RowImages:
+        try:
+            found = self._decode(messages)
+        except msgspec.ValidationError:  # some or all messages lack a column of the table
+            found = self._decode_partial(messages)
+            self._decode = self._decode_partial
+        # Each loop is short and reads one field: any access to a message in Python costs more than parsing it.
+        if len(found) != n:
+            raise ValueError("not one record each")
+        rows: list[Sequence[Any]] = [message.data for message in found]
+        counts = [*map(len, rows)]
+        if True in [message.is_ddl for message in found] or not min(counts):
+            raise ValueError("messages without rows")
+        if [message.mysql_type for message in found].count(self._mysql_type) != n:
+            raise ValueError("another schema")
+        types = [message.type for message in found]
+        codes = np.frombuffer(bytes([*map(_ROW_OP_CODES.__getitem__, types)]), np.int8)
+        old_rows = [message.old if message.type == "UPDATE" else None for message in found]
+        if old_rows.count(None) != n - types.count("UPDATE"):
+            raise ValueError("an update without old rows")
+        if max(counts) == 1:
+            if not {len(old) for old in old_rows if old is not None} <= {1}:
+                raise ValueError("more old rows than new ones, or fewer")
+            return [row for (row,) in rows], [None if old is None else old[0] for old in old_rows], codes, counts
+        if any(old is not None and len(old) != count for old, count in zip(old_rows, counts, strict=True)):
+            raise ValueError("more old rows than new ones, or fewer")
+        old_images: list[Any] = []
+        for old, count in zip(old_rows, counts, strict=True):
+            old_images += [None] * count if old is None else old
+        return [*chain.from_iterable(rows)], old_images, np.repeat(codes, counts), counts
+
+
+def _exact_member(name: str | None) -> tuple[Any, Any]:
+    """Return (type, default) of a struct's member that accepts exactly this name."""
+    return (str | None, None) if not name else (Literal[name], msgspec.NODEFAULT)
 
 
 _NAMES: Final = ("database", "table")  # Maxwell's records have these members, too

@@ -20,7 +20,7 @@ from tidelake.ingest.formats.columnar import refused_columns
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.envelopes.envelope import Envelope, ImageTypes, Op, RowImages
 from tidelake.ingest.formats.record_schema import RecordSchema, ignored_fields
-from tidelake.ingest.formats.values.column_decoders import float_hook
+from tidelake.ingest.formats.values.conversion import float_hook
 from tidelake.storage.model.format import RowKind
 
 _KIND_OF_OP: Final = np.full(max(Op) + 1, -1, np.int8)

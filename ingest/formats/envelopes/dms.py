@@ -1,8 +1,6 @@
-"""The envelope of a record of AWS Database Migration Service.
+"""The format `aws-dms-json`: records that AWS Database Migration Service writes to Kafka and Kinesis.
 
 Source: Paimon `cdc/format/dms/DMSRecordParser.java`; AWS DMS, "Using Apache Kafka as a target".
-
-The format `aws-dms-json`: records that AWS Database Migration Service writes to Kafka and Kinesis.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import msgspec
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, epoch_ms_of, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -38,7 +36,6 @@ class DmsEnvelope(Envelope):
     data: the row. With before images, it also has the old values in columns with the prefix `BI_`.
     """
 
-    FORMAT: ClassVar = "aws-dms-json"
     OLD_IS_PARTIAL: ClassVar = True
     MISSING_OLD_IS_UNCHANGED: ClassVar = False
 

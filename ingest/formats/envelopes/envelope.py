@@ -94,14 +94,15 @@ class DirectReader(Protocol):
 class Envelope(msgspec.Struct, gc=False, kw_only=True):
     """A decoded record of one format. Its row images are raw JSON.
 
-    FORMAT: the format's name.
+    A format must define `event`, `source_table`, `shape` and `changes`. With `images` its records are decoded
+    many times as fast. The other methods are for what its records contain in addition.
+
     OLD_IS_PARTIAL: whether old images have only the changed columns.
     MISSING_OLD_IS_UNCHANGED: whether a column that an old image lacks certainly has the value of the new image.
     ROW_BY_ROW_ONLY: whether records must be read one by one.
     """
 
-    FORMAT: ClassVar[str]
-    OLD_IS_PARTIAL: ClassVar[bool]
+    OLD_IS_PARTIAL: ClassVar[bool] = False
     MISSING_OLD_IS_UNCHANGED: ClassVar[bool] = True
     ROW_BY_ROW_ONLY: ClassVar[bool] = False
 
@@ -121,7 +122,10 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
 
     @abstractmethod
     def shape(self) -> Hashable:
-        """Return a value that is equal for records of one source table with the same declared types."""
+        """Return a value that is equal for records of one source table with the same declared types.
+
+        It differs for records without a row change.
+        """
 
     def declared_types(self) -> Mapping[str, SourceType]:
         """Return column name to declared type; empty if the record declares none. Raises BadValue if unreadable."""
@@ -135,17 +139,19 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
         """Return the columns of the source table's primary key that the record or its key names."""
         return ()
 
-    @abstractmethod
     def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
         """Return the new images and the old images.
 
         For UPDATE_BEFORE and DELETE, old images take the place of the new ones. The second result is None, except for
         an UPDATE: then it has an old image for each new one.
 
+        The rows must be those of `changes`. The default reads all records by `changes`.
+
         columns: the table's columns.
 
         Raises ValueError for a record that only `changes` can read.
         """
+        raise ValueError("read one by one")
 
     def direct_reader(self, images: ImageTypes) -> DirectReader | None:
         """Return a reader for records of this record's shape; None if the format has none."""

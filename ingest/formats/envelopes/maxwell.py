@@ -1,8 +1,6 @@
-"""The envelope of a record of Maxwell's Daemon.
+"""The format `maxwell-json`: records of Maxwell's Daemon.
 
 Source: Maxwell `RowMap`, `DDLMap`, its data format page. Paimon: `cdc/format/maxwell/MaxwellRecordParser.java`.
-
-The format `maxwell-json`: records of Maxwell's Daemon.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import msgspec
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -38,7 +36,6 @@ class MaxwellEnvelope(Envelope):
     old: for an update, the old values of the columns that changed.
     """
 
-    FORMAT: ClassVar = "maxwell-json"
     OLD_IS_PARTIAL: ClassVar = True
 
     type: str | None = None

@@ -1,8 +1,6 @@
-"""The envelope of a record of Oracle GoldenGate's JSON formatter.
+"""The format `ogg-json`: records of Oracle GoldenGate's JSON formatter.
 
 Source: Paimon `cdc/format/ogg/OggRecordParser.java`; GoldenGate for Big Data, JSON formatter (operation mode).
-
-The format `ogg-json`: records of Oracle GoldenGate's JSON formatter.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import msgspec
 
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
-from tidelake.ingest.formats.envelopes.format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, epoch_ms_of, origin_from
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -29,9 +27,6 @@ class OggEnvelope(Envelope):
     before: the old row. In a compressed update it has only the key and the columns that changed.
     after: the new row, with the same columns.
     """
-
-    FORMAT: ClassVar = "ogg-json"
-    OLD_IS_PARTIAL: ClassVar = False
 
     op_type: str | None = None
     table: str | None = None

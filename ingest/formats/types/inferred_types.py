@@ -1,14 +1,4 @@
-"""Column types for the types that a source declares. New tables and columns that are too narrow need them.
-
-Rules for type changes of a pipeline: a type may only become a wider one of its kind, so that no value loses
-digits.
-
-The rules are stricter than `tidelake.storage.model.schema.type_changes`, which defines the changes that a user may
-make.
-
-Source: Paimon `sink/UpdatedDataFieldsProcessFunctionBase.java` (canConvert). There a DECIMAL may get more digits after
-the point and fewer before it; here neither number may decrease.
-"""
+"""The column types of a pipeline: the type that a source's type gives, and the types to which it may widen later."""
 
 from __future__ import annotations
 
@@ -102,7 +92,14 @@ _BY_PRECISION: Final = frozenset({Root.TIME, Root.TIMESTAMP, Root.TIMESTAMP_LTZ}
 
 
 def is_widening(old: DataType, new: DataType) -> bool:
-    """Return whether a column of type `old` may become `new`. Nullability is ignored."""
+    """Return whether a pipeline may change a column of type `old` to `new`. Nullability is ignored.
+
+    A type may only become a wider one of its kind, so that no value loses digits. This is stricter than
+    `tidelake.storage.model.schema.type_changes`, which defines the changes that a user may make.
+
+    Source: Paimon `sink/UpdatedDataFieldsProcessFunctionBase.java` (canConvert). There a DECIMAL may get more digits
+    after the point and fewer before it; here neither number may decrease.
+    """
     if not isinstance(old, AtomicType) or not isinstance(new, AtomicType):
         return False
     for family in (_INTEGERS, _FLOATS):

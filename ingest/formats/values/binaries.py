@@ -1,11 +1,23 @@
-"""JSON texts to BINARY, VARBINARY, BYTES and BLOB."""
+"""BINARY, VARBINARY, BYTES and BLOB: one JSON text, a column of JSON texts, a column of Avro."""
 
 from __future__ import annotations
 
 import binascii
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidelake.ingest.formats.connect_schema import VARYING, SemanticType, SourceType
+from tidelake.ingest.formats.values.conversion import (
+    ArrowConverter,
+    ColumnDecoder,
+    Conversion,
+    Flags,
+    TypeRules,
+    without,
+)
 from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
@@ -21,11 +33,12 @@ from tidelake.storage.model.types import BYTES, AtomicType, Root
 _BIT_DIGITS_MAX: Final = 20  # decimal digits of a 64-bit integer
 
 
-def binary_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
+def _binary_decoder(conversion: Conversion) -> ValueDecoder:
     """Return a decoder of bytes from base64 (both alphabets), hex, or a text.
 
     Bits become big-endian bytes: `bit(10)` becomes two bytes. The decoder refuses more bytes than the column's length.
     """
+    source, target = conversion.source, conversion.target
 
     def decode(raw: bytes) -> bytes:
         if kind_of(raw) is not JsonKind.TEXT and source.semantic_type is not SemanticType.BIT_NUMBER:
@@ -97,3 +110,64 @@ def bits_as_digits(raw: bytes, length: int) -> str:
     if length == VARYING:
         return f"{value:b}" if read_text(raw) else ""
     return f"{value:0{length or 8 * len(base64_bytes(read_text(raw)))}b}"
+
+
+# ---------------------------------------------------------------- a column
+
+
+def _binary_column_decoder(conversion: Conversion) -> ColumnDecoder | None:
+    semantic_type, placeholders = conversion.source.semantic_type, conversion.placeholders
+    read = _READ_STRICTLY.get(semantic_type)
+    if read is None:
+        return None
+
+    def to_arrow(values: Sequence[str | None]) -> tuple[pa.Array, Flags | None]:
+        flags = placeholders.in_texts(pa.array(values, pa.string()))
+        if flags is not None:
+            values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
+        data = [None if value is None else read(value) for value in values]
+        if semantic_type is SemanticType.BITS:
+            data = [None if value is None else value[::-1] for value in data]
+        column = pa.array(data, pa.binary())
+        _check_lengths(column, conversion.target)
+        return column, flags
+
+    return ColumnDecoder(str | None, to_arrow)
+
+
+def _latin1(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def _strict_base64(text: str) -> bytes:
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+_READ_STRICTLY: Final[Mapping[SemanticType, Callable[[str], bytes]]] = {
+    SemanticType.BASE64: _strict_base64,
+    SemanticType.BITS: _strict_base64,
+    SemanticType.HEX: binascii.a2b_hex,
+    SemanticType.LATIN1: _latin1,
+}
+
+
+def _binary_arrow_converter(conversion: Conversion, kind: str) -> ArrowConverter | None:
+    if kind not in ("bytes", "fixed") or conversion.source.semantic_type is not SemanticType.BASE64:
+        return None
+
+    def convert(octets: pa.Array) -> tuple[pa.Array, Flags | None]:
+        flags = conversion.placeholders.in_octets(octets)
+        if flags is not None:
+            octets = without(octets, flags)
+        _check_lengths(octets, conversion.target)
+        return octets, flags
+
+    return convert
+
+
+def _check_lengths(column: pa.Array, target: AtomicType) -> None:
+    if target.root is not Root.BLOB and (pc.max(pc.binary_length(column)).as_py() or 0) > target.length:
+        raise BadValue(f"bytes too long for {target}")
+
+
+BINARY_RULES: Final = TypeRules(_binary_decoder, _binary_column_decoder, _binary_arrow_converter)

@@ -1,20 +1,43 @@
-"""Chooses the value decoder of a column by the source's type and the column's type."""
+"""Chooses the decoders of a column by the source's type and the column's type."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
-from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, completed
-from tidelake.ingest.formats.values.binaries import binary_decoder
-from tidelake.ingest.formats.values.decimals import decimal_decoder
+import pyarrow as pa
+
+from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SemanticType, SourceType, completed
+from tidelake.ingest.formats.values.binaries import BINARY_RULES
+from tidelake.ingest.formats.values.conversion import (
+    ArrowConverter,
+    ColumnDecoder,
+    Conversion,
+    TypeRules,
+    unflagged_arrow,
+    value_by_value,
+)
+from tidelake.ingest.formats.values.decimals import DECIMAL_RULES
+from tidelake.ingest.formats.values.floats import FLOATING_RULES
+from tidelake.ingest.formats.values.integers import BOOLEAN_RULES, INTEGER_RULES
 from tidelake.ingest.formats.values.json_text import ValueDecoder
-from tidelake.ingest.formats.values.nested import array_decoder, map_decoder, row_decoder, vector_decoder
-from tidelake.ingest.formats.values.numbers import boolean_decoder, by_name, floating_decoder, integer_decoder
-from tidelake.ingest.formats.values.temporals import date_decoder, time_decoder, timestamp_decoder
-from tidelake.ingest.formats.values.texts import text_decoder
+from tidelake.ingest.formats.values.nested import (
+    array_decoder,
+    list_column_decoder,
+    map_decoder,
+    row_decoder,
+    vector_decoder,
+)
+from tidelake.ingest.formats.values.temporals import DATE_RULES, TIME_RULES, TIMESTAMP_RULES
+from tidelake.ingest.formats.values.texts import TEXT_RULES, by_name, raw_text_column_decoder
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.model.types import (
+    BINARY_ROOTS,
     INTEGER_ROOTS,
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
     ArrayType,
     AtomicType,
     DataType,
@@ -22,7 +45,20 @@ from tidelake.storage.model.types import (
     Root,
     RowType,
     VectorType,
+    arrow_type,
 )
+
+_RULES: Final[Mapping[Root, TypeRules]] = {
+    Root.BOOLEAN: BOOLEAN_RULES,
+    **dict.fromkeys(INTEGER_ROOTS, INTEGER_RULES),
+    **dict.fromkeys((Root.FLOAT, Root.DOUBLE), FLOATING_RULES),
+    Root.DECIMAL: DECIMAL_RULES,
+    **dict.fromkeys(STRING_ROOTS, TEXT_RULES),
+    **dict.fromkeys(BINARY_ROOTS, BINARY_RULES),
+    Root.DATE: DATE_RULES,
+    Root.TIME: TIME_RULES,
+    **dict.fromkeys(TIMESTAMP_ROOTS, TIMESTAMP_RULES),
+}
 
 
 def value_decoder_for(
@@ -44,8 +80,8 @@ def value_decoder_for(
         return by_name(source, value_decoder_for(named, target, connector, settings, rounds=rounds))
     source = completed(source, target, connector, settings)
     match target:
-        case AtomicType():
-            return _atomic_decoder(source, target, rounds)
+        case AtomicType() if (rules := _RULES.get(target.root)) is not None:
+            return rules.value(Conversion(source, target, rounds))
         case ArrayType():
             return array_decoder(target, inner(source.element, target.element))
         case VectorType():
@@ -61,29 +97,54 @@ def value_decoder_for(
             raise _unsupported(target)
 
 
-def _atomic_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
-    match target.root:
-        case Root.BOOLEAN:
-            return boolean_decoder()
-        case Root.TINYINT | Root.SMALLINT | Root.INT | Root.BIGINT:
-            return integer_decoder(source, target)
-        case Root.FLOAT | Root.DOUBLE:
-            return floating_decoder(source, target, rounds)
-        case Root.CHAR | Root.VARCHAR:
-            return text_decoder(source, target)
-        case Root.BINARY | Root.VARBINARY | Root.BLOB:
-            return binary_decoder(source, target)
-        case Root.DECIMAL:
-            return decimal_decoder(source, target, rounds)
-        case Root.DATE:
-            return date_decoder(source, target)
-        case Root.TIME:
-            return time_decoder(source, target, rounds)
-        case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
-            return timestamp_decoder(source, target, rounds)
-        case _:
-            raise _unsupported(target)
-
-
 def _unsupported(target: DataType) -> UnsupportedFeature:
     return UnsupportedFeature(str(target.root), "change records can't be decoded into it", "Use STRING for this column")
+
+
+def column_decoder_for(
+    source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool = False
+) -> ColumnDecoder | None:
+    """Return the column decoder for values of `source` in a column of type `target`; None if no short one exists.
+
+    source: the source type after `completed`.
+    rounds: as for value decoders. Decimals are never rounded here.
+    """
+    if isinstance(target, ArrayType):
+        return list_column_decoder(source, target, placeholders)
+    if not isinstance(target, AtomicType) or (rules := _RULES.get(target.root)) is None:
+        return None
+    if (source.labels or source.flags) and target.root not in INTEGER_ROOTS:
+        return None
+    return rules.column(Conversion(source, target, rounds, placeholders))
+
+
+def any_value_decoder(
+    source: SourceType, decode: ValueDecoder, target: DataType, placeholders: Placeholders
+) -> ColumnDecoder:
+    """Return a column decoder that reads all values that `decode` reads. It exists for any column.
+
+    source: the source type after `completed`.
+    decode: the value decoder of `source` in `target`.
+    """
+    decode_each = value_by_value(decode, target, placeholders)
+    if not isinstance(target, AtomicType) or target.root not in STRING_ROOTS:
+        return decode_each
+    if source.semantic_type is not SemanticType.PLAIN or source.labels or source.flags:
+        return decode_each
+    return raw_text_column_decoder(Conversion(source, target, placeholders=placeholders), decode_each)
+
+
+def arrow_converter_for(
+    kind: str, source: SourceType, target: DataType, placeholders: Placeholders, *, rounds: bool
+) -> ArrowConverter | None:
+    """Return the converter of an Arrow column; None if its values must be decoded one by one.
+
+    kind: the kind of the Avro type.
+    source: the source type after `completed`.
+    """
+    if not isinstance(target, AtomicType) or source.labels or source.flags:
+        return None
+    if kind == "null":
+        return unflagged_arrow(lambda column: pa.nulls(len(column), arrow_type(target)))
+    rules = _RULES.get(target.root)
+    return None if rules is None else rules.arrow(Conversion(source, target, rounds, placeholders), kind)

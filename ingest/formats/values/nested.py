@@ -1,11 +1,15 @@
-"""JSON to ARRAY, MAP, ROW and VECTOR. Each member has its own value decoder."""
+"""ARRAY, MAP, ROW and VECTOR in JSON. Each member has its own value decoder. Plain lists are also read by columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
+from tidelake.ingest.formats.connect_schema import SemanticType, SourceType
+from tidelake.ingest.formats.values.conversion import ColumnDecoder, Flags
 from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
@@ -17,7 +21,18 @@ from tidelake.ingest.formats.values.json_text import (
     read_text,
     wrong_kind_error,
 )
-from tidelake.storage.model.types import ArrayType, DataField, MapType, RowType, VectorType
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
+from tidelake.storage.model.types import (
+    INTEGER_ROOTS,
+    MAX_LENGTH,
+    ArrayType,
+    DataField,
+    MapType,
+    Root,
+    RowType,
+    VectorType,
+    arrow_type,
+)
 
 
 class UnknownField(BadValue):
@@ -156,3 +171,35 @@ def row_decoder(target: RowType, decoders: Mapping[str, ValueDecoder]) -> ValueD
 
 def _quoted(name: str) -> bytes:
     return msgspec.json.encode(name)
+
+
+# ---------------------------------------------------------------- a column
+
+
+_PLAIN_ELEMENTS: Final = {
+    Root.BOOLEAN: (bool, ("", "boolean")),
+    **dict.fromkeys(INTEGER_ROOTS, (int, ("", "int8", "int16", "int32", "int64"))),
+    Root.VARCHAR: (str, ("", "string")),
+}
+
+
+def list_column_decoder(source: SourceType, target: ArrayType, placeholders: Placeholders) -> ColumnDecoder | None:
+    """Return a decoder of lists whose elements need no conversion between JSON and Arrow; None for other lists."""
+    element = target.element
+    plain: tuple[Any, tuple[str, ...]] = _PLAIN_ELEMENTS.get(element.root, (None, ()))
+    python_type, declared = plain
+    inner = source.element
+    if inner is not None and (inner.semantic_type is not SemanticType.PLAIN or inner.connect not in declared):
+        return None
+    if python_type is None or not element.nullable or getattr(element, "length", 0) not in (0, MAX_LENGTH):
+        return None
+    in_memory = arrow_type(target)
+
+    def to_arrow(values: Sequence[list[Any] | None]) -> tuple[pa.Array, Flags | None]:
+        flags = placeholders.in_lists(values)
+        if flags is not None:
+            values = [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
+        return pa.array(values, in_memory), flags
+
+    json_type: Any = list[python_type | None]  # type: ignore[valid-type]
+    return ColumnDecoder(json_type | None, to_arrow)

@@ -1,14 +1,30 @@
-"""JSON to DATE, TIME and TIMESTAMP. All calculations use integers, as Python's datetime lacks some years and digits."""
+"""DATE, TIME and TIMESTAMP: one JSON value, a column of JSON values, a column of Avro.
+
+All calculations use integers, as Python's datetime lacks some years and digits.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidelake.ingest.formats.connect_schema import PER_SECOND, SemanticType, SourceType, adaptive_unit
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, PER_SECOND, SemanticType, SourceType, adaptive_unit
+from tidelake.ingest.formats.values.conversion import (
+    INTEGER_KINDS,
+    ArrowConverter,
+    ColumnDecoder,
+    Conversion,
+    TypeRules,
+    first_of,
+    unflagged,
+    unflagged_arrow,
+)
 from tidelake.ingest.formats.values.json_text import (
     BadValue,
     JsonKind,
@@ -19,7 +35,7 @@ from tidelake.ingest.formats.values.json_text import (
     shown,
     wrong_kind_error,
 )
-from tidelake.storage.model.types import STRING, AtomicType, DataType, Root, nullable, timestamp_unit
+from tidelake.storage.model.types import STRING, AtomicType, DataType, Root, arrow_type, nullable, timestamp_unit
 
 UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # digits of a second's fraction
 
@@ -33,9 +49,12 @@ _DATE_TEXT: Final = re.compile(_DATE, re.ASCII)
 _TIME_TEXT: Final = re.compile(_CLOCK + _ZONE, re.ASCII)
 _TIMESTAMP_TEXT: Final = re.compile(f"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", re.ASCII)
 
+# ---------------------------------------------------------------- DATE
 
-def date_decoder(source: SourceType, target: AtomicType) -> ValueDecoder:
+
+def _date_decoder(conversion: Conversion) -> ValueDecoder:
     """Return a decoder of dates: days since 1970-01-01 (in Debezium's proleptic Gregorian calendar), or ISO text."""
+    source, target = conversion.source, conversion.target
 
     def decode(raw: bytes) -> int:
         if kind_of(raw) is JsonKind.TEXT:
@@ -66,13 +85,42 @@ def _days_of_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
     return days
 
 
-def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
+def _date_column_decoder(conversion: Conversion) -> ColumnDecoder | None:
+    match conversion.source.semantic_type:
+        case SemanticType.PLAIN if conversion.source.connect == JSON_VALUE.connect:
+            return unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.date32()))
+        case SemanticType.DATE:
+            return unflagged(int | str | None, _dates)
+        case _:
+            return None
+
+
+def _dates(values: Sequence[int | str | None]) -> pa.Array:
+    if isinstance(first_of(values), str):
+        return pa.array(values, pa.string()).cast(pa.date32())
+    return pa.array(values, pa.int32()).view(pa.date32())
+
+
+def _date_arrow_converter(conversion: Conversion, kind: str) -> ArrowConverter | None:
+    if kind not in INTEGER_KINDS or conversion.source.semantic_type is not SemanticType.DATE:
+        return None
+    return unflagged_arrow(lambda column: column.cast(pa.int32()).view(pa.date32()))
+
+
+DATE_RULES: Final = TypeRules(_date_decoder, _date_column_decoder, _date_arrow_converter)
+
+
+# ---------------------------------------------------------------- TIME
+
+
+def _time_decoder(conversion: Conversion) -> ValueDecoder:
     """Return a decoder of times of day. Its results are milliseconds, for any precision of the column.
 
     The decoder refuses times outside of one day, which a MariaDB `time` may contain.
 
-    rounds: whether finer digits are cut.
+    With `rounds`, finer digits are cut.
     """
+    source, target, rounds = conversion.source, conversion.target, conversion.rounds
 
     def decode(raw: bytes) -> int:
         if kind_of(raw) is JsonKind.TEXT:
@@ -95,38 +143,41 @@ def time_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueD
     return decode
 
 
-def _too_precise_error(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
-    unit = "ms" if target.root is Root.TIME else timestamp_unit(target.precision)
-    return TooNarrow(f"{shown(raw)} is finer than the {unit} of {target}", target, fits, can_round=True)
+def _time_column_decoder(conversion: Conversion) -> ColumnDecoder | None:
+    source, rounds = conversion.source, conversion.rounds
+    if source.semantic_type is not SemanticType.TIME:
+        return None
+    return unflagged(int | None, lambda values: _times(pa.array(values, pa.int64()), source.per_second, rounds))
 
 
-def _unit_change_error(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
-    """Return the error for a text that is finer than a column which can't be widened automatically.
-
-    No schema declares the unit of the column's numbers, so a wider column would read its numbers in another unit.
-    """
-    unit = adaptive_unit(target)
-    return BadValue(
-        f"{shown(raw)} is finer than the {timestamp_unit(target.precision)} of {target}. The column can't be widened "
-        f"to {fits}: no schema declares the unit of numbers in this column, and they would be read in "
-        f"{adaptive_unit(fits)} instead of {unit}. Declare the unit in source_types of the table, for example "
-        f"'timestamp {unit}', or for all columns in time_precision_mode; or round the values (`inexact_values: round`)"
-    )
+def _time_arrow_converter(conversion: Conversion, kind: str) -> ArrowConverter | None:
+    source, rounds = conversion.source, conversion.rounds
+    if kind not in INTEGER_KINDS or source.semantic_type is not SemanticType.TIME:
+        return None
+    return unflagged_arrow(lambda column: _times(column, source.per_second, rounds))
 
 
-def _timestamp_with(digits: int, target: AtomicType) -> DataType:
-    """Return the type of `target` with a precision of so many digits of a second. STRING for more than nine digits."""
-    precision = next((precision for precision in (3, 6, 9) if digits <= precision), None)
-    return STRING if precision is None else nullable(replace(target, precision=precision))
+TIME_RULES: Final = TypeRules(_time_decoder, _time_column_decoder, _time_arrow_converter)
 
 
-def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> ValueDecoder:
+def _times(counts: pa.Array, per_second: int, rounds: bool) -> pa.Array:
+    bounds = pc.min_max(counts)
+    if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= _DAY * per_second:
+        raise BadValue("a time outside one day")
+    return _rescaled(counts, per_second, PER_SECOND["ms"], rounds).cast(pa.int32()).view(pa.time32("ms"))
+
+
+# ---------------------------------------------------------------- TIMESTAMP
+
+
+def _timestamp_decoder(conversion: Conversion) -> ValueDecoder:
     """Return a decoder of timestamps. Its results are counts since 1970 in the column's unit.
 
     A text without a zone is in UTC.
 
-    rounds: whether finer digits are cut. The result is rounded down, also before 1970.
+    With `rounds`, finer digits are cut. The result is rounded down, also before 1970.
     """
+    source, target, rounds = conversion.source, conversion.target, conversion.rounds
     unit = timestamp_unit(target.precision)
     per_second = PER_SECOND[unit]
 
@@ -151,6 +202,96 @@ def timestamp_decoder(source: SourceType, target: AtomicType, rounds: bool) -> V
         return _check_int64(count, raw, target)
 
     return decode
+
+
+def _unit_change_error(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
+    """Return the error for a text that is finer than a column which can't be widened automatically.
+
+    No schema declares the unit of the column's numbers, so a wider column would read its numbers in another unit.
+    """
+    unit = adaptive_unit(target)
+    return BadValue(
+        f"{shown(raw)} is finer than the {timestamp_unit(target.precision)} of {target}. The column can't be widened "
+        f"to {fits}: no schema declares the unit of numbers in this column, and they would be read in "
+        f"{adaptive_unit(fits)} instead of {unit}. Declare the unit in source_types of the table, for example "
+        f"'timestamp {unit}', or for all columns in time_precision_mode; or round the values (`inexact_values: round`)"
+    )
+
+
+def _timestamp_with(digits: int, target: AtomicType) -> DataType:
+    """Return the type of `target` with a precision of so many digits of a second. STRING for more than nine digits."""
+    precision = next((precision for precision in (3, 6, 9) if digits <= precision), None)
+    return STRING if precision is None else nullable(replace(target, precision=precision))
+
+
+def _timestamp_column_decoder(conversion: Conversion) -> ColumnDecoder | None:
+    match conversion.source.semantic_type:
+        case SemanticType.PLAIN if conversion.source.connect == JSON_VALUE.connect:
+            return unflagged(str | None, _timestamps_of_json(conversion))
+        case SemanticType.TIMESTAMP:
+            return unflagged(int | str | None, _timestamps_of_json(conversion))
+        case _:
+            return None
+
+
+def _timestamps_of_json(conversion: Conversion) -> Callable[[Sequence[Any]], pa.Array]:
+    of_counts, of_texts = _timestamps_of_counts(conversion), _timestamps_of_texts(conversion)
+    in_memory = arrow_type(conversion.target)
+
+    def to_array(values: Sequence[int | str | None]) -> pa.Array:
+        first = first_of(values)
+        if first is None:
+            return pa.nulls(len(values), in_memory)
+        return (
+            of_texts(pa.array(values, pa.string()), first)
+            if isinstance(first, str)
+            else of_counts(pa.array(values, pa.int64()))
+        )
+
+    return to_array
+
+
+def _timestamp_arrow_converter(conversion: Conversion, kind: str) -> ArrowConverter | None:
+    if conversion.source.semantic_type is not SemanticType.TIMESTAMP:
+        return None
+    if kind in INTEGER_KINDS:
+        return unflagged_arrow(_timestamps_of_counts(conversion))
+    if kind != "string":
+        return None
+    of_texts = _timestamps_of_texts(conversion)
+
+    def convert(texts: pa.Array) -> pa.Array:
+        return of_texts(texts, next((text.as_py() for text in texts if text.is_valid), ""))
+
+    return unflagged_arrow(convert)
+
+
+TIMESTAMP_RULES: Final = TypeRules(_timestamp_decoder, _timestamp_column_decoder, _timestamp_arrow_converter)
+
+
+def _timestamps_of_counts(conversion: Conversion) -> Callable[[pa.Array], pa.Array]:
+    in_memory, rounds = arrow_type(conversion.target), conversion.rounds
+    per_second, wanted = conversion.source.per_second, PER_SECOND[timestamp_unit(conversion.target.precision)]
+    return lambda counts: _rescaled(counts, per_second, wanted, rounds).view(in_memory)
+
+
+def _timestamps_of_texts(conversion: Conversion) -> Callable[[pa.Array, str], pa.Array]:
+    """Return a function that reads a column of texts. Its second argument is the first text in the column."""
+    in_memory, unit = arrow_type(conversion.target), timestamp_unit(conversion.target.precision)
+
+    def convert(texts: pa.Array, first: str) -> pa.Array:
+        zone = "UTC" if first.endswith("Z") else None  # Arrow requires that all texts have a zone, or none has
+        return texts.cast(pa.timestamp(unit, zone)).view(in_memory)
+
+    return convert
+
+
+# ---------------------------------------------------------------- parts of times
+
+
+def _too_precise_error(raw: bytes, target: AtomicType, fits: DataType) -> TooNarrow:
+    unit = "ms" if target.root is Root.TIME else timestamp_unit(target.precision)
+    return TooNarrow(f"{shown(raw)} is finer than the {unit} of {target}", target, fits, can_round=True)
 
 
 def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicType) -> int:
@@ -201,6 +342,26 @@ def _offset(match: re.Match[str]) -> int:
         int(digits[i : i + 2]) * unit for i, unit in zip(range(0, len(digits), 2), (3600, 60, 1), strict=False)
     )
     return -seconds if zone[0] == "-" else seconds
+
+
+def _rescaled(counts: pa.Array, per_second: int, wanted: int, rounds: bool) -> pa.Array:
+    """Return counts in another unit.
+
+    per_second: the unit of `counts`.
+    wanted: the new unit, per second.
+    rounds: whether a count may be rounded down, also before 1970.
+
+    Raises ValueError for a count that would have to be rounded without `rounds`, and for one that exceeds 64 bits.
+    """
+    if wanted >= per_second:
+        return counts if wanted == per_second else pc.multiply_checked(counts, wanted // per_second)
+    whole, finer = np.divmod(counts.fill_null(0).to_numpy(), per_second // wanted)
+    if finer.any() and not rounds:
+        raise BadValue("counts of a finer unit")
+    return pc.if_else(counts.is_valid(), pa.array(whole), pa.scalar(None, pa.int64()))
+
+
+# ---------------------------------------------------------------- as texts
 
 
 def date_text(days: int) -> str:

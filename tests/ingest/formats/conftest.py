@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidelake.ingest.formats.debezium import decoder as decoder_module
+from tidelake.ingest.formats.debezium import debezium_json_decoder as decoder_module
 
 
 class NoColumnarDecoder:

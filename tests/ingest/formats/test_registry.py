@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.ingest import formats
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
@@ -24,7 +27,6 @@ from tidelake.ingest.formats.registry import FORMATS, open_format
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.settings import Config
 from tidelake.ingest.spark.batch_rows import RawRecords, open_reader
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.storage.base.errors import UnsupportedFeature
@@ -87,9 +89,11 @@ def test_a_name_that_no_format_has_is_refused_with_those_there_are() -> None:
         open_format("debezium-jsn", {})
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_named_in_the_documentation_of_the_setting(name: str) -> None:
-    assert f"`{name}`" in (Config.__doc__ or "")
+def test_every_format_has_a_row_in_its_page_in_the_order_of_the_registry() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
+    table = page.partition("|---|")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
+    assert rows == [*FORMATS], "docs/formats.md begins with a table: add a row there for each format"
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -136,6 +140,44 @@ def test_a_spark_sink_decodes_any_format_of_the_registry(tmp_path: Path, plain_t
     batch = pa.record_batch({**records, "value": [b"one"], "headers": headers})
     ((_, rows),) = open_reader([(context, RawRecords(open_format(plain_text.NAME, {})))], BatchStatistics()).rows(batch)
     assert rows.select(["id", "text", "origin"]).to_pylist() == [{"id": "1", "text": "one", "origin": "here"}]
+
+
+def _imports(path: Path) -> set[str]:
+    """The modules that a file imports, also inside its functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def _home(module: str) -> str:
+    """The package of a format's module, or the module itself if it is directly in `tidelake.ingest.formats`."""
+    package = module.rpartition(".")[0]
+    return module if package == formats.__name__ else package
+
+
+def test_only_formats_import_formats() -> None:
+    homes = {_home(place.partition(":")[0]) for place in FORMATS.values()}
+    root = Path(tidelake.__path__[0])
+    inside = Path(formats.__path__[0]).resolve()
+    files = [
+        path
+        for folder in (root, *(path for path in root.iterdir() if path.is_symlink()))
+        for path in folder.resolve().rglob("*.py")
+        if not path.is_relative_to(inside)
+    ]
+    assert len(files) > 500, "the source files were not found"
+    found = [
+        f"{path.name} imports {module}"
+        for path in files
+        for module in _imports(path)
+        if any(module == home or module.startswith(f"{home}.") for home in homes)
+    ]
+    # The demo writes Debezium's records itself.
+    assert {line.partition(" ")[0] for line in found} == {"change_log.py"}, "\n".join(found)
 
 
 def test_formats_that_no_configuration_names_are_not_loaded() -> None:

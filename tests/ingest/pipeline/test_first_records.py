@@ -12,7 +12,7 @@ from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld
 from tests.support.memory_log import MemoryLog
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.storage.base.errors import BadInput
 
 

@@ -20,7 +20,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.formats.debezium.transactions import transaction_of
+from tidelake.ingest.formats.debezium.origin import transaction_of
 from tidelake.ingest.monitoring.observations import TransactionCounts
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.building.whole_transactions import WholeTransactions

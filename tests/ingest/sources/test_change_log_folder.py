@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources import change_log_file, change_log_record
 from tidelake.ingest.sources.base import AtOffsets, Earliest, Latest
@@ -370,7 +370,7 @@ READ: Final = """
 import resource, sys
 from pathlib import Path
 from tidelake.ingest.sources.change_log_file import ChangeLogFile
-from tests.benchmarks.clock import peak_memory_mib
+from benchmarks.clock import peak_memory_mib
 before, refused = peak_memory_mib(), ""
 try:
     for block in ChangeLogFile(Path(sys.argv[1]), int(sys.argv[2])).blocks():

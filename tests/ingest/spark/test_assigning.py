@@ -23,7 +23,7 @@ import tidelake
 from tests.ingest.spark.test_bucket_task import kafka_columns
 from tests.ingest.tables.moved_rows_model import SourceTable
 from tests.support.levels import examples
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.spark.assigning.assign_plan import plan_assigners
 from tidelake.ingest.spark.assigning.assign_task import AssignTask
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns

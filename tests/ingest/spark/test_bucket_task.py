@@ -14,7 +14,7 @@ import pytest
 
 import tidelake
 from tests.ingest.tables.moved_rows_model import TOPIC, SourceTable
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from tidelake.ingest.spark.bucket_task import BucketTask, TableTask

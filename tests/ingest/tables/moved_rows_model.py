@@ -18,7 +18,7 @@ import pyarrow as pa
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics

@@ -46,7 +46,8 @@ def test_ingesting_local_tables_loads_no_client_of_stores_metastores_or_kafka() 
     }
     clients = {"obstore", "xml", "pymetastore", "sqlalchemy", "aiokafka", "pyspark"}
     program = (
-        "import sys, tidelake.cli.commands.ingest\n"
+        "import sys, tidelake.cli.commands.ingest_run\n"
+        "import tidelake.cli.rendering.disk_full, tidelake.ingest.pipeline.builder\n"
         "from tidelake.ingest.config.config import parse_config\n"
         f"parse_config({json.dumps(settings)!r}, 'settings')\n"
         f"print(sorted({clients!r} & {{module.split('.')[0] for module in sys.modules}}))"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.command_line import Call
-from tidelake.cli import program
+from tidelake.cli.commands import tables
 from tidelake.cli.exits import CommandRefused, UsageError
 from tidelake.storage.base.errors import (
     BadInput,
@@ -26,7 +26,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def command(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(program, "_command", lambda _: command)
+    monkeypatch.setattr(tables, "list_tables", command)
 
 
 @pytest.mark.parametrize(

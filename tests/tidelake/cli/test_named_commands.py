@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.tidelake.cli.test_arguments import COMMANDS
-from tidelake.cli.arguments import parse
+from tidelake.cli.parser import parse
 from tidelake.storage.model.messages import add_column, alter_command, set_option, set_type
 from tidelake.storage.model.types import STRING
 

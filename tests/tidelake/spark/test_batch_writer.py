@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 import tidelake
 from tidelake.spark import register
 from tidelake.spark.batch_writer import AppendWriter
-from tidelake.spark.data_source import TidelakeDataSource
+from tidelake.spark.table_data_source import TidelakeDataSource
 from tidelake.storage.base.errors import BadInput
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import tidelake
 from tests.support.kafka_broker import KafkaBroker
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
-from tidelake.demo.shop import ORDERS, STOCK, TABLES
+from tidelake.cli.demo.shop import ORDERS, STOCK, TABLES
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.builder import run as run_pipeline

@@ -11,8 +11,8 @@ import pyspark_tidelake
 import pyspark_tidelake_kafka
 import tidelake
 from tidelake.spark import register
-from tidelake.spark.data_source import TidelakeDataSource
-from tidelake.spark.kafka.data_source import KafkaDataSource
+from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
+from tidelake.spark.table_data_source import TidelakeDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.arguments import CatalogAddress, Verbs, table_command
 from tidelake.cli.exits import UsageError
-from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.ddl.schema_changes import (
-    AddColumn,
-    DropColumn,
-    Path,
-    RemoveOption,
-    RenameColumn,
-    SchemaChange,
-    SetOption,
-    UpdateColumnDefault,
-    UpdateColumnDescription,
-    UpdateColumnNullability,
-    UpdateColumnPosition,
-    UpdateColumnType,
-    UpdateComment,
-    apply_changes,
-)
-from tidelake.storage.model.messages import path_text
-from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.types import DataField, parse_type
-from tidelake.table import Table
 
-_NAME: Final = r"(?:\w+|`(?:[^`]|``)+`)"
-_PATH: Final = rf"{_NAME}(?:\.{_NAME})*"
-_COLUMN_AND_TYPE: Final = re.compile(
-    rf"\s*(?P<path>{_PATH})\s*[\s:=]\s*(?P<type>.+?)"
-    rf"(?:\s+COMMENT\s+'(?P<comment>(?:[^']|'')*)')?"
-    rf"(?:\s+(?P<first>FIRST)|\s+AFTER\s+(?P<after>{_NAME}))?\s*",
-    re.IGNORECASE | re.DOTALL,
-)
-_MOVE: Final = re.compile(
-    rf"\s*(?P<name>{_NAME})\s+(?:(?P<first>FIRST)|AFTER\s+(?P<after>{_NAME})|BEFORE\s+(?P<before>{_NAME}))\s*",
-    re.IGNORECASE,
-)
-_EQUATION: Final = re.compile(rf"\s*(?P<path>{_PATH})\s*=(?P<text>.*)", re.DOTALL)
+if TYPE_CHECKING:
+    from tidelake.storage.ddl.schema_changes import SchemaChange
+    from tidelake.storage.model.schema.table_schema import TableSchema
+    from tidelake.storage.model.types import DataField
+    from tidelake.table import Table
+
+
+def add_alter(verbs: Verbs) -> None:
+    parser = table_command(
+        verbs,
+        "alter",
+        alter,
+        "change a table's columns, options and comment in one step",
+        "Changes are applied in the order given; each is repeatable. No file is rewritten: older rows are read with\n"
+        "the new schema, older snapshots with their own. A nested field is named by its path: address.city for a ROW,\n"
+        "items.element.price in an ARRAY, sizes.value for a MAP. Put names with other characters than letters, digits\n"
+        "and _ in `backquotes`.",
+    )
+    parser.set_defaults(changes=[])
+    changes = parser.add_argument_group("changes")
+    for option, metavar, summary in (
+        ("--add-column", "COLUMN", "'note STRING', \"note STRING COMMENT 'text' FIRST\", 'note STRING AFTER id'"),
+        ("--drop", "COLUMN", "drop a column and its values"),
+        ("--rename", "COLUMN=NAME", "keys and options that name the column are updated"),
+        ("--set-type", "COLUMN", "'amount DECIMAL(18,2)'; older rows are cast when they are read"),
+        ("--set-nullable", "COLUMN", "allow nulls"),
+        ("--set-not-null", "COLUMN", "allow no nulls from now on"),
+        ("--set-default", "COLUMN=VALUE", "value that writers use where a row has none"),
+        ("--drop-default", "COLUMN", "remove the default value of a column; the default is then null"),
+        ("--comment-column", "COLUMN=TEXT", "comment of a column; empty text removes it"),
+        ("--move", "COLUMN", "'note FIRST', 'note AFTER id', 'note BEFORE id'"),
+        ("--set", "KEY=VALUE", "table option of Paimon, as in --set bucket=4"),
+        ("--unset", "KEY", "reset an option to its default"),
+        ("--comment", "TEXT", "comment of the table; '' removes it"),
+    ):
+        changes.add_argument(option, action=_CollectChanges, dest="changes", metavar=metavar, help=summary)
+    parser.add_argument("--dry-run", action="store_true", help="only print what would change")
+
+
+class _CollectChanges(argparse.Action):
+    """Collects changes of different kinds in the order of the command line.
+
+    Each change applies to the result of the one before.
+    """
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, option: str | None = None
+    ) -> None:
+        namespace.changes = [*namespace.changes, (option, value)]
 
 
 def alter(
@@ -55,6 +68,8 @@ def alter(
 
     changes: pairs of option and value, in the order of the command line.
     """
+    from tidelake.cli.schema_texts import parse_change
+
     if not changes:
         raise UsageError("no change given: pass --add-column, --drop, --rename, --set-type, --set, …; see --help")
     parsed = [parse_change(option, text) for option, text in changes]
@@ -67,7 +82,7 @@ def alter(
         return
     differences = list(_differences(before, after))
     for line in differences:
-        out.console.print(printable(line), soft_wrap=True)
+        out.line(line)
     if not differences:
         out.note(f"{table.name} already has these values; nothing was changed")
     elif dry_run:
@@ -77,111 +92,11 @@ def alter(
 
 
 def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
+    from tidelake.storage.base.clock import epoch_ms
+    from tidelake.storage.ddl.schema_changes import apply_changes
+
     has_snapshots = table.context.snapshots.latest_id() is not None
     return apply_changes(table.context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
-
-
-# ---------------------------------------------------------------- parsing
-
-
-def parse_change(option: str, text: str) -> SchemaChange:
-    """Parse one option of the command line and its value. Raises UsageError with the option, and its syntax."""
-    how, parse = OPTIONS[option]
-    try:
-        change = parse(text)
-    except BadInput as error:
-        raise UsageError(f"{option} {text!r}: {error}") from None
-    if change is None:
-        raise UsageError(f"{option} {text!r}: write {option} {how}")
-    return change
-
-
-def _add(text: str) -> SchemaChange | None:
-    found = _COLUMN_AND_TYPE.fullmatch(text)
-    if found is None:
-        return None
-    comment, after = found["comment"], found["after"]
-    return AddColumn(
-        _path(found["path"]),
-        parse_type(found["type"]),
-        None if comment is None else comment.replace("''", "'"),
-        first=found["first"] is not None,
-        after=None if after is None else _name(after),
-    )
-
-
-def _retype(text: str) -> SchemaChange | None:
-    found = _COLUMN_AND_TYPE.fullmatch(text)
-    if found is None or any(found[part] is not None for part in ("comment", "first", "after")):
-        return None
-    return UpdateColumnType(_path(found["path"]), parse_type(found["type"]))
-
-
-def _rename(text: str) -> SchemaChange | None:
-    found = _EQUATION.fullmatch(text)
-    if found is None or re.fullmatch(_NAME, found["text"].strip()) is None:
-        return None
-    return RenameColumn(_path(found["path"]), _name(found["text"].strip()))
-
-
-def _move(text: str) -> SchemaChange | None:
-    found = _MOVE.fullmatch(text)
-    if found is None:
-        return None
-    after, before = (None if found[side] is None else _name(found[side]) for side in ("after", "before"))
-    return UpdateColumnPosition(_name(found["name"]), first=found["first"] is not None, after=after, before=before)
-
-
-def _of_column(make: Callable[[Path], SchemaChange]) -> Callable[[str], SchemaChange | None]:
-    """Return a parser for options whose value is a column."""
-
-    def parse(text: str) -> SchemaChange | None:
-        return make(_path(text.strip())) if re.fullmatch(_PATH, text.strip()) else None
-
-    return parse
-
-
-def _of_equation(make: Callable[[Path, str], SchemaChange]) -> Callable[[str], SchemaChange | None]:
-    """Return a parser for options whose value is a column and a text."""
-
-    def parse(text: str) -> SchemaChange | None:
-        found = _EQUATION.fullmatch(text)
-        return None if found is None else make(_path(found["path"]), found["text"])
-
-    return parse
-
-
-def _set_option(text: str) -> SchemaChange | None:
-    key, equals, value = text.partition("=")
-    return SetOption(key.strip(), value) if equals and key.strip() else None
-
-
-def _path(text: str) -> Path:
-    return tuple(_name(part) for part in re.findall(_NAME, text))
-
-
-def _name(text: str) -> str:
-    return text[1:-1].replace("``", "`") if text.startswith("`") else text
-
-
-OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], SchemaChange | None]]]] = {
-    "--add-column": ("'NAME TYPE [COMMENT 'TEXT'] [FIRST | AFTER COLUMN]'", _add),
-    "--drop": ("COLUMN", _of_column(DropColumn)),
-    "--rename": ("COLUMN=NAME", _rename),
-    "--set-type": ("'COLUMN TYPE'", _retype),
-    "--set-nullable": ("COLUMN", _of_column(lambda path: UpdateColumnNullability(path, True))),
-    "--set-not-null": ("COLUMN", _of_column(lambda path: UpdateColumnNullability(path, False))),
-    "--set-default": ("COLUMN=VALUE", _of_equation(UpdateColumnDefault)),
-    "--drop-default": ("COLUMN", _of_column(lambda path: UpdateColumnDefault(path, None))),
-    "--comment-column": ("COLUMN=TEXT", _of_equation(lambda path, text: UpdateColumnDescription(path, text or None))),
-    "--move": ("'COLUMN FIRST', 'COLUMN AFTER COLUMN' or 'COLUMN BEFORE COLUMN'", _move),
-    "--set": ("KEY=VALUE", _set_option),
-    "--unset": ("KEY", lambda text: RemoveOption(text.strip()) if text.strip() else None),
-    "--comment": ("TEXT", lambda text: UpdateComment(text or None)),
-}
-
-
-# ---------------------------------------------------------------- result
 
 
 def _members(name: str, before: TableSchema, after: TableSchema, *, dry_run: bool) -> dict[str, Any]:
@@ -203,6 +118,8 @@ def _members(name: str, before: TableSchema, after: TableSchema, *, dry_run: boo
 
 def _differences(before: TableSchema, after: TableSchema) -> Iterator[str]:
     """Yield a line for each changed column, option and comment. Columns are compared by their ids."""
+    from tidelake.storage.model.messages import path_text
+
     old, new = {f.id: f for f in before.fields}, {f.id: f for f in after.fields}
     for field in before.fields:
         if field.id not in new:
@@ -227,6 +144,8 @@ def _differences(before: TableSchema, after: TableSchema) -> Iterator[str]:
 
 
 def _column(field: DataField) -> str:
+    from tidelake.storage.model.messages import path_text
+
     comment = f" COMMENT '{field.description}'" if field.description else ""
     default = "" if field.default is None else f" DEFAULT {field.default}"
     return f"{path_text(field.name)} {field.type}{default}{comment}"

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.arguments import CatalogAddress, Verbs, noun, positive, table_command
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
-from tidelake.consumers import TableConsumers
+
+
+def add_consumers(verbs: Verbs) -> None:
+    consumers = noun(
+        verbs, "consumers", "consumers of a table: list, reset, delete. Expiry keeps the snapshots they still need"
+    )
+    table_command(consumers, "list", list_, "list consumers and their next snapshot")
+    resetting = table_command(consumers, "reset", reset, "reset a consumer to another snapshot; stop its readers first")
+    resetting.add_argument("consumer", metavar="CONSUMER")
+    resetting.add_argument("--to", type=positive, required=True, metavar="ID", help="snapshot to read next")
+    deleting = table_command(consumers, "delete", delete, "delete a consumer. Its snapshots can then expire")
+    deleting.add_argument("consumer", metavar="CONSUMER")
 
 
 def list_(out: CommandOutput, *, name: str, catalog: CatalogAddress) -> None:
+    from tidelake.consumers import TableConsumers
+
     found = TableConsumers(catalog.open().table(name)).list()
     if out.is_json:
         out.lines(map(asdict, found))
@@ -29,11 +42,15 @@ def list_(out: CommandOutput, *, name: str, catalog: CatalogAddress) -> None:
 
 
 def reset(out: CommandOutput, *, name: str, catalog: CatalogAddress, consumer: str, to: int) -> None:
+    from tidelake.consumers import TableConsumers
+
     TableConsumers(catalog.open().table(name)).reset(consumer, to)
     _print_result(out, consumer, to)
 
 
 def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, consumer: str) -> None:
+    from tidelake.consumers import TableConsumers
+
     TableConsumers(catalog.open().table(name)).delete(consumer)
     _print_result(out, consumer, None)
 

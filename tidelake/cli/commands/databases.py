@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.arguments import CatalogAddress, Verbs, add_warehouse, command
 from tidelake.cli.exits import CommandRefused
-from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
+
+
+def add_database(verbs: Verbs) -> None:
+    listing = command(verbs, "list", list_, "list databases")
+    add_warehouse(listing)
+    making = command(verbs, "create", create, "create a database")
+    making.add_argument("name", metavar="NAME")
+    making.add_argument("--if-not-exists", action="store_true", help="no error if it exists")
+    add_warehouse(making)
+    dropping = command(verbs, "drop", drop, "drop an empty database")
+    dropping.add_argument("name", metavar="NAME")
+    dropping.add_argument("--cascade", action="store_true", help="also drop all its tables, with their rows")
+    dropping.add_argument("--yes", action="store_true", help="confirm --cascade")
+    add_warehouse(dropping)
 
 
 def list_(out: CommandOutput, *, catalog: CatalogAddress) -> None:
@@ -14,19 +27,25 @@ def list_(out: CommandOutput, *, catalog: CatalogAddress) -> None:
         out.document(names)
         return
     for name in names:
-        out.console.print(printable(name), soft_wrap=True)
+        out.line(name)
 
 
 def create(out: CommandOutput, *, name: str, catalog: CatalogAddress, if_not_exists: bool) -> None:
     catalog.open().create_database(name, if_not_exists=if_not_exists)
-    _print_result(out, {"created": name}, f"created database {name}")
+    out.done({"created": name}, f"created database {name}")
 
 
 def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, cascade: bool, yes: bool) -> None:
     if cascade and not yes:
         raise CommandRefused(f"Delete all tables of {name} in {catalog.warehouse}? Pass --yes to confirm")
     catalog.open().drop_database(name, cascade=cascade)
-    _print_result(out, {"dropped": name}, f"dropped database {name}")
+    out.done({"dropped": name}, f"dropped database {name}")
+
+
+def add_catalog(verbs: Verbs) -> None:
+    parser = command(verbs, "repair", repair, "update catalog entries (jdbc, hive) from the files in the warehouse")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a database or a table; default: the whole warehouse")
+    add_warehouse(parser)
 
 
 def repair(out: CommandOutput, *, name: str | None, catalog: CatalogAddress) -> None:
@@ -35,12 +54,5 @@ def repair(out: CommandOutput, *, name: str | None, catalog: CatalogAddress) -> 
         out.document({"repaired": repaired})
         return
     for table in repaired:
-        out.console.print(printable(table), soft_wrap=True)
+        out.line(table)
     out.note(f"{len(repaired)} catalog entries were updated from the tables' files")
-
-
-def _print_result(out: CommandOutput, document: dict[str, str], note: str) -> None:
-    if out.is_json:
-        out.document(document)
-    else:
-        out.note(note)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.conditions import parse_condition
+from tidelake.cli.arguments import Verbs, add_config, add_dry_run, command, positive
 from tidelake.cli.output import CommandOutput
-from tidelake.ingest.config.config import load_config
-from tidelake.ingest.dead_letter_table import COLUMNS, DeadLetterTable, values_of
-from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
-from tidelake.ingest.settings import Config
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.catalog.opening import open_catalog
+
+if TYPE_CHECKING:
+    from tidelake.ingest.replay.replay import ReplayReport
+    from tidelake.ingest.settings import Config
 
 _PAYLOAD = ("key", "value", "headers")
 _LISTED_COLUMNS = (
@@ -34,23 +32,43 @@ _TIMES = ("timestamp", "failed_at", "replayed_at")
 _VALUE_SHOWN = 4_000  # characters shown to people
 
 
+def add_dead_letters(verbs: Verbs) -> None:
+    listing = command(verbs, "list", list_, "list dead letters with their errors")
+    showing = command(verbs, "show", show, "list them with key, value and headers")
+    replaying = command(
+        verbs,
+        "replay",
+        replay,
+        "decode them again and write their rows",
+        "Rows are written exactly once. A row that changed since keeps its newer values. Stop the pipeline first.",
+    )
+    for parser in (listing, showing, replaying):
+        add_config(parser)
+        parser.add_argument("--where", metavar="CONDITION", help="only these, e.g. \"error_code = 'BAD_RECORD'\"")
+    for parser in (listing, showing):
+        parser.add_argument("--limit", type=positive, metavar="N", help="at most this many")
+    add_dry_run(replaying, "only print what would be done")
+
+
 def list_(
     out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
 ) -> None:
     """List dead letters without key, value and headers."""
+    from tidelake.ingest.config.config import load_config
+    from tidelake.ingest.dead_letter_table import COLUMNS
+
     columns = tuple(name for name in COLUMNS.names if name not in _PAYLOAD)
     found = _read(load_config(Path(config), settings), where, columns)
     shown = found if limit is None else found[:limit]
     if out.is_json:
         out.lines(map(_members, shown))
         return
-    from rich import box
-    from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for title in ("topic", "partition", "offset", "time", "code", "message", "replay"):
-        grid.add_column(title, overflow="fold", justify="right" if title in ("partition", "offset") else "left")
+    from tidelake.cli.rendering.grids import plain_grid
+
+    titles = ("topic", "partition", "offset", "time", "code", "message", "replay")
+    grid = plain_grid(*titles, right=("partition", "offset"))
     for letter in shown:
         *place, time, code, message, outcome, replayed_at = (letter[name] for name in _LISTED_COLUMNS)
         replay = "" if outcome is None else f"{outcome} {_time_text(replayed_at)}"
@@ -65,6 +83,9 @@ def show(
     out: CommandOutput, *, config: str, settings: Sequence[str], where: str | None = None, limit: int | None = None
 ) -> None:
     """Show dead letters with key, value and headers."""
+    from tidelake.ingest.config.config import load_config
+    from tidelake.ingest.dead_letter_table import COLUMNS
+
     found = _read(load_config(Path(config), settings), where, tuple(COLUMNS.names))
     for letter in found if limit is None else found[:limit]:
         members = _members(letter)
@@ -90,6 +111,12 @@ def replay(
     dry_run: bool = False,
 ) -> None:
     """Decode dead letters with the current configuration; see docs/dead-letters.md."""
+    import asyncio
+
+    from tidelake.cli.conditions import parse_condition
+    from tidelake.ingest.config.config import load_config
+    from tidelake.ingest.replay.replay import DeadLetterReplay
+
     condition = None if where is None else parse_condition(where)
     work = DeadLetterReplay(load_config(Path(config), settings))
     reports = asyncio.run(work.run(condition, is_dry=dry_run))
@@ -118,6 +145,10 @@ def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> No
 
 
 def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    from tidelake.cli.conditions import parse_condition
+    from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
+    from tidelake.storage.catalog.opening import open_catalog
+
     if config.dead_letters_table is None:
         raise BadInput(
             f"the dead letters of {config.pipeline} are files in {config.dead_letters}. Set "

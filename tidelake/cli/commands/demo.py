@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tidelake.cli.arguments import Verbs, command, positive
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
-from tidelake.demo.demo_run import DemoPaths, DemoReport, DemoRun
-from tidelake.demo.screen import LiveScreen, PlainScreen
+
+if TYPE_CHECKING:
+    from tidelake.cli.demo.demo_run import DemoPaths, DemoReport
 
 _PYPAIMON: Final = (
     "2.1.0"  # the tested release; without a version, pip falls back to 0.2.0 if the newest release has no wheel
 )
 
 
+def add_demo(nouns: Verbs) -> None:
+    summary = "run a demo: a shop's changes become tables, compared with the shop at the end"
+    parser = command(nouns, "demo", demo, summary, log_format="text")  # its output is for people, also in a file
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "spark", "asyncio"),
+        default="auto",
+        help="engine of the pipeline; auto: Spark if PySpark and Java are installed, otherwise asyncio",
+    )
+    parser.add_argument("--directory", metavar="DIR", help="an empty or new directory; default: a new temporary one")
+    parser.add_argument("--records", type=positive, default=60_000, metavar="N", help="default: 60000")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the shop's random changes; default: 1"
+    )
+    parser.add_argument(
+        "--pace",
+        type=_seconds,
+        default=1.2,
+        metavar="SECONDS",
+        help="time between files of the change log; default: 1.2",
+    )
+
+
 def demo(out: CommandOutput, *, engine: str, directory: str | None, records: int, seed: int, pace: float) -> ExitCode:
     """Run the demo. Returns FAILED if a table differs from the shop."""
+    import tempfile
+    from pathlib import Path
+
+    from tidelake.cli.demo.demo_run import DemoPaths, DemoRun
+    from tidelake.cli.demo.screen import LiveScreen, PlainScreen
+
     console = out.error_console if out.is_json else out.console
     screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
     layout = DemoPaths(Path(directory or tempfile.mkdtemp(prefix="tidelake-demo-")).absolute())
@@ -32,6 +63,16 @@ def demo(out: CommandOutput, *, engine: str, directory: str | None, records: int
     else:
         _print_report(out, report)
     return ExitCode.DONE if report.is_right else ExitCode.FAILED
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; give 0 or more")
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"  # argparse says: invalid number of seconds value: 'x'
 
 
 def _document(report: DemoReport) -> dict[str, Any]:
@@ -99,8 +140,8 @@ def _print_next_steps(out: CommandOutput, layout: DemoPaths) -> None:
     for title, *commands in _next_steps(layout):
         out.console.print()
         out.console.print(Text(title, style="bold"))
-        for command in commands:
-            out.console.print(Text(f"  {command}"), soft_wrap=True)
+        for line in commands:
+            out.console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
@@ -131,5 +172,7 @@ def _next_steps(layout: DemoPaths) -> Iterator[tuple[str, ...]]:
 
 def _program_command() -> str:
     """Return the program as it was called, so that the line can be copied."""
+    from pathlib import Path
+
     name = sys.argv[0]
     return shlex.quote(name) if Path(name).name == "tidelake" else f"{shlex.quote(sys.executable)} -m tidelake"

@@ -1,38 +1,60 @@
-"""`tidelake table tag`, `branch`, `rollback` and `orphans`."""
+"""`tidelake table tag`, `branch` and `rollback`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
 
-from tidelake.cli.arguments import CatalogAddress
+from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, duration_ms, noun, positive, table_command
 from tidelake.cli.exits import UsageError
-from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.options.values import parse_duration_ms
 
-_PATHS_SHOWN = 20
+# ---------------------------------------------------------------- tags
+
+
+def add_tags(verbs: Verbs) -> None:
+    tags = noun(verbs, "tag", "tags: named snapshots that do not expire")
+    for verb, function, summary in (
+        ("create", create_tag, "create a tag of a snapshot"),
+        ("replace", replace_tag, "move a tag to another snapshot"),
+    ):
+        parser = table_command(tags, verb, function, summary)
+        parser.add_argument("tag", metavar="TAG")
+        parser.add_argument("--snapshot", type=positive, metavar="ID", help="default: the latest")
+        parser.add_argument(
+            "--retain", metavar="DURATION", help="`tag expire` deletes it after this time; default: never"
+        )
+    rename = table_command(tags, "rename", rename_tag, "rename a tag")
+    rename.add_argument("tag", metavar="TAG")
+    rename.add_argument("new_name", metavar="NEW")
+    delete = table_command(tags, "delete", delete_tag, "delete a tag and the files that only it references")
+    delete.add_argument("tag", metavar="TAG")
+    add_dry_run(delete)
+    expire = table_command(tags, "expire", expire_tags, "delete tags whose retention has ended")
+    expire.add_argument(
+        "--older-than", metavar="TIME", help="also delete tags without retention that are older than TIME"
+    )
+    add_dry_run(expire)
 
 
 def create_tag(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
 ) -> None:
     made = catalog.open().table(name).create_tag(tag, snapshot=snapshot, retain=_retention(retain))
-    _print_result(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name}")
+    out.result({"tag": tag, "snapshot": made.id}, f"tag {tag} keeps snapshot {made.id} of {name}")
 
 
 def replace_tag(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, snapshot: int | None, retain: str | None
 ) -> None:
     made = catalog.open().table(name).replace_tag(tag, snapshot=snapshot, retain=_retention(retain))
-    _print_result(out, {"tag": tag, "snapshot": made.id}, f"tag {tag} now keeps snapshot {made.id} of {name}")
+    out.result({"tag": tag, "snapshot": made.id}, f"tag {tag} now keeps snapshot {made.id} of {name}")
 
 
 def rename_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, new_name: str) -> None:
     catalog.open().table(name).rename_tag(tag, new_name)
-    _print_result(out, {"tag": new_name, "was": tag}, f"tag {tag} of {name} is now called {new_name}")
+    out.result({"tag": new_name, "was": tag}, f"tag {tag} of {name} is now called {new_name}")
 
 
 def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: str, dry_run: bool) -> None:
@@ -43,14 +65,10 @@ def delete_tag(out: CommandOutput, *, name: str, catalog: CatalogAddress, tag: s
             raise BadInput(f"{name} has no tag {tag!r}; its tags are: {', '.join(tags) or 'none'}")
         kept = table.context.snapshots.exists(tags[tag].id)
         files = "without files: the snapshot exists" if kept else "with the files that only it references"
-        _print_result(
-            out, {"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would be deleted, {files}"
-        )
+        out.result({"tag": tag, "files": not kept}, f"tag {tag} of snapshot {tags[tag].id} would be deleted, {files}")
         return
     files_gone = table.delete_tag(tag)
-    _print_result(
-        out, {"deleted": tag, "files": files_gone}, f"tag {tag} of {name} was deleted, with {files_gone:,} files"
-    )
+    out.result({"deleted": tag, "files": files_gone}, f"tag {tag} of {name} was deleted, with {files_gone:,} files")
 
 
 def expire_tags(
@@ -59,14 +77,52 @@ def expire_tags(
     before = None if older_than is None else _time("--older-than", older_than).astimezone().replace(tzinfo=None)
     names = catalog.open().table(name).expire_tags(older_than=before, dry_run=dry_run)
     shown = ", ".join(names) or "none"
-    _print_result(out, {"expired": names}, f"tags of {name} that {'would be' if dry_run else 'were'} deleted: {shown}")
+    out.result({"expired": names}, f"tags of {name} that {'would be' if dry_run else 'were'} deleted: {shown}")
+
+
+def _retention(text: str | None) -> timedelta | None:
+    return None if text is None else timedelta(milliseconds=duration_ms("--retain", text))
+
+
+# ---------------------------------------------------------------- branches
+
+
+def add_branches(verbs: Verbs) -> None:
+    branches = noun(verbs, "branch", "branches of a table")
+    create = table_command(branches, "create", create_branch, "create a branch from a tag or a snapshot, or empty")
+    create.add_argument("branch", metavar="BRANCH")
+    first = create.add_mutually_exclusive_group()
+    first.add_argument("--tag", metavar="NAME")
+    first.add_argument("--snapshot", type=positive, metavar="ID")
+    delete = table_command(branches, "delete", delete_branch, "delete a branch, its snapshots and tags")
+    delete.add_argument("branch", metavar="BRANCH")
+    add_dry_run(delete)
+    rename = table_command(branches, "rename", rename_branch, "rename a branch")
+    rename.add_argument("branch", metavar="BRANCH")
+    rename.add_argument("new_name", metavar="NEW")
+    forward = table_command(
+        branches,
+        "fast-forward",
+        fast_forward,
+        "replace the main branch by this branch",
+        "Snapshots after the branch's start are replaced. Stop writers first. If interrupted, call it again.",
+    )
+    forward.add_argument("branch", metavar="BRANCH")
+    merge = table_command(
+        branches,
+        "merge",
+        merge_branch,
+        "append the rows added since the branch was created",
+        "Append tables only. Both sides may only have appended rows. Files are shared, not copied.",
+    )
+    merge.add_argument("branch", metavar="BRANCH", help="the branch to merge; `main` to update a branch")
 
 
 def create_branch(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, tag: str | None, snapshot: int | None
 ) -> None:
     catalog.open().table(name).create_branch(branch, tag=tag, snapshot=snapshot)
-    _print_result(out, {"branch": branch}, f"created {name}$branch_{branch}")
+    out.result({"branch": branch}, f"created {name}$branch_{branch}")
 
 
 def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, dry_run: bool) -> None:
@@ -75,20 +131,20 @@ def delete_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, bra
         branch_table = opened.table(f"{name}$branch_{branch}")
         snapshots, tags = len(branch_table.snapshots()), len(branch_table.tags())
         text = f"branch {branch} of {name} would be deleted, with {snapshots} snapshots and {tags} tags"
-        _print_result(out, {"branch": branch, "snapshots": snapshots, "tags": tags}, text)
+        out.result({"branch": branch, "snapshots": snapshots, "tags": tags}, text)
         return
     opened.table(name).delete_branch(branch)
-    _print_result(out, {"deleted": branch}, f"branch {branch} of {name} was deleted")
+    out.result({"deleted": branch}, f"branch {branch} of {name} was deleted")
 
 
 def rename_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str, new_name: str) -> None:
     catalog.open().table(name).rename_branch(branch, new_name)
-    _print_result(out, {"branch": new_name, "was": branch}, f"branch {branch} of {name} is now called {new_name}")
+    out.result({"branch": new_name, "was": branch}, f"branch {branch} of {name} is now called {new_name}")
 
 
 def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
     newest = catalog.open().table(name).fast_forward(branch)
-    _print_result(out, {"snapshot": newest.id}, f"{name} now equals branch {branch}: snapshot {newest.id}")
+    out.result({"snapshot": newest.id}, f"{name} now equals branch {branch}: snapshot {newest.id}")
 
 
 def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
@@ -96,7 +152,29 @@ def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, bran
     what = (
         f"were appended: snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"are all in {name} already"
     )
-    _print_result(out, {"snapshot": snapshot_id}, f"the rows added on branch {branch} {what}")
+    out.result({"snapshot": snapshot_id}, f"the rows added on branch {branch} {what}")
+
+
+# ---------------------------------------------------------------- rollback
+
+
+def add_rollback(verbs: Verbs) -> None:
+    parser = table_command(
+        verbs,
+        "rollback",
+        rollback,
+        "roll a table back to an older snapshot",
+        "Deletes later snapshots, changelogs and tags. Their files become orphans. Stop writers and readers first:\n"
+        "snapshot ids are reused.",
+    )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--snapshot", type=positive, metavar="ID")
+    to.add_argument("--tag", metavar="NAME")
+    to.add_argument("--as-of", metavar="TIME", help="the last snapshot at this time (2026-05-01T12:00:00Z)")
+    to.add_argument(
+        "--watermark", type=int, metavar="MS", help="the last snapshot with this watermark or an earlier one"
+    )
+    add_dry_run(parser)
 
 
 def rollback(
@@ -117,43 +195,7 @@ def rollback(
     what += [f"{len(removed.changelogs)} changelogs"] if removed.changelogs else []
     what += [f"tags {', '.join(removed.tags)}"] if removed.tags else []
     verb = "would be deleted" if dry_run else "were deleted"
-    _print_result(
-        out, {key: list(value) for key, value in asdict(removed).items()}, f"{', '.join(what)} of {name} {verb}"
-    )
-
-
-def orphans(out: CommandOutput, *, name: str, catalog: CatalogAddress, older_than: str, dry_run: bool) -> None:
-    age_ms = _duration_ms("--older-than", older_than)
-    found = catalog.open().table(name).clean_orphans(older_than_ms=age_ms, dry_run=dry_run)
-    if out.is_json:
-        out.document({"paths": list(found.paths), "size_bytes": found.size_bytes, "young": found.young})
-        return
-    for path in found.paths[:_PATHS_SHOWN]:
-        out.console.print(printable(path), soft_wrap=True)
-    more = len(found.paths) - _PATHS_SHOWN
-    if more > 0:
-        out.note(f"{more:,} more; --json lists all")
-    verb = "would be deleted" if dry_run else "were deleted"
-    young = f"; {found.young:,} are younger" if found.young else ""
-    _print_result(out, {}, f"{len(found.paths):,} orphans of {name}, {found.size_bytes:,} bytes, {verb}{young}")
-
-
-def _print_result(out: CommandOutput, document: dict[str, Any], text: str) -> None:
-    if out.is_json:
-        out.document(document)
-    else:
-        out.console.print(printable(text), soft_wrap=True)
-
-
-def _retention(text: str | None) -> timedelta | None:
-    return None if text is None else timedelta(milliseconds=_duration_ms("--retain", text))
-
-
-def _duration_ms(option: str, text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except BadInput as e:
-        raise UsageError(f"{option}: {e}") from None
+    out.result({key: list(value) for key, value in asdict(removed).items()}, f"{', '.join(what)} of {name} {verb}")
 
 
 def _time(option: str, text: str) -> datetime:

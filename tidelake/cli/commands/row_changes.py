@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress
-from tidelake.cli.conditions import parse_assignment, parse_condition
+from tidelake.cli.arguments import CatalogAddress, Verbs, table_command
 from tidelake.cli.exits import UsageError
-from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.read.predicate import Predicate
-from tidelake.storage.write.row_level.assignments import Assignments
-from tidelake.storage.write.row_level.row_changes import RowLevelOperation, check_rows_can_change
-from tidelake.table import Table
+
+if TYPE_CHECKING:
+    from tidelake.storage.read.predicate import Predicate
+    from tidelake.storage.write.row_level.row_changes import RowLevelOperation
+    from tidelake.table import Table
+
+
+def add_row_changes(verbs: Verbs) -> None:
+    deleting = table_command(
+        verbs,
+        "delete",
+        delete,
+        "delete the rows that match a condition; older snapshots keep them",
+        "Append tables need deletion-vectors.enabled = true: rows are marked as deleted, and compaction removes them.\n"
+        "Conditions are written as in `scan`.",
+    )
+    updating = table_command(
+        verbs,
+        "update",
+        update,
+        "update the rows that match a condition; older snapshots keep the old values",
+        "Append tables need deletion-vectors.enabled = true. Conditions and values are written as in `scan`.",
+    )
+    updating.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        required=True,
+        metavar="COLUMN=VALUE",
+        help="\"status = 'paid'\", amount=3.5, note=NULL; repeatable for several columns",
+    )
+    for changing in (deleting, updating):
+        changing.add_argument("--where", required=True, metavar="CONDITION", help="rows to change")
+        changing.add_argument("--dry-run", action="store_true", help="only print how many rows would change")
 
 
 def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str, dry_run: bool) -> None:
+    from tidelake.cli.conditions import parse_condition
+    from tidelake.storage.write.row_level.row_changes import RowLevelOperation
+
     condition = parse_condition(where)
     table = catalog.open().table(name)
     if dry_run:
@@ -28,6 +59,10 @@ def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str
 def update(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str, assignments: Sequence[str], dry_run: bool
 ) -> None:
+    from tidelake.cli.conditions import parse_assignment, parse_condition
+    from tidelake.storage.write.row_level.assignments import Assignments
+    from tidelake.storage.write.row_level.row_changes import RowLevelOperation
+
     condition = parse_condition(where)
     values: dict[str, Any] = {}
     for text in assignments:
@@ -44,6 +79,8 @@ def update(
 
 def _print_matching_rows(out: CommandOutput, table: Table, change: RowLevelOperation) -> None:
     """Count the matching rows. Refuses what a real run would refuse."""
+    from tidelake.storage.write.row_level.row_changes import check_rows_can_change
+
     check_rows_can_change(table.context, change)
     if change.assignments is not None:
         change.assignments.for_table(table.context)
@@ -52,7 +89,7 @@ def _print_matching_rows(out: CommandOutput, table: Table, change: RowLevelOpera
         out.document({"rows": rows, "snapshot": None})
     else:
         done = "deleted" if change.assignments is None else "updated"
-        _line(out, f"{rows:,} row{'' if rows == 1 else 's'} of {table.name} would be {done}")
+        out.text(f"{rows:,} row{'' if rows == 1 else 's'} of {table.name} would be {done}")
 
 
 def _matching(table: Table, condition: Predicate) -> int:
@@ -64,10 +101,6 @@ def _print_result(out: CommandOutput, table: Table, done: str, snapshot_id: int 
     if out.is_json:
         out.document({"snapshot": snapshot_id})
     elif snapshot_id is None:
-        _line(out, f"no row of {table.name} matches the condition: nothing was {done}")
+        out.text(f"no row of {table.name} matches the condition: nothing was {done}")
     else:
-        _line(out, f"{done} in snapshot {snapshot_id} of {table.name}")
-
-
-def _line(out: CommandOutput, text: str) -> None:
-    out.console.print(printable(text, may_break=True), soft_wrap=True)
+        out.text(f"{done} in snapshot {snapshot_id} of {table.name}")

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress
-from tidelake.cli.conditions import parse_condition
+from tidelake.cli.arguments import CatalogAddress, Verbs, add_config, add_warehouse, command, pair
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
-from tidelake.compaction.report import CompactionReport
-from tidelake.ingest.config.config import load_config
-from tidelake.ingest.settings import Config
-from tidelake.prerequisites import missing_for_spark
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.model.messages import did_you_mean
+
+if TYPE_CHECKING:
+    from tidelake.ingest.settings import Config
 
 _POLL_SECONDS = 0.2
+
+
+def add_spark(verbs: Verbs) -> None:
+    _add_run(verbs)
+    _add_submit(verbs)
+    _add_call(verbs)
+
+
+# ---------------------------------------------------------------- run
+
+
+def _add_run(verbs: Verbs) -> None:
+    parser = command(
+        verbs,
+        "run",
+        run,
+        "run a pipeline's configuration on Spark Structured Streaming",
+        "Positions are in the tables and in Spark's checkpoint directory. Keep that directory as long as the pipeline.",
+        log_level="info",
+    )
+    _add_query(parser)
+    _add_session(parser)
 
 
 def run(
@@ -37,6 +56,9 @@ def run(
     checkpoint: str | None,
 ) -> None:
     """Run a pipeline until the source ends, or until SIGINT or SIGTERM."""
+    from tidelake.ingest.config.config import load_config
+    from tidelake.prerequisites import missing_for_spark
+
     loaded = load_config(Path(config), settings)
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("tidelake spark run", "Spark can't run here", missing)
@@ -62,6 +84,22 @@ def run(
         out.note(ended)
 
 
+# ---------------------------------------------------------------- submit
+
+
+def _add_submit(verbs: Verbs) -> None:
+    parser = command(
+        verbs,
+        "submit",
+        submit,
+        "run a pipeline's configuration on a cluster, with spark-submit",
+        "Arguments after `--` are passed to spark-submit: `-- --master spark://host:7077`.",
+        log_level="info",
+    )
+    _add_query(parser)
+    parser.set_defaults(passed_on=())
+
+
 def submit(
     out: CommandOutput, *, config: str, settings: Sequence[str], checkpoint: str | None, passed_on: Sequence[str]
 ) -> None:
@@ -69,6 +107,9 @@ def submit(
 
     passed_on: its options. With `--deploy-mode cluster` the configuration file is submitted, too.
     """
+    from tidelake.ingest.config.config import load_config
+    from tidelake.prerequisites import missing_for_spark
+
     loaded = load_config(Path(config), settings)
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("tidelake spark submit", "spark-submit can't run here", missing)
@@ -89,6 +130,62 @@ def submit(
     os.execv(command[0], command)
 
 
+def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
+    """Return JVM flags as options of spark-submit. Later options win.
+
+    passed_on: the user's options
+    """
+    from tidelake.spark.session import jvm_flags
+
+    # an option overrides settings in a properties file
+    named = [value for key, value in pairwise(passed_on) if key == "--properties-file"]
+    named += [word.partition("=")[2] for word in passed_on if word.startswith("--properties-file=")]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for name in named if (path := Path(name)).is_file()]
+    return [part for key, value in jvm_flags(also="\n".join(texts)).items() for part in ("--conf", f"{key}={value}")]
+
+
+def spark_submit_program() -> str:
+    """Return the path of spark-submit: in SPARK_HOME, otherwise that of PySpark."""
+    home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
+    path = Path(home, "bin", "spark-submit")
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist: set SPARK_HOME to the folder of a Spark distribution, or unset it")
+    return str(path)
+
+
+def _file_of(module: str) -> str:
+    """Return the file of a module, without importing it."""
+    from importlib.util import find_spec
+
+    found = find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    return found.origin
+
+
+# ---------------------------------------------------------------- call
+
+
+def _add_call(verbs: Verbs) -> None:
+    parser = command(
+        verbs,
+        "call",
+        call,
+        "call a procedure of Paimon on Spark",
+        "compact, expire_snapshots, create_tag, rollback, remove_orphan_files, …. Arguments have Paimon's names.",
+    )
+    parser.add_argument("procedure", metavar="NAME", help="a procedure of tidelake.spark.procedures")
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        type=pair,
+        metavar="ARGUMENT=VALUE",
+        help="after the name: table=db.t order_by=a,b …",
+    )
+    add_warehouse(parser)
+    _add_session(parser)
+
+
 def call(
     out: CommandOutput,
     *,
@@ -99,10 +196,13 @@ def call(
     conf: Sequence[tuple[str, str]],
 ) -> None:
     """Call a procedure. A session is started only for procedures with tasks."""
+    from tidelake.prerequisites import missing_for_spark
+
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
     from tidelake.spark import procedures
     from tidelake.spark.procedures.repairs import UNSUPPORTED_PROCEDURES
+    from tidelake.storage.model.messages import did_you_mean
 
     if procedure in UNSUPPORTED_PROCEDURES:
         raise UnsupportedFeature(
@@ -131,6 +231,8 @@ def call(
 
 def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return arguments by name, with the types of the procedure's parameters."""
+    from tidelake.storage.model.messages import did_you_mean
+
     own = [name for name in signature.parameters if name not in ("spark", "warehouse", "catalog_options")]
     found: dict[str, Any] = {}
     for name, text in given:
@@ -150,6 +252,8 @@ def _value(name: str, annotation: str, text: str) -> Any:
     annotation: as written in the procedure's signature.
     """
     if annotation.startswith("Predicate"):
+        from tidelake.cli.conditions import parse_condition
+
         return parse_condition(text)
     if annotation.startswith("Mapping"):
         pairs = (one.partition("=") for one in text.split(",") if one)
@@ -175,6 +279,8 @@ def _show(out: CommandOutput, procedure: str, found: Any) -> None:
 
 
 def _members(found: Any) -> Any:
+    from tidelake.compaction.report import CompactionReport
+
     if isinstance(found, CompactionReport):
         return found.to_members()
     if isinstance(found, dict):
@@ -182,35 +288,26 @@ def _members(found: Any) -> Any:
     return found._asdict() if hasattr(found, "_asdict") else found
 
 
-def _jvm_flags(passed_on: Sequence[str]) -> list[str]:
-    """Return JVM flags as options of spark-submit. Later options win.
-
-    passed_on: the user's options
-    """
-    from tidelake.spark.session import jvm_flags
-
-    # an option overrides settings in a properties file
-    named = [value for key, value in pairwise(passed_on) if key == "--properties-file"]
-    named += [word.partition("=")[2] for word in passed_on if word.startswith("--properties-file=")]
-    texts = [path.read_text(encoding="utf-8", errors="replace") for name in named if (path := Path(name)).is_file()]
-    return [part for key, value in jvm_flags(also="\n".join(texts)).items() for part in ("--conf", f"{key}={value}")]
+# ---------------------------------------------------------------- what they share
 
 
-def spark_submit_program() -> str:
-    """Return the path of spark-submit: in SPARK_HOME, otherwise that of PySpark."""
-    home = os.environ.get("SPARK_HOME") or str(Path(_file_of("pyspark")).parent)
-    path = Path(home, "bin", "spark-submit")
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist: set SPARK_HOME to the folder of a Spark distribution, or unset it")
-    return str(path)
+def _add_query(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="Spark's checkpoint directory; default: <pipeline>.spark in the warehouse"
+    )
 
 
-def _file_of(module: str) -> str:
-    """Return the file of a module, without importing it."""
-    found = find_spec(module)
-    assert found is not None
-    assert found.origin is not None
-    return found.origin
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", help="Spark master; default: that of spark-submit, otherwise local[*]")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the Spark session, repeatable",
+    )
 
 
 def _checkpoint(config: Config) -> str:

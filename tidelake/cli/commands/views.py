@@ -4,10 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelake.cli.arguments import CatalogAddress
-from tidelake.cli.commands.table import column_from_text
-from tidelake.cli.formatting import printable
+from tidelake.cli.arguments import CatalogAddress, Verbs, add_warehouse, command, pair
 from tidelake.cli.output import CommandOutput
+
+
+def add_view(verbs: Verbs) -> None:
+    listing = command(verbs, "list", list_, "list the views of a database")
+    listing.add_argument("database", metavar="DATABASE")
+    add_warehouse(listing)
+    showing = command(verbs, "show", show, "show the columns and queries of a view")
+    creating = command(verbs, "create", create, "create a view; query engines run it, tidelake does not")
+    dropping = command(verbs, "drop", drop, "drop a view; its tables are kept")
+    renaming = command(verbs, "rename", rename, "rename a view")
+    for parser in (showing, creating, dropping, renaming):
+        parser.add_argument("name", metavar="NAME", help="database.view")
+        add_warehouse(parser)
+    creating.add_argument(
+        "--query", required=True, metavar="SQL", help="the query for all engines that have no --dialect"
+    )
+    creating.add_argument(
+        "--column",
+        dest="columns",
+        action="append",
+        default=[],
+        metavar="NAME:TYPE",
+        help="a column of the query's result, repeatable: 'amount:DECIMAL(10,2)'",
+    )
+    creating.add_argument(
+        "--dialect",
+        dest="dialects",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="ENGINE=SQL",
+        help="the query in the SQL of an engine, repeatable",
+    )
+    creating.add_argument("--comment", metavar="TEXT")
+    creating.add_argument("--if-not-exists", action="store_true", help="no error if it exists")
+    dropping.add_argument("--if-exists", action="store_true", help="no error if it does not exist")
+    renaming.add_argument("new_name", metavar="NEW_NAME")
 
 
 def list_(out: CommandOutput, *, catalog: CatalogAddress, database: str) -> None:
@@ -16,7 +51,7 @@ def list_(out: CommandOutput, *, catalog: CatalogAddress, database: str) -> None
         out.document(names)
         return
     for name in names:
-        out.console.print(printable(name), soft_wrap=True)
+        out.line(name)
 
 
 def show(out: CommandOutput, *, catalog: CatalogAddress, name: str) -> None:
@@ -28,7 +63,7 @@ def show(out: CommandOutput, *, catalog: CatalogAddress, name: str) -> None:
     lines = [f"{name} ({columns})", *([view.comment] if view.comment else []), view.query]
     lines += [f"{dialect}: {query}" for dialect, query in sorted(view.dialects.items())]
     for line in lines:
-        out.console.print(printable(line), soft_wrap=True)
+        out.line(line)
 
 
 def create(
@@ -42,25 +77,20 @@ def create(
     comment: str | None,
     if_not_exists: bool,
 ) -> None:
+    from tidelake.cli.schema_texts import column_from_text
+
     fields = [column_from_text(column) for column in columns]
     catalog.open().create_view(
         name, fields, query, dialects=dict(dialects), comment=comment, if_not_exists=if_not_exists
     )
-    _print_result(out, {"created": name}, f"created view {name}")
+    out.done({"created": name}, f"created view {name}")
 
 
 def drop(out: CommandOutput, *, catalog: CatalogAddress, name: str, if_exists: bool) -> None:
     catalog.open().drop_view(name, if_exists=if_exists)
-    _print_result(out, {"dropped": name}, f"dropped view {name}")
+    out.done({"dropped": name}, f"dropped view {name}")
 
 
 def rename(out: CommandOutput, *, catalog: CatalogAddress, name: str, new_name: str) -> None:
     catalog.open().rename_view(name, new_name)
-    _print_result(out, {"renamed": name, "to": new_name}, f"renamed view {name} to {new_name}")
-
-
-def _print_result(out: CommandOutput, document: dict[str, str], note: str) -> None:
-    if out.is_json:
-        out.document(document)
-    else:
-        out.note(note)
+    out.done({"renamed": name, "to": new_name}, f"renamed view {name} to {new_name}")

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, position_from_text
 from tidelake.cli.formatting import offsets_by_topic, partition_text, printable, size_text, utc_text
+from tidelake.cli.rendering.grids import plain_grid
 from tidelake.cli.rendering.lsm_view import lsm_trees, print_lsm_trees, space_amplification
 from tidelake.compaction.compaction_history import CompactionHistory
 from tidelake.storage.base.errors import TidelakeError
@@ -287,13 +288,3 @@ def _bucket_cells(groups: Sequence[TableSummary], levels: Sequence[int]) -> list
     counts = [sum(group["files"] for group in groups if group["level"] == level) for level in levels]
     rows = sum(group["rows"] for group in groups)
     return [*(str(count or "") for count in counts), f"{rows:,}", size_text(sum(group["bytes"] for group in groups))]
-
-
-def plain_grid(*titles: str) -> Grid:
-    from rich import box
-    from rich.table import Table as Grid
-
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for title in titles:
-        grid.add_column(title, overflow="fold")
-    return grid

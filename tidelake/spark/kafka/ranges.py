@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
-from tidelake.spark.kafka.offsets import Offsets
+from tidelake.spark.kafka.connector_offsets import Offsets
 
 TASK_OFFSETS_MIN: Final = 5_000  # a task costs Spark as much as decoding some thousand records
 

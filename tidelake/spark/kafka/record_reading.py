@@ -18,8 +18,8 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka.range_reader import OffsetsUnavailable, RangeReader, header_column
 from tidelake.ingest.sources.kafka.record_columns import RecordColumns
+from tidelake.spark.kafka.kafka_options import KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange
-from tidelake.spark.kafka.read_options import KafkaReadOptions
 from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_timestamps
 from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.base.logs import get_logger

@@ -10,8 +10,8 @@ from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.checkpoint.position_problems import first_few
 from tidelake.ingest.sources.base import AtGroupOffsets, AtTimestamp, Earliest, Latest
 from tidelake.ingest.sources.kafka.source import KafkaSource
-from tidelake.spark.kafka.offsets import EARLIEST, LATEST, Offsets
-from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
+from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets
+from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
 from tidelake.storage.base.errors import BadInput
 
 T = TypeVar("T")

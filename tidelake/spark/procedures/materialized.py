@@ -16,7 +16,7 @@ from tidelake.materialized.engine import FullRefresh, QueriedTable, check_column
 from tidelake.materialized.plain_query import PlainQuery
 from tidelake.materialized.refresh import Refresh, RefreshKind
 from tidelake.materialized.source_state import REFRESH_USER
-from tidelake.spark.data_source import register
+from tidelake.spark.table_data_source import register
 from tidelake.table import Table
 
 _DIALECT = "spark"

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
-from tidelake.ingest.formats.avro.avro_schema import connect_schema, parse_avro_schema
 from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, schema_ids, unframed
 from tidelake.ingest.formats.avro.value_reader import read_record, values_as_json
+from tidelake.ingest.formats.avro.writer_schema import connect_schema, parse_avro_schema
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.storage.model.avro.avro_type import AvroType
 from tidelake.storage.model.avro.column_reader import ColumnReader

@@ -14,7 +14,7 @@ from tests.ingest.formats.debezium.changes import Record, as_json, assert_same, 
 from tests.ingest.formats.envelopes.histories import COLUMNS, RENDERED, SCHEMA, Change, debezium, histories
 from tests.support.levels import examples
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, NeededColumn, Skipped, Target
-from tidelake.ingest.formats.case_insensitive.format import LowerCaseFormat
+from tidelake.ingest.formats.case_insensitive.lower_case import LowerCaseFormat
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
 from tidelake.ingest.formats.registry import open_format
 from tidelake.storage.base.errors import BadInput

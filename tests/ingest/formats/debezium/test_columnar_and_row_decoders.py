@@ -28,8 +28,8 @@ from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, own_recorded, own_tables
 from tidelake.ingest.formats.base import DecodedBatch, Target
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
-from tidelake.ingest.formats.debezium import decoder as decoder_module
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder, InexactValues
+from tidelake.ingest.formats.debezium import debezium_json_decoder as decoder_module
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder, InexactValues
 from tidelake.ingest.raw_batch import RawBatch
 
 

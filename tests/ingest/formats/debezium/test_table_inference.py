@@ -10,7 +10,7 @@ from tests.support.cases import recorded_topics
 from tests.support.change_replay import recorded_batches
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.connect_schema import SourceType, parse_connect_schema, source_type
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.formats.debezium.table_inference import infer_table
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.storage.base.errors import BadInput

@@ -28,8 +28,8 @@ from tidelake.ingest.formats.connect_schema import (
     spelled_source_type,
 )
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
-from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, column_decoder_for, float_hook, value_by_value
-from tidelake.ingest.formats.values.dispatch import value_decoder_for
+from tidelake.ingest.formats.values.conversion import ColumnDecoder, float_hook, value_by_value
+from tidelake.ingest.formats.values.dispatch import column_decoder_for, value_decoder_for
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 from tidelake.storage.model.types import parse_type

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.formats.values.value_case import CellCase, declared
-from tidelake.ingest.formats.values.numbers import nearest_float32
+from tidelake.ingest.formats.values.floats import nearest_float32
 
 _UNSIGNED: Final = declared("int64", None, {"__debezium.source.column.type": "BIGINT UNSIGNED"})
 _FLOAT: Final = declared("float")

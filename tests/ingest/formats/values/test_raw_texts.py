@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
-from tidelake.ingest.formats.values.column_decoders import ColumnDecoder, value_by_value
-from tidelake.ingest.formats.values.dispatch import value_decoder_for
-from tidelake.ingest.formats.values.raw_texts import any_value_decoder
+from tidelake.ingest.formats.values.conversion import ColumnDecoder, value_by_value
+from tidelake.ingest.formats.values.dispatch import any_value_decoder, value_decoder_for
 from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 from tidelake.storage.model.types import parse_type
 

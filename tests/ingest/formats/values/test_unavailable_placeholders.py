@@ -11,8 +11,8 @@ import pytest
 from tests.ingest.formats.debezium.changes import SOURCE, Record, batch_of, change, orders, rows_of
 from tidelake.ingest.formats.base import FailureKind, UnavailableValues
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
-from tidelake.ingest.formats.debezium.decoder import DebeziumJsonDecoder
-from tidelake.ingest.formats.debezium.envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
+from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 
 TEXT: Final = "__debezium_unavailable_value"

@@ -73,7 +73,7 @@ PARSE: Final = """
 import sys
 from aiokafka.record.memory_records import MemoryRecords
 from tidelake.ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit,
-install_limited_decoders from tests.benchmarks.clock import peak_memory_mib
+install_limited_decoders from benchmarks.clock import peak_memory_mib
 install_limited_decoders()
 batch = MemoryRecords(open(sys.argv[1], "rb").read()).next_batch()
 before = peak_memory_mib()

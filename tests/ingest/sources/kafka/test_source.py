@@ -20,7 +20,7 @@ from tests.support.kafka_broker import KafkaBroker
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.clock import Clock
-from tidelake.ingest.formats.debezium.format import DebeziumJson
+from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings

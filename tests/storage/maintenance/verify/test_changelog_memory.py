@@ -26,7 +26,7 @@ CHECK: Final = """
 import json, sys
 import tidelake
 from tidelake.storage.maintenance.verify.changelog_check import check_changelog
-from tests.benchmarks.clock import peak_memory_mib
+from benchmarks.clock import peak_memory_mib
 report = check_changelog(tidelake.open_catalog(sys.argv[1]).table("db.t").context)
 print(json.dumps([peak_memory_mib(), report.keys, report.changes, report.differing]))
 """

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import tidelake
 from tests.support.command_line import Call
 from tests.tidelake.cli.test_arguments import leaves
-from tidelake.cli.arguments import build_parser, parse
-from tidelake.cli.commands import alter
-from tidelake.cli.commands.alter import parse_change
+from tidelake.cli.parser import build_parser, parse
+from tidelake.cli.schema_texts import OPTIONS, parse_change
 from tidelake.storage.ddl.schema_changes import AddColumn, SetOption, UpdateColumnType
 from tidelake.storage.model.messages import add_column, alter_command, path_text, set_option, set_type
 from tidelake.storage.model.types import BIGINT, STRING, DataType, parse_type
@@ -137,7 +136,7 @@ def test_impossible_changes_are_refused_with_the_reason(
 def test_every_documented_change_is_parsed() -> None:
     verb = dict(leaves(build_parser()))["table", "alter"]
     offered = {option for action in verb._actions if action.dest == "changes" for option in action.option_strings}
-    assert offered == set(alter.OPTIONS)
+    assert offered == set(OPTIONS)
 
 
 _NAMES = st.text(min_size=1, max_size=8).filter(lambda name: "\0" not in name)

@@ -146,7 +146,7 @@ def test_stopped_is_reported_only_if_work_is_left(
         finally:
             cancellation.cancel()
 
-    monkeypatch.setattr("tidelake.cli.commands.maintenance.compact.compact_now", asked_meanwhile)
+    monkeypatch.setattr("tidelake.compaction.table_compaction.compact", asked_meanwhile)
     which = ["db.a"] if len(case.tables) == 1 else ["--database", "db"]
     result = call("table", "compact", *which, "-w", tmp_path, "--full")
     assert (result.code, result.err.splitlines()) == (case.code, case.says)

@@ -16,7 +16,7 @@ import tidelake
 from tests.ingest.tables.moved_rows_model import SourceTable
 from tests.support.command_line import Call
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
-from tidelake.demo.shop import ORDERS, TABLES
+from tidelake.cli.demo.shop import ORDERS, TABLES
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
-from tidelake.cli.commands.ingest import _lag_text
+from tidelake.cli.commands.ingest_plan import _lag_text
 
 TABLES = 40
 

@@ -20,7 +20,7 @@ from tests.support.command_line import Call
 from tests.support.local_zone import MoveTo
 from tidelake.cli import main
 from tidelake.cli.arguments import CatalogAddress
-from tidelake.cli.commands.table import follow
+from tidelake.cli.commands.reading import follow
 from tidelake.cli.output import CommandOutput
 from tidelake.cli.rendering import lsm_view
 from tidelake.cli.rendering.rows import print_changes

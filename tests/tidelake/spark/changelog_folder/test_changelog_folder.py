@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidelake.spark import register
-from tidelake.spark.changelog_folder.read_options import FORMAT, FolderReadOptions
+from tidelake.spark.changelog_folder.folder_options import FORMAT, FolderReadOptions
 from tidelake.storage.base.errors import BadInput
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.spark.kafka.client_options import client_options, client_settings
-from tidelake.spark.kafka.offsets import EARLIEST, LATEST
-from tidelake.spark.kafka.read_options import Boundary, KafkaReadOptions
+from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST
+from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
 from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 
 BROKERS = {"kafka.bootstrap.servers": "a:1, b:2"}

@@ -1,1 +1,0 @@
-"""The format `aliyun-json`: records of Alibaba DataWorks' synchronization to Kafka."""

@@ -1,1 +1,0 @@
-"""The format `canal-json`: flat messages of Alibaba Canal, TiCDC and others."""

@@ -1,1 +1,0 @@
-"""The format `csv`: each record is a line of comma-separated values, and is a row."""

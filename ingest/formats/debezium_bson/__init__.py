@@ -1,1 +1,0 @@
-"""The format `debezium-bson`: change records of Debezium's MongoDB connector, with documents in extended JSON."""

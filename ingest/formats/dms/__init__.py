@@ -1,1 +1,0 @@
-"""The format `aws-dms-json`: records that AWS Database Migration Service writes to Kafka and Kinesis."""

@@ -1,0 +1,149 @@
+"""The format `debezium-bson`: change records of Debezium's MongoDB connector. Documents are texts of extended JSON.
+
+Source: Paimon `cdc/format/debezium/DebeziumBsonRecordParser.java`; Debezium 3.5, "MongoDB connector".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.debezium.origin import origin_of
+from tidelake.ingest.formats.debezium.record_key import key_members
+from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.extended_json import document_members, plain_json
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_text
+
+ID: Final = "_id"
+_OPS: Final = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
+
+
+class _Source(msgspec.Struct, gc=False):
+    db: str | None = None
+    collection: str | None = None
+
+
+class _Payload(msgspec.Struct, gc=False, kw_only=True):
+    op: str | None = None
+    before: msgspec.Raw = NULL
+    after: msgspec.Raw = NULL
+    source: _Source | None = None
+    status: str | None = None
+    id: str | None = None
+    ts_ms: int | None = None
+
+
+class BsonEnvelope(Envelope):
+    """The envelope of a record with or without a schema.
+
+    payload: the payload of a record with a schema. Without a schema, the envelope has the payload's members.
+    key: the record's key.
+    """
+
+    ROW_BY_ROW_ONLY: ClassVar = True
+
+    op: str | None = None
+    before: msgspec.Raw = NULL
+    after: msgspec.Raw = NULL
+    source: _Source | None = None
+    status: str | None = None
+    id: str | None = None
+    ts_ms: int | None = None
+    payload: _Payload | None = None
+    key: bytes | None = msgspec.field(default=None, name="$key")
+
+    def keyed(self, key: bytes | None) -> BsonEnvelope:
+        return msgspec.structs.replace(self, key=key)
+
+    @property
+    def _content(self) -> _Payload | BsonEnvelope:
+        return self.payload or self
+
+    def event(self) -> Op | Skipped:
+        content = self._content
+        if content.op is None:
+            if content.status is not None and content.id is not None:
+                return Skipped.TRANSACTION
+            if content.source is None and content.ts_ms is not None:
+                return Skipped.HEARTBEAT
+            raise NotThisFormat("it has no member `op`")
+        if content.op == "m":
+            return Skipped.MESSAGE
+        if content.op not in _OPS:
+            raise BadValue(f"unknown op {content.op!r}; expected c, r, u, d or m")
+        return _OPS[content.op]
+
+    def source_table(self, topic: str) -> SourceTable:
+        source = self._content.source or _Source()
+        return SourceTable(topic, source.db or None, None, source.collection or None)
+
+    def shape(self) -> Hashable:
+        source = self._content.source or _Source()
+        return source.db, source.collection, self._content.op in _OPS
+
+    def primary_key(self, key: bytes | None) -> Sequence[str]:
+        return (ID,)
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
+        """Return the changes. Columns of the table that a document lacks are null, as documents are always whole."""
+        before, after = _document(self._content.before, "before"), _document(self._content.after, "after")
+        if op is Op.DELETE:
+            return [ChangeEvent(op, before or {ID: self._id_of_key()}, None)]
+        if after is None:
+            raise BadValue(
+                f"op {self._content.op} has no document: let the connector send whole documents "
+                "(capture.mode=change_streams_update_full)"
+            )
+        absent = dict.fromkeys(columns, b"null")
+        old = None if before is None or op is not Op.UPDATE else {**absent, **before}
+        return [ChangeEvent(op, old, {**absent, **after})]
+
+    def _id_of_key(self) -> bytes:
+        """Return the document's id. Member `id` of the record's key is a text of extended JSON."""
+        members: Mapping[str, bytes] = {}
+        if isinstance(self.key, bytes):
+            members = key_members(self.key)
+        raw = members.get("id", b"null")
+        if kind_of(raw) is not JsonKind.TEXT:
+            raise BadValue("the delete has no before image, and its key has no member `id`")
+        return plain_json(_json_text(raw, "id of the key"))
+
+
+def _document(raw: msgspec.Raw, member: str) -> dict[str, bytes] | None:
+    """Return the fields of a document; None for null.
+
+    It is a text of extended JSON. A transformation at the connector may have replaced the text by the document itself.
+    """
+    data = bytes(raw)
+    if data == b"null":
+        return None
+    try:
+        found = document_members(_json_text(data, member) if kind_of(data) is JsonKind.TEXT else data)
+    except BadValue as e:
+        raise BadValue(f"{member}: {e}") from None
+    if found.get(ID, b"null") == b"null":
+        raise BadValue(f"{member}: the document has no {ID}")
+    return found
+
+
+def _json_text(raw: bytes, what: str) -> bytes:
+    data = read_text(raw).encode()
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (msgspec.MsgspecError, RecursionError) as e:
+        raise BadValue(f"{what}: not extended JSON ({e})") from None
+    return data.strip()
+
+
+class DebeziumBson(EnvelopeFormat):
+    """The format `debezium-bson`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "debezium-bson"
+    ENVELOPE: ClassVar = BsonEnvelope
+    CAPABILITIES: ClassVar = FormatCapabilities(origin_of)

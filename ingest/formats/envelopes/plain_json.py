@@ -1,0 +1,86 @@
+"""The format `json`: each record is an object of columns. It is a row that is inserted, or replaces that of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from tidelake.ingest.formats.base import InferredTable, Skipped
+from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
+from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
+from tidelake.ingest.formats.envelopes.envelope_reader import EnvelopeReader
+from tidelake.ingest.formats.registry import format_like
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.values.json_text import BadValue, read_object
+from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.errors import BadInput
+
+_Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
+
+
+class JsonRow(Envelope):
+    """A record that is a row. Only the topic names the source table.
+
+    row: the whole record.
+    """
+
+    row: msgspec.Raw = NULL
+
+    def event(self) -> Op | Skipped:
+        return Op.INSERT
+
+    def source_table(self, topic: str) -> SourceTable:
+        return SourceTable(topic)
+
+    def shape(self) -> Hashable:
+        return None
+
+    def images(self, columns: Collection[str]) -> tuple[Sequence[msgspec.Raw], Sequence[msgspec.Raw] | None]:
+        return (self.row,), None
+
+    def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
+        return [ChangeEvent(op, None, read_object(self.row))]
+
+
+class _JsonReader(EnvelopeReader):
+    """A reader of rows without an envelope."""
+
+    def read(self, value: bytes) -> Envelope:
+        read_object(value)
+        return JsonRow(row=msgspec.Raw(value))
+
+    def read_all(self, values: bytes | memoryview, n: int) -> Sequence[Envelope]:
+        rows = _Raws.decode_lines(values)
+        if len(rows) != n:
+            raise ValueError("not one record each")
+        return [JsonRow(row=row) for row in rows]
+
+
+@dataclass(frozen=True)
+class PlainJson(EnvelopeFormat):
+    """The format `json`. See `tidelake.ingest.formats.base.Format`."""
+
+    NAME: ClassVar = "json"
+    ENVELOPE: ClassVar = JsonRow
+
+    def reader(self) -> EnvelopeReader:
+        return _JsonReader(JsonRow, self.NAME)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        """Return the table of a record.
+
+        Raises BadInput for a record that looks like one of another format: its envelope would become columns.
+        """
+        try:
+            other = format_like(read_object(batch.values[row].as_py() or b"").keys())
+        except BadValue:
+            other = None
+        if other is not None:
+            raise BadInput(  # not TableNotInferred: a tolerance would make dead letters of the whole topic
+                f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: no table can be "
+                f"derived from this record: it looks like {other}: set `format` to the format of the topic"
+            )
+        return super().infer_table(batch, row)

@@ -1,1 +1,0 @@
-"""The format `maxwell-json`: records of Maxwell's Daemon."""

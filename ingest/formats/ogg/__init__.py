@@ -1,1 +1,0 @@
-"""The format `ogg-json`: records of Oracle GoldenGate's JSON formatter."""

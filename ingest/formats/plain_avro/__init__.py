@@ -1,1 +1,0 @@
-"""The format `avro`: records that are rows in Avro, without an envelope."""

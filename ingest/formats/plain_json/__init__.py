@@ -1,1 +1,0 @@
-"""The format `json`: each record is an object of columns, and is a row."""

@@ -1,0 +1,122 @@
+"""MongoDB documents: every form of extended JSON, whole documents that replace whole rows, and deletes by key."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, orders, rows_of
+from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target
+from tidelake.ingest.formats.envelopes.extended_json import plain_json
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.formats.values.json_text import BadValue
+
+SOURCE = {"connector": "mongodb", "db": "shop", "collection": "baskets"}
+TARGET = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",))
+
+
+@pytest.mark.parametrize(
+    ("extended", "plain"),
+    [
+        ('{"$numberInt":"7"}', "7"),
+        ('{"$numberLong":"-9007199254740993"}', "-9007199254740993"),
+        ('{"$numberDouble":"1.50"}', "1.50"),
+        ('{"$numberDouble":"NaN"}', '"NaN"'),
+        ('{"$numberDecimal":"1E+400"}', "1E+400"),
+        ('{"$date":"2024-02-29T01:02:03.456Z"}', "1709168523456"),
+        ('{"$date":{"$numberLong":"-1"}}', "-1"),
+        ('{"$uuid":"12345678-9abc-def0-0000-000000000001"}', '"12345678-9abc-def0-0000-000000000001"'),
+        ('{"$binary":"AP+A","$type":"00"}', '"AP+A"'),
+        ('{"$binary":{"base64":"AAECAwQFBgcICQoLDA0ODw==","subType":"03"}}', '"AAECAwQFBgcICQoLDA0ODw=="'),
+        ('{"$regex":"a/b","$options":"i"}', r'"/a\\/b/i"'),
+        ('{"$code":"f()","$scope":{"x":{"$numberInt":"1"}}}', '{"$code":"f()","$scope":{"x":1}}'),
+        ('{"$maxKey":1}', '"BsonMaxKey"'),
+        ('{"$ref":"c","$id":{"$oid":"00"}}', '{"$ref":"c","$id":"00"}'),
+        ('{"a":[{"$undefined":true},{"$oid":"00"}],"b":1.50}', '{"a":[null,"00"],"b":1.50}'),
+    ],
+    ids=lambda text: text if len(text) < 40 else None,
+)
+def test_a_value_of_extended_json_becomes_plain_json(extended: str, plain: str) -> None:
+    assert plain_json(extended.encode()).decode() == plain
+
+
+@pytest.mark.parametrize(
+    "extended",
+    [
+        '{"$numberInt":"seven"}',
+        '{"$numberDouble":"0x1F"}',
+        '{"$date":"yesterday"}',
+        '{"$timestamp":{"i":1}}',
+        '{"$binary":{"base64":"?","subType":"00"}}',
+        '{"$binary":{"base64":"AAA=","subType":"04"}}',
+        '{"$oid":7}',
+        '{"a":' * 300 + "1" + "}" * 300,
+    ],
+    ids=["int", "double", "date", "timestamp", "base64", "short uuid", "oid", "nesting"],
+)
+def test_an_invalid_extended_json_value_raises(extended: str) -> None:
+    with pytest.raises(BadValue):
+        plain_json(extended.encode())
+
+
+def change(op: str, before: Any = None, after: Any = None, *, id_: Any = "a") -> Record:
+    payload = {
+        "op": op,
+        "before": None if before is None else json.dumps(before),
+        "after": None if after is None else json.dumps(after),
+        "source": SOURCE,
+    }
+    return Record(None if id_ is None else as_json({"id": json.dumps(id_)}), as_json(payload))
+
+
+def decode(records: list[Record], target: Target = TARGET) -> DecodedBatch:
+    return open_format("debezium-bson", {}).decoder(lambda source: target).decode(batch_of(records))
+
+
+def test_a_document_replaces_the_whole_row_and_a_delete_needs_only_the_key() -> None:
+    decoded = decode(
+        [
+            change("c", None, {"_id": "a", "n": {"$numberLong": "1"}, "tags": ["x", {"$numberInt": "2"}]}),
+            change("u", None, {"_id": "a", "n": 2}),
+            change("d"),
+            Record(b"any", None),
+        ]
+    )
+    assert not decoded.failures
+    assert decoded.skipped == {Skipped.TOMBSTONE: 1}
+    assert rows_of(decoded) == [("+I", "a", 1, '["x",2]'), ("+U", "a", 2, None), ("-D", "a", None, None)]
+    assert decoded.tables[0].unavailable is None  # a removed field is null, not unchanged
+
+
+def test_documents_before_the_change_give_old_images_if_sent() -> None:
+    target = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",), emit_update_before=True)
+    decoded = decode([change("u", {"_id": "a", "tags": []}, {"_id": "a", "n": 2})], target)
+    assert rows_of(decoded) == [("-U", "a", None, "[]"), ("+U", "a", 2, None)]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (change("u"), "capture.mode=change_streams_update_full"),
+        (change("d", id_=None), "its key has no member `id`"),
+        (change("x"), "unknown op 'x'"),
+        (change("c", None, {"n": 1}), "after: the document has no _id"),
+        (change("c", None, {"_id": "a", "n": {"$numberInt": "x"}}), "after: .*not an integer"),
+        (Record(None, as_json({"op": "c", "after": "{", "source": SOURCE})), "after: .*not extended JSON"),
+        (Record(None, b'{"x":1}'), "not a valid debezium-bson record: it has no member `op`"),
+        (Record(None, b"\xff"), "not a valid debezium-bson record"),
+    ],
+    ids=["no document", "no key", "op", "no id", "value", "text", "another format", "no JSON"],
+)
+def test_a_record_that_is_no_change_fails_with_a_reason(record: Record, message: str) -> None:
+    (failure,) = decode([record]).failures
+    assert re.search(message, failure.reason)
+
+
+def test_marker_records_are_skipped() -> None:
+    begin = Record(None, as_json({"status": "BEGIN", "id": "7", "ts_ms": 1}))
+    records = [begin, Record(None, as_json({"ts_ms": 7})), change("m")]
+    assert decode(records).skipped == {Skipped.TRANSACTION: 1, Skipped.HEARTBEAT: 1, Skipped.MESSAGE: 1}

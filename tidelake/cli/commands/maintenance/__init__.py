@@ -1,1 +1,0 @@
-"""Commands for maintenance of tables: compaction, expiry, partitions, repairs."""

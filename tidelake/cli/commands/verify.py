@@ -1,0 +1,192 @@
+"""`tidelake table verify`: checks files and metadata, or the changelog."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tidelake.cli.arguments import CatalogAddress, Verbs, duration_ms, not_negative, positive, table_command
+from tidelake.cli.exits import ExitCode, UsageError
+from tidelake.cli.output import CommandOutput
+
+if TYPE_CHECKING:
+    from tidelake.storage.maintenance.verify import Report
+    from tidelake.storage.maintenance.verify.changelog_check import ChangelogReport
+    from tidelake.storage.maintenance.verify.row_history import RowHistory
+    from tidelake.table import Table
+
+
+def add_verify(verbs: Verbs) -> None:
+    parser = table_command(
+        verbs,
+        "verify",
+        verify,
+        "check that a table is complete and consistent; changes nothing",
+        "Checks all snapshots, tags and branches: files and their sizes, manifests, row counts, levels, the positions\n"
+        "of each pipeline. Also counts files that nothing references. Exit code 1 if there are problems.",
+    )
+    parser.add_argument("--snapshot", type=positive, metavar="ID", help="only this one")
+    parser.add_argument("--deep", action="store_true", help="also read all rows of all files")
+    parser.add_argument(
+        "--changelog",
+        action="store_true",
+        help="replay the changelog and compare the result with the table, by checksums of key ranges",
+    )
+    parser.add_argument(
+        "--start",
+        type=not_negative,
+        metavar="ID",
+        help="with --changelog: snapshot to start from; 0 is the empty table",
+    )
+    parser.add_argument(
+        "--end", type=positive, metavar="ID", help="with --changelog: snapshot to compare with; default: the newest"
+    )
+    parser.add_argument(
+        "--orphans-older-than",
+        default="1 d",
+        metavar="DURATION",
+        help="younger unreferenced files may belong to a running commit; default: 1 d",
+    )
+
+
+def verify(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    snapshot: int | None,
+    deep: bool,
+    orphans_older_than: str,
+    changelog: bool,
+    start: int | None,
+    end: int | None,
+) -> ExitCode:
+    """Verify a table. Returns exit code 1 if there are problems."""
+    from tidelake.verification import inspect_table
+
+    age_ms = duration_ms(f"--orphans-older-than {orphans_older_than!r}", orphans_older_than)
+    table = catalog.open().table(name)
+    if changelog:
+        return _verify_changelog(out, table, start, end)
+    if start is not None or end is not None:
+        raise UsageError("--start and --end need --changelog")
+    report = inspect_table(table, snapshot_id=snapshot, deep=deep, orphans_older_than_ms=age_ms)
+    if out.is_json:
+        out.document(_members(report))
+    else:
+        _print(out, table.name, report)
+    return ExitCode.FAILED if report.problems else ExitCode.DONE
+
+
+def _members(report: Report) -> dict[str, Any]:
+    orphans = None
+    if report.orphans is not None:
+        found = report.orphans
+        orphans = {"files": len(found.paths), "bytes": found.size_bytes, "younger": found.young, "paths": found.paths}
+    return {
+        "sound": not report.problems,
+        "findings": [asdict(finding) for finding in report.findings],
+        "snapshots": report.snapshots,
+        "tags": report.tags,
+        "branches": report.branches,
+        "dataFiles": report.data_files,
+        "dataBytes": report.data_bytes,
+        "rows": report.rows,
+        "orphans": orphans,
+    }
+
+
+def _print(out: CommandOutput, name: str, report: Report) -> None:
+    from tidelake.storage.maintenance.verify import Severity
+
+    for finding in report.findings:
+        mark = "note" if finding.severity is Severity.NOTE else "WRONG"
+        out.text(f"{mark}  {finding.where}: {finding.what}\n       {finding.remedy}")
+    out.text(
+        f"{name}: {report.snapshots} snapshots, {report.tags} tags, {report.branches} branches; "
+        f"{report.data_files:,} data files with {report.rows:,} rows, {report.data_bytes:,} bytes",
+    )
+    if report.orphans is not None and (report.orphans.paths or report.orphans.young):
+        out.text(
+            f"{len(report.orphans.paths):,} orphan files ({report.orphans.size_bytes:,} bytes), and "
+            f"{report.orphans.young:,} younger ones that may belong to a running commit",
+        )
+    problems = len(report.problems)
+    out.text(f"{problems} problems found" if problems else "sound")
+
+
+# ---------------------------------------------------------------- verify --changelog
+
+
+def _verify_changelog(out: CommandOutput, table: Table, start: int | None, end: int | None) -> ExitCode:
+    """Verify the changelog. Returns exit code 1 if it does not match the table."""
+    from tidelake.storage.maintenance.verify.changelog_check import check_changelog
+    from tidelake.storage.maintenance.verify.row_history import row_history
+
+    report = check_changelog(table.context, start, end)
+    key = report.first.key if report.first is not None else report.first_ill_formed
+    history = None
+    if key is not None:
+        named = {name: key.column(name)[0] for name in key.schema.names}
+        history = row_history(table.context, named, report.end)
+    if out.is_json:
+        out.document(_changelog_members(table, report, history))
+    else:
+        _print_changelog_report(out, table, report, history)
+    return ExitCode.DONE if report.is_sound else ExitCode.FAILED
+
+
+def _changelog_members(table: Table, report: ChangelogReport, history: RowHistory | None) -> dict[str, Any]:
+    from tidelake.cli.rendering.row_versions import history_members
+    from tidelake.explanation import plain_row
+
+    first = report.first
+    return {
+        "sound": report.is_sound,
+        "start": report.start,
+        "end": report.end,
+        "overwritten": report.overwritten,
+        "keys": report.keys,
+        "changes": report.changes,
+        "differing": report.differing,
+        "illFormed": report.ill_formed,
+        "first": None
+        if first is None
+        else {
+            "key": plain_row(first.key),
+            "folded": None if first.replayed is None else plain_row(first.replayed),
+            "there": None if first.there is None else plain_row(first.there),
+        },
+        "firstIllFormed": None if report.first_ill_formed is None else plain_row(report.first_ill_formed),
+        "history": None if history is None else history_members(table, history),
+    }
+
+
+def _print_changelog_report(
+    out: CommandOutput, table: Table, report: ChangelogReport, history: RowHistory | None
+) -> None:
+    from tidelake.cli.rendering.row_versions import print_history, row_text
+
+    if report.overwritten:
+        numbers = ", ".join(map(str, report.overwritten))
+        out.text(f"rows were overwritten in snapshot {numbers}: the check starts after it")
+    begin = "the empty table" if report.start is None else f"snapshot {report.start}"
+    out.text(
+        f"{begin} and {report.changes:,} changes, compared with snapshot {report.end} of {table.name}: "
+        f"{report.keys:,} keys",
+    )
+    if report.differing:
+        out.text(f"WRONG  {report.differing:,} keys whose row differs from the replayed changelog")
+    if report.ill_formed:
+        out.text(f"WRONG  {report.ill_formed:,} keys with a change that contradicts the previous row")
+    if report.first is not None:
+        out.text(f"first: {row_text(report.first.key)}")
+        out.text(f"  replayed   {row_text(report.first.replayed)}")
+        out.text(f"  the table  {row_text(report.first.there)}")
+    if history is not None:
+        print_history(out, table, history)
+    out.text(
+        "sound"
+        if report.is_sound
+        else "the changelog does not match the table. Report this and keep the table unchanged",
+    )

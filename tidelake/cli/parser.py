@@ -1,0 +1,254 @@
+"""The parser of all commands, and a parsed command line.
+
+Help needs no slow module: a noun's modules are imported when the command line names it, and what a command works with
+only when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidelake.cli.arguments import CatalogAddress, Command, Verbs, command, noun
+from tidelake.cli.output import CommandOutput
+
+PROGRAM: Final = "tidelake"
+
+
+_EPILOG: Final = """\
+exit codes:
+  0  done          3  refused: continuing could lose data; the message lists the options
+  1  failed        4  fenced: a newer writer owns the pipeline
+  2  usage       130  interrupted
+
+Data goes to standard output, everything else to standard error. --json after any command gives output for programs.
+"""
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser. Help lists the commands in the order of this function.
+
+    only: add the verbs of this noun, and no others; None: of all
+    """
+    parser = argparse.ArgumentParser(
+        PROGRAM,
+        description="Writes change streams from Kafka and Spark into tables that every Apache Paimon reader can open.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version and exit")
+    parser.set_defaults(parser=parser)
+    nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def add_noun(name: str, summary: str, add_verbs: Callable[[Verbs], None]) -> None:
+        verbs = noun(nouns, name, summary)
+        if only in (None, name):
+            add_verbs(verbs)
+
+    _add_demo(nouns)
+    add_noun("ingest", "run a pipeline on this machine, from Kafka or a folder into tables", _add_ingest)
+    add_noun("dead-letters", "dead letters: list, show, replay", _add_dead_letters)
+    _add_sync(nouns)
+    add_noun("spark", "run a pipeline on Spark Structured Streaming, or call procedures", _add_spark)
+    _add_completion(nouns)
+    add_noun("database", "databases: list, create, drop, migrate", _add_database)
+    add_noun("catalog", "catalog entries: repair", _add_catalog)
+    add_noun("table", "tables: create, alter, read, follow, compact, expire, …", _add_table)
+    add_noun("view", "views of a catalog: list, show, create, rename, drop", _add_view)
+    return parser
+
+
+def _add_demo(nouns: Verbs) -> None:
+    from tidelake.cli.commands import demo
+
+    demo.add_demo(nouns)
+
+
+def _add_ingest(verbs: Verbs) -> None:
+    from tidelake.cli.commands import ingest_plan, ingest_run, ingest_status
+
+    ingest_run.add_run(verbs)
+    ingest_plan.add_plan(verbs)
+    ingest_status.add_status(verbs)
+
+
+def _add_dead_letters(verbs: Verbs) -> None:
+    from tidelake.cli.commands import dead_letters
+
+    dead_letters.add_dead_letters(verbs)
+
+
+def _add_sync(nouns: Verbs) -> None:
+    from tidelake.cli.commands import sync
+
+    sync.add_sync_table(nouns)
+    sync.add_sync_database(nouns)
+
+
+def _add_spark(verbs: Verbs) -> None:
+    from tidelake.cli.commands import spark
+
+    spark.add_spark(verbs)
+
+
+def _add_database(verbs: Verbs) -> None:
+    from tidelake.cli.commands import databases, migrating
+
+    databases.add_database(verbs)
+    migrating.add_migrate_database(verbs)
+
+
+def _add_catalog(verbs: Verbs) -> None:
+    from tidelake.cli.commands import databases
+
+    databases.add_catalog(verbs)
+
+
+def _add_table(verbs: Verbs) -> None:
+    from tidelake.cli.commands import (
+        alter,
+        compact,
+        consumers,
+        expiry,
+        explain,
+        history,
+        migrating,
+        partitions,
+        reading,
+        refresh,
+        repairs,
+        rewriting,
+        row_changes,
+        tables,
+        verify,
+    )
+
+    for add in (
+        tables.add_create,
+        alter.add_alter,
+        tables.add_rename,
+        tables.add_clone,
+        migrating.add_migrate,
+        rewriting.add_rescale,
+        refresh.add_refresh,
+        tables.add_list,
+        tables.add_show,
+        tables.add_snapshots,
+        compact.add_compact,
+        rewriting.add_rewrite_file_index,
+        tables.add_truncate,
+        row_changes.add_row_changes,
+        tables.add_drop,
+        reading.add_scan,
+        reading.add_changes,
+        reading.add_follow,
+        expiry.add_expire,
+        verify.add_verify,
+        explain.add_explain,
+        consumers.add_consumers,
+        history.add_tags,
+        history.add_branches,
+        history.add_rollback,
+        expiry.add_orphans,
+        partitions.add_expire_partitions,
+        partitions.add_mark_done,
+        tables.add_analyze,
+        repairs.add_remove_missing_files,
+        repairs.add_remove_missing_manifests,
+        repairs.add_purge,
+    ):
+        add(verbs)
+
+
+def _add_view(verbs: Verbs) -> None:
+    from tidelake.cli.commands import views
+
+    views.add_view(verbs)
+
+
+def _add_completion(nouns: Verbs) -> None:
+    parser = command(
+        nouns,
+        "completion",
+        completion,
+        "print a script that completes commands and options in a shell",
+        "bash: write it to ~/.local/share/bash-completion/completions/tidelake",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+
+
+def completion(out: CommandOutput, *, shell: str) -> None:
+    import shtab
+
+    script: str = shtab.complete(build_parser(), shell)
+    if out.is_json:
+        out.document({"shell": shell, "script": script})
+    else:
+        out.bytes.write(script.encode() + b"\n")
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the version. It is looked up only now, as that takes as long as all other parsing."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}\n")
+        parser.exit()
+
+
+# ---------------------------------------------------------------- a parsed command line
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A parsed command line.
+
+    command: runs it
+    options: keyword arguments of that function
+    is_service: it runs until it is stopped, and as the only one in its process
+    """
+
+    command: Command
+    options: Mapping[str, Any]
+    is_service: bool
+    is_json: bool
+    is_debug: bool
+    log_level: str
+    log_format: str
+
+
+def parse(arguments: Sequence[str] | None = None) -> Invocation:
+    """Parse a command line. Exits with code 2 and a message if it is invalid, with 0 after `--help` and `--version`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    own = given[: given.index("--")] if "--" in given else given
+    parser = build_parser(only=next((word for word in own if not word.startswith("-")), ""))
+    known, unknown = parser.parse_known_args(own)
+    if hasattr(known, "passed_on"):  # argparse doesn't support `--` after options that follow a positional
+        known.passed_on = tuple(given[len(own) + 1 :])
+    elif own != given:
+        known, unknown = parser.parse_known_args(given)
+    options = vars(known)
+    if unknown:  # argparse would show the usage of `tidelake`, without the arguments of the command
+        options["parser"].error(f"unrecognized arguments: {' '.join(unknown)}")
+    if "command" not in options:
+        options["parser"].print_help(sys.stderr)
+        raise SystemExit(2)
+    level = options.pop("log_level") or options.pop("default_log_level", "warning")
+    for name in ("default_log_level", "parser", "version"):
+        options.pop(name, None)
+    if "catalog_options" in options:
+        options["catalog"] = CatalogAddress(options.pop("warehouse"), tuple(options.pop("catalog_options")))
+    return Invocation(
+        options.pop("command"),
+        is_service=options.pop("is_service"),
+        is_json=options.pop("json"),
+        is_debug=options.pop("debug"),
+        log_level=level,
+        log_format=options.pop("log_format"),
+        options=options,
+    )

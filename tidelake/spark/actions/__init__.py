@@ -1,1 +1,0 @@
-"""Operations on tables with Spark: changes of rows, and maintenance."""
