@@ -33,6 +33,7 @@ _Read: TypeAlias = Callable[[Places, Places], Places]
 
 _PADDING: Final = 16  # bytes that a step may read after the end of the last record
 _BLOCK_STEPS_MAX: Final = 10_000  # for the arrays and maps of one record in all lanes; longer ones are not read
+_STEPS_AT_ONCE: Final = 16  # items that are read before lanes that can't be read any more are left out
 _NESTED_RECORDS_MAX: Final = 24
 _PLAIN: Final = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
 _FIXED_BYTES: Final = {"boolean": 1, "float": 4, "double": 8}
@@ -101,8 +102,8 @@ class ColumnReader:
             at[:active] = read_record(at[:active].copy(), first[:active] + number)
         is_read = np.empty(len(counts), np.bool_)
         is_read[lanes] = at == ends[lanes]
-        records = int(counts.sum())
-        return {name: cells.column(padded, records, None) for name, cells in fields.items()}, is_read
+        records, in_order = int(counts.sum()), int(left.min(initial=0)) >= -1
+        return {name: cells.column(padded, records, None, in_order) for name, cells in fields.items()}, is_read
 
 
 @dataclass(slots=True)
@@ -140,11 +141,12 @@ class _Cells:
         self.item_count += len(owners)
         return numbers
 
-    def column(self, octets: NDArray[np.uint8], count: int, place_of: Places | None) -> DecodedColumn:
+    def column(self, octets: NDArray[np.uint8], count: int, place_of: Places | None, in_order: bool) -> DecodedColumn:
         """Return the column of the values.
 
         count: the number of its values and nulls.
         place_of: row to its place in the column; None if they are the same.
+        in_order: whether the rows of each step are in order, because lanes have one record at most.
         """
         rows = _joined(self.rows, np.int64)
         if place_of is not None:
@@ -155,7 +157,7 @@ class _Cells:
             dense = np.cumsum(valid) - 1
             place_of = dense if place_of is None else dense[place_of]
             rows = dense[rows]
-        order = rows if len(self.rows) > 1 else None  # the rows of one step are in order
+        order = None if in_order and len(self.rows) == 1 else rows
         values: NDArray[Any] | None = None
         if self.values:
             values = _ordered(_joined(self.values, np.int64), order)
@@ -169,7 +171,7 @@ class _Cells:
             values = np.bincount(owners, minlength=len(rows)).astype(np.int64)
             places = np.empty(len(owners), np.int64)
             places[np.argsort(owners, kind="stable")] = np.arange(len(owners))
-            items = self.items.column(octets, self.item_count, places)
+            items = self.items.column(octets, self.item_count, places, in_order)
         return DecodedColumn(
             self.type,
             octets,
@@ -177,7 +179,7 @@ class _Cells:
             _ordered(_joined(self.starts, np.int64), order),
             _ordered(_joined(self.ends, np.int64), order),
             values,
-            {name: inner.column(octets, len(rows), place_of) for name, inner in self.fields.items()},
+            {name: inner.column(octets, len(rows), place_of, in_order) for name, inner in self.fields.items()},
             items,
         )
 
@@ -380,18 +382,18 @@ class _Steps:
             filled = open_ if counts.all() else open_[counts != 0]
             left = counts if len(filled) == len(open_) else counts[counts != 0]
             while len(filled):
-                steps = int(left.min())
-                self.blocks_left -= steps
-                if self.blocks_left < 0:
+                steps = min(int(left.min()), _STEPS_AT_ONCE, self.blocks_left)
+                if not steps:
                     end[filled] = self._lost
                     break
+                self.blocks_left -= steps
                 item, owners = end[filled], rows[filled]
                 for _ in range(steps):
                     if type_.kind == "map":
                         _, item = self._lengths(item)
                     item = read_item(item, owners if cells is None else cells.number_items(owners))
                 end[filled] = item
-                more = (left != steps) & (item != self._lost)
+                more = (left > steps) & (item != self._lost)
                 filled, left = filled[more], left[more] - steps
             open_ = open_[end[open_] != self._lost]
             if len(open_):

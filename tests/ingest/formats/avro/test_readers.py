@@ -187,3 +187,13 @@ def test_the_schema_id_is_read_from_the_prefix_or_a_header() -> None:
 def test_an_invalid_avro_schema_raises(text: str) -> None:
     with pytest.raises(BadValue, match="not a schema of Avro"):
         parse_avro_schema(text)
+
+
+def test_a_record_with_an_invalid_count_does_not_keep_others_from_being_read() -> None:
+    items = {"type": "array", "items": "long"}
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": items} for name in "abc"]}
+    good = written({"a": [1], "b": list(range(100)), "c": [3]}, schema)
+    bad = written({"a": 1_000_000}, {"type": "record", "name": "L", "fields": [{"name": "a", "type": "long"}]}) + good
+    cells, read = columns([bad, good, bad], parse_avro_schema(json.dumps(schema)))
+    assert read == [False, True, False]
+    assert cells["c"].take(np.array([1])).items.to_arrow().to_pylist() == [3]

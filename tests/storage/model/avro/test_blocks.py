@@ -85,6 +85,23 @@ def test_columns_contain_the_written_values(records: list[dict[str, Any]], block
     assert all(column.type == WANTED[name] for name, column in found.items())
 
 
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 3, 2), (1, 1)], ids=str)
+@pytest.mark.parametrize("name", ["last", "texts", "numbers"])
+def test_blocks_of_several_lengths_stay_in_order(counts: tuple[int, ...], name: str) -> None:
+    """Only the first record of each block has a value."""
+    value: Any = 7 if name == "last" else [7] if name == "numbers" else ["a"]
+    empty: Any = [] if name == "numbers" else None
+    files, records = [], []
+    for block, count in enumerate(counts):
+        filled = block + value if name == "last" else value * (block + 1)
+        rows = [{**RECORD, name: filled if number == 0 else empty} for number in range(count)]
+        files.append(container(rows, 100_000))
+        records += rows
+    found = columns(*files)
+    assert found is not None
+    assert found[name].to_pylist() == [row[name] for row in records]
+
+
 RECORD: Final = {
     "number": 1,
     "text": "a",
