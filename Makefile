@@ -100,6 +100,10 @@ lint: $(VENV)/.development ## style, types, import directions
 bench: $(VENV)/.development tools ## measure rows per CPU-second and peak memory, also of other implementations
 	@$(BIN)/python -m benchmarks
 
+.PHONY: pictures
+pictures: $(VENV)/.runtime ## draw the pictures of the README again; the terminal shows a run of the demo
+	@$(BIN)/python docs/pictures.py
+
 .PHONY: clean
 clean: ## remove all created files here (downloads in ~/.cache/tidelake stay)
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

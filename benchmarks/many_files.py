@@ -21,10 +21,12 @@ from benchmarks.contest import TIDELAKE, Contender, Sample, contest, median_rati
 from benchmarks.java import JAVA, JVM
 from benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, race_lines
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.data_file import DataFileMeta, SimpleStats
 from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.types import DataType, arrow_type
 
@@ -76,7 +78,9 @@ def write_metadata(warehouse: str, files: int, commits: int = 4) -> None:
     partitions = serialize_rows([pa.array([f"day-{n:06}" for n in range(days)])], _types(table, ["dt"]))
     groups = [metas[at : at + _FILES_OF_BUCKET] for at in range(0, files, _FILES_OF_BUCKET)]
     messages = [
-        CommitMessage(partitions[number // _BUCKETS], number % _BUCKETS, new_files=tuple(group))
+        CommitMessage(
+            BucketId(partitions[number // _BUCKETS], number % _BUCKETS), CommitIncrement(new_files=tuple(group))
+        )
         for number, group in enumerate(groups)
     ]
     for identifier in range(commits):

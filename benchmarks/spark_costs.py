@@ -34,10 +34,11 @@ from tidelake.ingest.spark.shuffling.shuffle import (
     with_buckets,
 )
 from tidelake.ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
+from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.table_writer import TableWriter
 
 SHUFFLE_PARTITIONS: Final = 1_000
@@ -133,7 +134,7 @@ def measured(shape: Shape) -> Costs:
 
 def _statistics(costs: Costs, context: TableContext, partition: bytes) -> BatchStatistics:
     shape = costs.shape
-    keys = [BucketKey(partition, bucket) for bucket in range(shape.buckets)]
+    keys = [BucketId(partition, bucket) for bucket in range(shape.buckets)]
     shuffle_bytes = {shuffle_partition_of(context, key, SHUFFLE_PARTITIONS): 1_000_000 for key in keys}
     of_task = BatchTableStatistics({"t"}, [], shuffle_bytes, {partition: set(range(shape.buckets))})
     payload = BatchStatistics(dict(list(_RANGES.items())[:1]), {0: of_task}).to_payload()
@@ -155,10 +156,11 @@ def _message(context: TableContext) -> CommitMessage:
 
 
 def _messages(template: CommitMessage, buckets: int) -> list[CommitMessage]:
-    (file,) = template.new_files
+    (file,) = template.increment.new_files
+    files = [replace(file, file_name=f"data-{uuid.uuid4()}-0.parquet") for _ in range(buckets)]
     return [
-        replace(template, bucket=bucket, new_files=(replace(file, file_name=f"data-{uuid.uuid4()}-0.parquet"),))
-        for bucket in range(buckets)
+        CommitMessage(BucketId(template.partition, bucket), CommitIncrement(new_files=(one,)), template.base)
+        for bucket, one in enumerate(files)
     ]
 
 
@@ -182,7 +184,7 @@ def cost_of_a_chunk(rows: int, chunks: int = 500) -> tuple[int, float]:
     clock = Clock()
     with clock:
         for _ in range(chunks):
-            chunk = to_ipc(with_buckets(batch, [BucketKey(b"", 0)]))
+            chunk = to_ipc(with_buckets(batch, [BucketId(b"", 0)]))
             taken = from_ipc(pa.py_buffer(chunk))
             renumbered(taken, [0] * len(buckets_of(taken)))
     return len(chunk), clock.cpu_s / chunks

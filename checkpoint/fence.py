@@ -23,14 +23,9 @@ from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, Topic
 from tidelake.checkpoint.other_users import committer
 from tidelake.checkpoint.position_problems import first_few
 from tidelake.checkpoint.table_state import SnapshotSummary
-from tidelake.storage.base.errors import CommitConflict, PositionRefused, WriterFenced
+from tidelake.errors import RecoveryOutdated
+from tidelake.storage.base.errors import PositionRefused, WriterFenced
 from tidelake.storage.model.snapshots.snapshot import Snapshot
-
-
-class RecoveryOutdated(CommitConflict):
-    """Another process of the pipeline committed after the table was read, or the table's position changed. Recover
-    again.
-    """
 
 
 class EpochFence:
@@ -80,9 +75,9 @@ class EpochFence:
                 raise self._fenced(snapshot, epoch)
             if epoch != self.epoch:
                 raise RecoveryOutdated(
-                    f"{self._table}: snapshot {snapshot.id} of an older process of this pipeline ({epoch}) was "
-                    f"published meanwhile; this one is {self.epoch}. Nothing was published. Start the pipeline again: "
-                    "it continues from that snapshot"
+                    f"{self._table}: an older process of this pipeline ({epoch}) committed snapshot {snapshot.id} "
+                    f"after this process ({self.epoch}) started. Nothing was published. Start the pipeline again: it "
+                    "continues from that snapshot"
                 )
         self._check_others(snapshots)
 
@@ -98,7 +93,7 @@ class EpochFence:
             later = [s for s in others if s.id > self._start_id and self._moves_position(s)]
             if later:
                 raise RecoveryOutdated(
-                    f"{self._table}: {committer(later[0])} moved the table's position meanwhile, in snapshot "
+                    f"{self._table}: {committer(later[0])} has since moved the table's position, in snapshot "
                     f"{later[0].id}. Nothing was published. Start the pipeline again: it compares its position with "
                     "that snapshot"
                 )

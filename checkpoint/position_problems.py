@@ -145,7 +145,7 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState
         problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:
         what = first_few(f"{p} was read up to {end}, but it ends at {now}" for p, (end, now) in _sorted(past))
-        text = f"the topic has lost records that were read already: {what}"
+        text = f"the topic has lost records that were already read: {what}"
         problems.append(PositionProblem(table, ProblemKind.PAST_THE_END, text, frozenset(past)))
     return problems
 

@@ -1,4 +1,4 @@
-"""`python -m compaction WAREHOUSE NAME`: compacts one table, for schedulers and scripts.
+"""`python -m tidelake.compaction WAREHOUSE NAME`: compacts one table, for schedulers and scripts.
 
 Prints a report as JSON, one line for each table and round. `tidelake table compact` is the command for people, and has
 more options.
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Exit codes: 0 done, 1 failed, 2 usage, 130 cancelled before the end; a cancelled watch exits with 0.
     """
-    parser = argparse.ArgumentParser("python -m compaction", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser("python -m tidelake.compaction", description=__doc__, allow_abbrev=False)
     parser.add_argument("warehouse", metavar="WAREHOUSE", help="path or URI")
     parser.add_argument("name", metavar="NAME", help="database.table")
     parser.add_argument("--full", action="store_true", help="compact each bucket into one sorted run")

@@ -21,13 +21,14 @@ from tidelake.compaction.report import BucketCompaction
 from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask, shared_scheduler
 from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
+from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket
 from tidelake.storage.write.lookup.lookup_cache import LookupCache
 
 _log = get_logger(__name__)
@@ -42,7 +43,7 @@ class BucketCompactManager:
     def __init__(
         self,
         context: TableContext,
-        key: BucketKey,
+        key: BucketId,
         bucket: RestoredBucket,
         scheduler: CompactionScheduler,
         spill_directory: str | None = None,
@@ -81,7 +82,7 @@ class BucketCompactManager:
 
     def trigger(self, *, full: bool = False) -> None:
         if self._task is not None:
-            assert not full, "a full compaction follows the task that runs; take its result first"
+            assert not full, "a full compaction can't start while a task runs; take its result first"
             return
         unit = None if self._is_cancelled or self.is_stale else self._tree.pick(full=full)
         if unit is None:
@@ -173,7 +174,7 @@ def compact_manager_factory(
 
     cache: LookupCache | None = None
 
-    def of(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> BucketCompactManager | None:
+    def of(context: TableContext, key: BucketId, bucket: RestoredBucket) -> BucketCompactManager | None:
         nonlocal cache
         if context.options.write_only or not context.schema.has_primary_key:
             return None

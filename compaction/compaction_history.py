@@ -84,7 +84,7 @@ def _compaction(snapshot: Snapshot, delta: list[ManifestEntry]) -> PastCompactio
         snapshot.time_ms,
         snapshot.commit_user,
         snapshot.properties.get(COMPACTION_REASON_PROPERTY),
-        len({(entry.partition, entry.bucket) for entry in delta}),
+        len({entry.bucket_id for entry in delta}),
         len(before),
         len(after),
         len(written),

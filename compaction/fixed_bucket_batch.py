@@ -23,11 +23,11 @@ from tidelake.compaction.postpone_compaction import in_order
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions
 from tidelake.storage.write.table_writer import TableWriter
@@ -78,11 +78,12 @@ def plan_fixed_bucket_writes(
     """
     options = PostponeOptions.of(context.options)
     numbers, waiting = ({}, set()) if replaces else _partitions(context)
-    placed = [message for message in staged if message.bucket == POSTPONE_BUCKET and message.partition not in waiting]
+    waits = [message for message in staged if message.bucket.bucket == POSTPONE_BUCKET]
+    placed = [message for message in waits if message.partition not in waiting]
     kept = [message for message in staged if message not in placed]
     files: dict[bytes, list[DataFileMeta]] = {}
     for message in placed:
-        files.setdefault(message.partition, []).extend(message.new_files)
+        files.setdefault(message.partition, []).extend(message.increment.new_files)
     writes: list[FixedBucketWrite] = []
     for partition, of_partition in files.items():
         rows, size_bytes = (sum(file.row_count for file in of_partition), sum(file.file_size for file in of_partition))
@@ -124,7 +125,7 @@ class FixedBucketWriter:
         subtask: its number, of `parallelism` subtasks that divide the buckets among themselves. Each reads all rows.
         """
         writer = self._writer(write.bucket_num)
-        files = BucketFiles(self._context, BucketKey(write.partition, POSTPONE_BUCKET))
+        files = BucketFiles(self._context, BucketId(write.partition, POSTPONE_BUCKET))
         bucketing = Bucketing.of(self._context.schema, self._fixed_bucket_context(write.bucket_num).options)
         for file in write.files:
             for batch in files.read(file):
@@ -150,7 +151,7 @@ class FixedBucketWriter:
             self._writers[bucket_num] = TableWriter(target, memory=self._memory, replaces=self._replaces)
         return self._writers[bucket_num]
 
-    def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
+    def set_next_sequence_numbers(self, next_numbers: Mapping[BucketId, int]) -> None:
         """See `TableWriter.set_next_sequence_numbers`."""
         for writer in self._writers.values():
             writer.set_next_sequence_numbers(next_numbers)

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import Committable
+from tidelake.storage.commit.commit_request import CommitRequest
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_merge import MergeLimits
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import table_manifests
-from tidelake.storage.commit.publisher import CommitEnvironment, CommitRequest, Publisher
+from tidelake.storage.commit.publisher import CommitEnvironment, Publisher
 from tidelake.storage.commit.table_commit import new_commit_user
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -21,16 +21,16 @@ from tidelake.compaction.cancellation import CancellationToken
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.report import BucketCompaction, CompactionReport
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions
 from tidelake.storage.write.restored_table import restore_files
 from tidelake.storage.write.table_writer import TableWriter
@@ -89,9 +89,9 @@ class _PostponeCompaction:
                     self._commit.abort(messages)
                     return CompactionReport(self._context.name, snapshot.id, is_cancelled=True)
                 written = self._into_buckets(waiting)
-                key = BucketKey(waiting.partition, POSTPONE_BUCKET)
+                key = BucketId(waiting.partition, POSTPONE_BUCKET)
                 messages += [*written, _removal(waiting)]
-                after = tuple(file for message in written for file in message.compact_after)
+                after = tuple(file for message in written for file in message.increment.compacted.after)
                 result = CompactResult(tuple(waiting.files), after, reason=_REASON)
                 done.append(BucketCompaction.of(self._context, key, result))
             published = self._commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages)) if messages else None
@@ -105,14 +105,18 @@ class _PostponeCompaction:
         rows, size_bytes = (sum(f.row_count for f in waiting.files), sum(f.file_size for f in waiting.files))
         bucket_num = self._options.bucket_num(rows, size_bytes, waiting.bucket_num)
         target = self._context.with_options({"bucket": str(bucket_num)})
-        files = BucketFiles(self._context, BucketKey(waiting.partition, POSTPONE_BUCKET))
+        files = BucketFiles(self._context, BucketId(waiting.partition, POSTPONE_BUCKET))
         restored = restore_files(target, with_files=True, partitions=[waiting.partition])  # others have other numbers
         writer = TableWriter(target, compactor_factory=compact_manager_factory(), restored=restored)
         try:
             for file in waiting.files:
                 for batch in files.read(file):
                     writer.write(batch.drop_columns([SEQUENCE_COLUMN]))
-            return [_as_compacted(message) for message in writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)]
+            # Their rows are not new: they came with the commit that staged them.
+            return [
+                replace(message, increment=message.increment.with_new_as_compacted_files(_REASON))
+                for message in writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+            ]
         finally:
             writer.abort()
 
@@ -146,28 +150,9 @@ def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
 
 
 def _removal(waiting: PostponedFiles) -> CommitMessage:
+    removed = CompactResult(tuple(waiting.files), reason=_REASON)
     return CommitMessage(
-        waiting.partition,
-        POSTPONE_BUCKET,
-        POSTPONE_BUCKET,
-        compact_before=tuple(waiting.files),
-        compact_reason=_REASON,
-    )
-
-
-def _as_compacted(message: CommitMessage) -> CommitMessage:
-    """Return the message with its new files as compacted files.
-
-    Their rows are not new: they came with the commit that staged them.
-    """
-    consumed = {file.place for file in message.compact_before}
-    own = {file.place for file in message.new_files}
-    return replace(
-        message,
-        new_files=(),
-        changelog_files=(),
-        compact_before=tuple(file for file in message.compact_before if file.place not in own),
-        compact_after=(*(file for file in message.new_files if file.place not in consumed), *message.compact_after),
-        compact_changelog=(*message.changelog_files, *message.compact_changelog),
-        compact_reason=message.compact_reason or _REASON,
+        BucketId(waiting.partition, POSTPONE_BUCKET),
+        CommitIncrement(compacted=removed),
+        CommitBase(total_buckets=POSTPONE_BUCKET),
     )

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidelake.storage.base.errors import TidelakeError
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.json_values import json_values
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class BucketCompaction:
         return asdict(self)
 
     @classmethod
-    def of(cls, context: TableContext, key: BucketKey, result: CompactResult) -> BucketCompaction:
+    def of(cls, context: TableContext, key: BucketId, result: CompactResult) -> BucketCompaction:
         return cls(
             _partition_values(context, key.partition),
             partition_directory(context, key.partition),

@@ -89,7 +89,7 @@ def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, s
 
 
 def _explained(kind: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """The docstring's intro, and the meaning of each setting: a line `name: meaning`, continued on indented lines."""
+    """Return the docstring's intro, and each setting's meaning: a line `name: meaning`, continued on indented lines."""
     intro: list[str] = []
     meanings: dict[str, list[str]] = {}
     part = intro
@@ -275,7 +275,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 
 
 def filled(page: str, text: str) -> str:
-    """The page with its generated part created again."""
+    """Return the page with its generated part created again."""
     before, mark, rest = text.partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     assert mark, f"{page} lacks its first marker"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.cloning import clone
 from tidelake.materialized.refresh import Refreshed
+from tidelake.migration import Migration, migrate_database, migrate_files, migrate_table
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.errors import BadInput
@@ -24,14 +24,13 @@ from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
 from tidelake.storage.kinds.system_tables.by_name import system_table
+from tidelake.storage.maintenance.table_clone import check_clonable, clone_files, snapshot_to_clone
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.types import DataField
-from tidelake.system_table import ReadOnlyTable, WarehouseSystemTable
 from tidelake.table import Table
 from tidelake.table_kinds.format_table import FormatTable
-from tidelake.table_kinds.migrating import Migration, migrate_files, migrate_table
-from tidelake.table_kinds.migrating_databases import migrate_database
 from tidelake.table_kinds.object_table import ObjectTable
+from tidelake.table_kinds.system_table import ReadOnlyTable, WarehouseSystemTable
 
 
 class Catalog:
@@ -222,7 +221,7 @@ class Catalog:
         Raises BadInput for a suspended table, a query that DuckDB can't run, and a query with other columns than the
         table.
         """
-        from tidelake.materialized.refreshing import refresh_in_process  # importing sqlglot is slow
+        from tidelake.materialized.in_process import refresh_in_process  # importing sqlglot is slow
 
         return refresh_in_process(self.table, name, full, when_due, dialect, sources or {})
 
@@ -241,7 +240,16 @@ class Catalog:
         """
         if isinstance(source, FormatTable):
             raise no_ordinary_table(f"clone_table({source.name}): {source.name}", source.kind)
-        clone(source.context, self._inner, name, snapshot, tag)
+        origin = source.context
+        check_clonable(origin)
+        cloned = snapshot_to_clone(origin, snapshot, tag)
+        self._inner.restore_table(name, [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()])
+        if cloned is not None:  # the table exists already, which reserves its name
+            try:
+                clone_files(origin, cloned, self._inner.load(name))
+            except BaseException:
+                self._inner.drop_table(name)
+                raise
         return self.table(name)
 
     @checked

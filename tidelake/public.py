@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+import tidelake.arguments  # noqa: F401  # gives its types their home
 from tidelake.catalog import Catalog, open_catalog
-from tidelake.compaction.report import CompactionReport
+from tidelake.conditions import Column, Predicate, col
 from tidelake.consumers import ConsumerPosition, TableConsumers
-from tidelake.materialized.refresh import Refreshed, RefreshKind
-from tidelake.scan import Scan
-from tidelake.storage.base.errors import (
+from tidelake.errors import (
     AccessDenied,
     BadInput,
     CommitConflict,
@@ -21,11 +20,13 @@ from tidelake.storage.base.errors import (
     UnsupportedFeature,
     WriterFenced,
 )
-from tidelake.storage.catalog.view import View
-from tidelake.storage.ddl.materialized import MaterializedDefinition
-from tidelake.storage.ddl.schema_changes import (
+from tidelake.migration import Migration
+from tidelake.results import ChangeBatch, ChangePosition, CompactionReport, Refreshed, RefreshKind, Snapshot
+from tidelake.scan import Scan
+from tidelake.schema import (
     AddColumn,
     DropColumn,
+    MaterializedDefinition,
     RemoveOption,
     RenameColumn,
     SetOption,
@@ -35,14 +36,10 @@ from tidelake.storage.ddl.schema_changes import (
     UpdateColumnPosition,
     UpdateColumnType,
     UpdateComment,
+    View,
 )
-from tidelake.storage.model.snapshots.snapshot import Snapshot
-from tidelake.storage.read.changes.change_reader import ChangeBatch
-from tidelake.storage.read.changes.position import ChangePosition
-from tidelake.storage.read.predicate import Column, Predicate, col
-from tidelake.storage.read.variants.columns import variant_from_json, variant_get, variant_to_json
 from tidelake.table import Table
-from tidelake.table_kinds.migrating import Migration
+from tidelake.variants import variant_from_json, variant_get, variant_to_json
 from tidelake.writer import Writer
 
 __version__ = version("tidelake")

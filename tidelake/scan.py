@@ -15,6 +15,7 @@ from tidelake.storage.maintenance.analysis.row_estimate import estimated_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.changes.subtask import Subtask
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.explain import ExplainedFile, explain_scan
@@ -185,7 +186,7 @@ class IncrementalScan(Scan):
         for change in read_increment(self._context, self._increment):
             rows = change.rows.filter(pa.array(~is_retract(row_kinds(change.rows))))
             if condition is not None:
-                rows = rows.filter(condition)
+                rows = matching_rows(rows, condition)
             if rows.num_rows:
                 yield rows.select(self._columns)
 

@@ -1,10 +1,10 @@
-"""The public table: write, scan, changes, follow."""
+"""The table: its rows, changes, snapshots, tags, branches, and their maintenance."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -12,18 +12,35 @@ import pyarrow as pa
 from tidelake.compaction import table_compaction
 from tidelake.compaction.append.clustering import ClusteringStrategy
 from tidelake.compaction.cancellation import CancellationToken
+from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
 from tidelake.compaction.jobs.request import CompactionRequest
+from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.compaction.report import CompactionReport
-from tidelake.row_level.row_changes import RowChanges
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
+from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
+from tidelake.storage.maintenance import branch_changes, tag_changes
+from tidelake.storage.maintenance.analysis.analyze import TableStatistics, analyze, read_statistics
+from tidelake.storage.maintenance.automatic_tags import tag_batch_write
+from tidelake.storage.maintenance.branch_merge import merge_branch
+from tidelake.storage.maintenance.orphans import OrphanCleaning, clean_orphans
+from tidelake.storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
+from tidelake.storage.maintenance.partition_expiry import expire_partitions
+from tidelake.storage.maintenance.purge import purge
+from tidelake.storage.maintenance.repair import remove_missing_files, remove_missing_manifests, repair_earliest_snapshot
+from tidelake.storage.maintenance.rollback import LaterStates, later_states, roll_back, rollback_target
+from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, DEFAULT_BRANCH
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
+from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
+from tidelake.storage.model.snapshots.branches import branch_names
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from tidelake.storage.read.changes.subtask import Subtask
@@ -45,10 +62,13 @@ from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
 from tidelake.storage.read.stream.start import Start, StartAt
 from tidelake.storage.read.time_travel import TimeTravel, named_state
 from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.row_level.column_update import update_columns
+from tidelake.storage.write.row_level.row_changes import RowLevelOperation, change_rows
 from tidelake.writer import Writer
 
 
-class Table(RowChanges):
+class Table:
     """One table. Cheap to create; keeps no files open. To see schema changes, open it again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
@@ -90,6 +110,8 @@ class Table(RowChanges):
     @property
     def options(self) -> Mapping[str, str]:
         return self._context.options
+
+    # ------------------------------------------------------------ rows
 
     @checked_except("overwrite")
     def writer(
@@ -178,6 +200,25 @@ class Table(RowChanges):
             check_supported(self._context, Operation.READ)
             return increment_of(self._context)
         return NO_INCREMENT
+
+    def _time_travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
+        """Return the snapshot, and the table with the schema to read it with."""
+        files_since_ms = None
+        if snapshot_id is None and tag is None and as_of is None:
+            position = TimeTravel.of(self._context)
+            snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
+            files_since_ms = position.files_since_ms
+        found = named_state(self._context, snapshot_id, tag, as_of)
+        self._identity.check_before_read()  # after the read, so that the result is certainly of this table
+        context = self._context
+        if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
+            context = context.with_schema(context.schemas.get(found.schema_id))
+        other = fallback_branch(
+            context, found, snapshot_id=snapshot_id, tag=tag, as_of=as_of, files_since_ms=files_since_ms
+        )
+        return SystemTableRead(context, found, other, files_since_ms=files_since_ms)
+
+    # ------------------------------------------------------------ changes
 
     @checked
     def changes(
@@ -290,6 +331,242 @@ class Table(RowChanges):
             return "latest"
         return Start.of_options(options) or "latest"
 
+    # ------------------------------------------------------------ changed rows
+
+    @checked
+    def truncate(
+        self,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Delete all rows, or those of the partitions that match `partition`, in one snapshot.
+
+        Older snapshots keep the rows.
+
+        partition: column -> value; other columns match any value
+
+        Returns the id of the snapshot; None if (commit_user, identifier) was committed before. Raises BadInput for {}:
+        leave `partition` out to delete all rows.
+        """
+        commit = TableCommit(self._context, self._user(commit_user))
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        return commit.truncate(number) if partition is None else commit.drop_partitions([partition], number)
+
+    @checked
+    def delete(
+        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Delete the rows that match, in one snapshot. Rows that others add meanwhile stay.
+
+        In an append table they are marked in deletion vectors (option `deletion-vectors.enabled`), and are removed when
+        their files are compacted. In a table with a primary key, deletes are written, which most merge engines accept.
+
+        where: made with `tidelake.col` or `pyarrow.compute`
+
+        Returns the id of the snapshot; None if no row matches, or (commit_user, identifier) was committed before.
+        """
+        return self._change_rows(
+            RowLevelOperation(as_predicate(where, self._context.schema.arrow)), commit_user, identifier
+        )
+
+    @checked
+    def update(
+        self,
+        where: Predicate | Any,
+        values: Mapping[str, Any],
+        *,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Replace the rows that match, in one snapshot. Works like `delete`, and adds the new rows.
+
+        In a table with a primary key, the newest row of a key must win (merge-engine = deduplicate).
+
+        values: the new value of each column: a value, or an expression over the old row made with `pyarrow.compute`
+            (`{"amount": pc.field("amount") * 2}`)
+        """
+        change = RowLevelOperation(as_predicate(where, self._context.schema.arrow), Assignments(values))
+        return self._change_rows(change, commit_user, identifier)
+
+    def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        published = change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
+        if published is not None and identifier is None:
+            tag_batch_write(self._context, published)
+        return published
+
+    @checked
+    def update_columns(
+        self, rows: pa.Table, *, commit_user: str | None = None, identifier: int | None = None
+    ) -> int | None:
+        """Write columns of existing rows again, in one snapshot.
+
+        Other columns are not changed, and others may write them.
+
+        For tables with data evolution (options `row-tracking.enabled`, `data-evolution.enabled`).
+
+        rows: `_ROW_ID`, as a scan returns it, and the columns to write
+
+        Returns the id of the snapshot; None for no rows, and if (commit_user, identifier) was committed before. Raises
+        BadInput for a row that does not exist, or was deleted.
+        """
+        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        published = update_columns(self._context, rows, self._user(commit_user), number)
+        if published is not None and identifier is None:
+            tag_batch_write(self._context, published)
+        return published
+
+    def _user(self, commit_user: str | None) -> str:
+        if commit_user is not None and not commit_user.strip():
+            raise BadInput("the commit user is blank; pass a name, or None for a new one")
+        return commit_user or new_commit_user(self._context.options)
+
+    # ------------------------------------------------------------ snapshots
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return all snapshots, oldest first."""
+        return self._context.snapshots.all()
+
+    @checked
+    def expire(
+        self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
+    ) -> ExpiryResult:
+        """Expire old snapshots, and delete the files that only they reference. Writers can continue.
+
+        Keeps tags, and snapshots that consumers have not read yet. Unless the table is write-only, writers expire a few
+        snapshots after each commit by themselves.
+
+        retain_min: instead of option `snapshot.num-retained.min`
+        retain_max: instead of option `snapshot.num-retained.max`
+        retain_ms: instead of option `snapshot.time-retained`
+        """
+        return expire_now(
+            self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
+        )
+
+    @checked
+    def rollback(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        as_of: datetime | int | None = None,
+        watermark: int | None = None,
+        dry_run: bool = False,
+    ) -> LaterStates:
+        """Roll the table back to an earlier snapshot. Give one of the arguments.
+
+        snapshot: id of the snapshot
+        tag: name of a tag
+        as_of: the last snapshot at this time: a datetime, or epoch milliseconds
+        watermark: the last snapshot with this watermark or an earlier one
+
+        Deletes later snapshots, changelogs and tags, and returns them. Their files become orphans. Stop writers and
+        readers first: snapshot ids are reused.
+        """
+        self._check_changeable("rolled back")
+        target = rollback_target(self._context, snapshot, tag, as_of, watermark)
+        return later_states(self._context, target.id) if dry_run else roll_back(self._context, target)
+
+    # ------------------------------------------------------------ tags
+
+    def tags(self) -> dict[str, Snapshot]:
+        return self._context.tags.all()
+
+    @checked
+    def create_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
+        """Create a tag: a named snapshot that does not expire.
+
+        snapshot: its id; None is the latest
+        retain: `expire_tags` deletes the tag after this time; None is never
+
+        Raises BadInput if the name exists, SnapshotExpired if the snapshot is just expiring.
+        """
+        self._check_changeable("tagged")
+        return tag_changes.create_tag(self._context, name, snapshot, retain)
+
+    @checked
+    def replace_tag(self, name: str, *, snapshot: int | None = None, retain: timedelta | None = None) -> Snapshot:
+        """Move a tag to another snapshot, and delete files that only the old one needed. See `create_tag`."""
+        self._check_changeable("tagged")
+        return tag_changes.replace_tag(self._context, name, snapshot, retain)
+
+    @checked
+    def rename_tag(self, name: str, new_name: str) -> None:
+        self._check_changeable("tagged")
+        tag_changes.rename_tag(self._context, name, new_name)
+
+    @checked
+    def delete_tag(self, name: str) -> int:
+        """Delete a tag and the files that only it references. Returns the number of these files."""
+        self._check_changeable("tagged")
+        plan = tag_changes.delete_tag(self._context, name)
+        return plan.data_files + plan.metadata_files
+
+    @checked
+    def expire_tags(self, *, older_than: datetime | None = None, dry_run: bool = False) -> list[str]:
+        """Delete tags whose retention has ended. Returns their names.
+
+        older_than: also delete tags without retention that are older than this local time
+        """
+        self._check_changeable("tagged")
+        names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=datetime.now())]
+        for name in names if not dry_run else ():
+            tag_changes.delete_tag(self._context, name)
+        return names
+
+    # ------------------------------------------------------------ branches
+
+    def branches(self) -> list[str]:
+        """Return the names of branches, without `main`. `catalog.table("db.t$branch_NAME")` opens one."""
+        return branch_names(self._context.io, self._context.paths)
+
+    @checked
+    def create_branch(self, name: str, *, tag: str | None = None, snapshot: int | None = None) -> None:
+        """Create a branch from a tag or a snapshot, or an empty one."""
+        self._check_changeable("branched")
+        branch_changes.create_branch(self._context, name, tag=tag, snapshot_id=snapshot)
+
+    @checked
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch, its snapshots and tags. Files that only it had become orphans (`clean_orphans`)."""
+        self._check_changeable("changed")
+        branch_changes.delete_branch(self._context, name)
+
+    @checked
+    def rename_branch(self, name: str, new_name: str) -> None:
+        """Rename a branch. Stop its writers and readers first."""
+        self._check_changeable("changed")
+        branch_changes.rename_branch(self._context, name, new_name)
+
+    @checked
+    def fast_forward(self, branch: str) -> Snapshot:
+        """Replace the main branch by this branch: its snapshots and tags since the branch's start are replaced.
+
+        Stop writers first. If interrupted, call it again. Returns the newest snapshot.
+        """
+        self._check_changeable("changed")
+        return branch_changes.fast_forward(self._context, branch)
+
+    @checked
+    def merge_branch(self, branch: str) -> int | None:
+        """Append the rows that another branch (also "main") has added since the branch was created.
+
+        Append tables only; both sides may only have appended rows. Returns the snapshot's id; None if there is nothing
+        new.
+        """
+        self._check_changeable("merged into")
+        context = self._context
+        if branch not in (DEFAULT_BRANCH, *self.branches()):
+            raise BadInput(
+                f"{context.name} has no branch {branch!r}; its branches are: {', '.join(self.branches()) or 'none'}"
+            )
+        return merge_branch(context, context.of_branch(branch))
+
+    # ------------------------------------------------------------ files
+
     @checked
     def compact(
         self,
@@ -322,6 +599,17 @@ class Table(RowChanges):
         return table_compaction.compact(self._context, request, cancellation=cancellation)
 
     @checked
+    def compact_manifests(self, *, dry_run: bool = False) -> ManifestCompaction:
+        """Merge the manifests now, with an empty snapshot. Commits merge them, too, but later.
+
+        dry_run: only count them
+
+        Raises CommitConflict if others repeatedly committed first.
+        """
+        self._check_changeable("compacted")
+        return compact_manifests(self._context, dry_run=dry_run)
+
+    @checked
     def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
         """Build the indexes that the options `file-index.*` name, for existing files. Data files are not rewritten.
 
@@ -336,35 +624,107 @@ class Table(RowChanges):
         return rewrite_file_indexes(self._context, where=condition, dry_run=dry_run)
 
     @checked
-    def expire(
-        self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
-    ) -> ExpiryResult:
-        """Expire old snapshots, and delete the files that only they reference. Writers can continue.
+    def clean_orphans(self, *, older_than_ms: int = ORPHAN_AGE_MS, dry_run: bool = False) -> OrphanCleaning:
+        """Delete orphan files: files that no snapshot, tag or branch references, and that are older than this (a day).
 
-        Keeps tags, and snapshots that consumers have not read yet. Unless the table is write-only, writers expire a few
-        snapshots after each commit by themselves.
-
-        retain_min: instead of option `snapshot.num-retained.min`
-        retain_max: instead of option `snapshot.num-retained.max`
-        retain_ms: instead of option `snapshot.time-retained`
+        Writers can continue, as long as no commit takes longer than that.
         """
-        return expire_now(
-            self._context, retention=retention_of(self._context.options, retain_min, retain_max, retain_ms)
+        self._check_changeable("cleaned")
+        return clean_orphans(self._context, older_than_ms=older_than_ms, dry_run=dry_run)
+
+    # ------------------------------------------------------------ partitions, statistics
+
+    @checked
+    def expire_partitions(
+        self, *, older_than: timedelta | None = None, strategy: str | None = None, dry_run: bool = False
+    ) -> list[str]:
+        """Drop expired partitions, at most `partition.expiration-max-num`. Older snapshots keep their rows.
+
+        Returns the partitions: `dt=2024-05-14/hour=7`.
+
+        older_than: instead of option `partition.expiration-time`
+        strategy: "values-time" (the time in its values: `partition.timestamp-pattern`, `partition.timestamp-formatter`)
+            or "update-time" (its last write), instead of option `partition.expiration-strategy`
+        """
+        self._check_changeable("changed")
+        if strategy is not None and strategy not in tuple(PartitionExpirationStrategy):
+            raise BadInput(f"strategy={strategy!r}: expected one of {', '.join(PartitionExpirationStrategy)}")
+        return expire_partitions(
+            self._context,
+            older_than_ms=None if older_than is None else int(older_than.total_seconds() * 1000),
+            strategy=None if strategy is None else PartitionExpirationStrategy(strategy),
+            dry_run=dry_run,
         )
 
-    def _time_travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
-        """Return the snapshot, and the table with the schema to read it with."""
-        files_since_ms = None
-        if snapshot_id is None and tag is None and as_of is None:
-            position = TimeTravel.of(self._context)
-            snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
-            files_since_ms = position.files_since_ms
-        found = named_state(self._context, snapshot_id, tag, as_of)
-        self._identity.check_before_read()  # after the read, so that the result is certainly of this table
-        context = self._context
-        if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
-            context = context.with_schema(context.schemas.get(found.schema_id))
-        other = fallback_branch(
-            context, found, snapshot_id=snapshot_id, tag=tag, as_of=as_of, files_since_ms=files_since_ms
-        )
-        return SystemTableRead(context, found, other, files_since_ms=files_since_ms)
+    @checked
+    def mark_done(self, partitions: Sequence[Mapping[str, Any]], *, dry_run: bool = False) -> list[str]:
+        """Write a `_SUCCESS` file into the directory of each partition, to mark it complete. Returns the partitions.
+
+        partitions: column -> value each; other columns match any value
+
+        Raises BadInput for one that matches no partition with rows.
+        """
+        self._check_changeable("changed")
+        found = partitions_like(self._context, partitions)
+        return partition_directories(self._context, found) if dry_run else mark_done(self._context, found)
+
+    @checked
+    def analyze(self, columns: Sequence[str] | None = None) -> int | None:
+        """Collect statistics of rows and columns, for query planners (also Spark's) and `$statistics`.
+
+        Reads all values of the columns. Returns the id of the snapshot with the statistics; None for a table without
+        snapshots. Later snapshots keep them until the schema changes.
+
+        columns: None is all columns whose values can be counted; an empty list counts rows only
+        """
+        self._check_changeable("analyzed")
+        return analyze(self._context, columns)
+
+    def statistics(self) -> TableStatistics | None:
+        """Return the statistics of the last analysis; None if there was none, or the schema has changed since."""
+        latest = self._context.snapshots.latest()
+        return None if latest is None else read_statistics(self._context, latest)
+
+    # ------------------------------------------------------------ repair
+
+    @checked
+    def remove_missing_files(self, *, dry_run: bool = False) -> list[str]:
+        """Remove lost data files from the table's metadata, so that it can be read without their rows.
+
+        Returns their paths.
+        """
+        self._check_changeable("changed")
+        return remove_missing_files(self._context, dry_run=dry_run)
+
+    @checked
+    def remove_missing_manifests(self, *, dry_run: bool = False) -> list[str]:
+        """Remove lost manifests from the latest snapshot. Returns their names.
+
+        Files that they deleted are then part of the table again; call `remove_missing_files` next.
+        """
+        self._check_changeable("changed")
+        return remove_missing_manifests(self._context, dry_run=dry_run)
+
+    @checked
+    def repair_earliest_snapshot(self, snapshot_id: int) -> int:
+        """Make this snapshot the earliest one, after earlier ones were lost or deleted manually.
+
+        Returns the previous earliest one. Raises BadInput if it does not exist, or a later one is missing.
+        """
+        self._check_changeable("changed")
+        return repair_earliest_snapshot(self._context, snapshot_id)
+
+    @checked
+    def purge(self) -> OrphanCleaning:
+        """Delete all rows, branches, tags, consumers, changelogs and older snapshots. Stop writers and readers first.
+
+        If it is interrupted, call it again. The table, its schemas and options stay.
+        """
+        self._check_changeable("purged")
+        return purge(self._context)
+
+    def _check_changeable(self, what: str) -> None:
+        """Raise BadInput for a read-only table.
+
+        what: the refused action, such as "tagged"
+        """

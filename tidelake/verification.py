@@ -1,4 +1,4 @@
-"""Inspects a table: its files, and the chain of each pipeline's positions."""
+"""The verification of a table: whether its files are whole, and the positions of each pipeline form a chain."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _position(snapshot: Snapshot) -> SourcePosition | None:
 
 def _with_decision(finding: Finding, accepted: RecoveryDecision) -> Finding:
     what = f"{finding.what}; accepted with {accepted.flag}"
-    return replace(finding, what=what, remedy="Nothing: a person accepted this", severity=Severity.NOTE)
+    return replace(finding, what=what, remedy="None is needed: an operator accepted this", severity=Severity.NOTE)
 
 
 def _epoch_findings(user: str, own: Sequence[Snapshot]) -> Iterator[Finding]:

@@ -150,7 +150,7 @@ class Writer:
                 self._batch.set_next_sequence_numbers(newer.next_numbers)
             stale, self._unpublished = self._unpublished, list(newer.messages)
             committable = replace(committable, messages=tuple(newer.messages))
-            self._commit.abort([replace(message, new_index_files=()) for message in stale])  # still in use
+            self._commit.abort([_without_index_files(message) for message in stale])  # the new messages name them
 
     def _publish(self, committable: Committable) -> int | None:
         if self._overwrite is False:
@@ -210,3 +210,7 @@ def _overwrite_spec(given: object, context: TableContext) -> bool | Mapping[str,
         f"{context.name}: writer(overwrite={given!r}) doesn't say what to replace. Write overwrite=True for "
         "everything, a partition column and its value for the matching partitions, or None for nothing"
     )
+
+
+def _without_index_files(message: CommitMessage) -> CommitMessage:
+    return replace(message, increment=replace(message.increment, new_index_files=()))

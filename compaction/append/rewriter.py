@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from tidelake.compaction.cancellation import CompactionCancelled, IsCancelled
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.bucket_directory import data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.schema.table_schema import TRACKING_FIELDS
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class AppendRewriter:
     """
 
     context: TableContext
-    key: BucketKey
+    key: BucketId
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
     is_cancelled: IsCancelled = field(default=lambda: False)
 
@@ -84,7 +84,7 @@ class AppendRewriter:
             for batch in batches:
                 writer.write(batch, first_sequence_number=number)
                 number += batch.num_rows
-            return CompactResult(tuple(files), tuple(self._as_tracked(writer.close(), files)), reason=reason)
+            return CompactResult(tuple(files), tuple(self._as_tracked(writer.close(), files)), reason=str(reason))
         except BaseException:
             writer.abort()
             raise

@@ -17,11 +17,11 @@ from tidelake.compaction.append.clustering import CURVE_COLUMN, ClusteringStrate
 from tidelake.compaction.append.external_sort import PIECE_BYTES, ExternalSort
 from tidelake.compaction.append.rewriter import AppendRewriter
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.normalized_keys import normalize_column
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_type
-from tidelake.storage.write.compactor import CompactResult
 
 _SAMPLES_PER_MAGNIFICATION: Final = 100
 _MAGNIFICATION_MIN: Final = 20

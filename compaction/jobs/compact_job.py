@@ -29,17 +29,17 @@ from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.report import BucketCompaction, CompactionReport
 from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.publisher import CommitEnvironment
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 
 _log = get_logger(__name__)
@@ -133,7 +133,7 @@ class _Job:
         self._table = TableFiles(self._context)  # as it was last read
         self._seen_id: int | None = None
         self._scope = JobScope()
-        self._finished: set[BucketKey] = set()
+        self._finished: set[BucketId] = set()
         self._buckets: list[BucketCompaction] = []
         self._snapshot_ids: list[int] = []
         self._lost = 0
@@ -386,7 +386,7 @@ class _Job:
         except Exception:
             commit.abort(index)
             raise
-        assert snapshot_id is not None, "only a commit of nothing makes no snapshot"
+        assert snapshot_id is not None, "a commit that changes something always creates a snapshot"
         return snapshot_id
 
     def _without_vectors(self, done: Sequence[TaskResult]) -> list[CommitMessage]:
@@ -396,7 +396,7 @@ class _Job:
         """
         if self._context.schema.has_primary_key:
             return []
-        maintainers: dict[BucketKey, DeletionVectorMaintainer] = {}
+        maintainers: dict[BucketId, DeletionVectorMaintainer] = {}
         for one in done:
             key = one.task.key
             if key not in maintainers:

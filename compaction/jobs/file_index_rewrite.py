@@ -14,7 +14,8 @@ from typing import Final
 
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.storage.base.errors import CommitOutcomeUnknown
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
@@ -99,12 +100,9 @@ class _Rewriter:
     def _commit(self, changed: Iterable[tuple[ManifestEntry, DataFileMeta]]) -> int | None:
         messages = [
             CommitMessage(
-                entry.partition,
-                entry.bucket,
-                entry.total_buckets,
-                compact_before=(entry.file,),
-                compact_after=(file,),
-                compact_reason="file indexes",
+                entry.bucket_id,
+                CommitIncrement(compacted=CompactResult(before=(entry.file,), after=(file,), reason="file indexes")),
+                CommitBase(total_buckets=entry.total_buckets),
             )
             for entry, file in changed
         ]

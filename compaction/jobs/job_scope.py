@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.model.bucket_id import BucketId
 
 
 class JobScope:
@@ -19,7 +19,7 @@ class JobScope:
     """
 
     def __init__(self) -> None:
-        self._names: dict[BucketKey, set[str] | None] | None = None  # None for a bucket: all its files
+        self._names: dict[BucketId, set[str] | None] | None = None  # None for a bucket: all its files
 
     def filter(self, live: Sequence[ManifestEntry]) -> Sequence[ManifestEntry]:
         if self._names is None:
@@ -30,20 +30,20 @@ class JobScope:
                 del self._names[_key(entry)]
         return [entry for entry in live if self._is_in_scope(entry)]
 
-    def narrow(self, entries: Iterable[ManifestEntry], due: Collection[BucketKey]) -> None:
-        names: dict[BucketKey, set[str] | None] = {key: set() for key in due}
+    def narrow(self, entries: Iterable[ManifestEntry], due: Collection[BucketId]) -> None:
+        names: dict[BucketId, set[str] | None] = {key: set() for key in due}
         for entry in entries:
             if (known := names.get(_key(entry))) is not None:
                 known.add(entry.file.file_name)
         self._names = names
 
-    def add(self, key: BucketKey, files: Iterable[DataFileMeta]) -> None:
+    def add(self, key: BucketId, files: Iterable[DataFileMeta]) -> None:
         """Add the files made in the bucket."""
         names = None if self._names is None else self._names.get(key)
         if names is not None:
             names |= {file.file_name for file in files}
 
-    def refresh(self, key: BucketKey) -> None:
+    def refresh(self, key: BucketId) -> None:
         """Take all files of the bucket in the next plan, as its compaction lost to a conflict."""
         if self._names is not None:
             self._names[key] = None
@@ -57,5 +57,5 @@ class JobScope:
         return names is None or entry.file.file_name in names
 
 
-def _key(entry: ManifestEntry) -> BucketKey:
-    return BucketKey(entry.partition, entry.bucket)
+def _key(entry: ManifestEntry) -> BucketId:
+    return entry.bucket_id

@@ -1,6 +1,5 @@
-"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files.
-
-The results of a job's tasks: files that are durable and not in a snapshot yet.
+"""Plans the compaction of a table: tasks, each in one bucket, with disjoint files. A task's result is durable, but not
+in a snapshot yet.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
 from tidelake.storage.base.errors import CorruptFile
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.maintenance.partition_expiry import expired_by_value
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.scan import wanted_partitions
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 
 TaskFunction: TypeAlias = Callable[[IsCancelled], CompactResult]
 Deletions: TypeAlias = Mapping[str, DeletionFile]  # the deletion vector by data file of the bucket
@@ -47,7 +46,7 @@ class CompactTask:
         After an exception no file is left.
     """
 
-    key: BucketKey
+    key: BucketId
     total_buckets: int
     files: Files
     deletion_files: Deletions
@@ -62,7 +61,7 @@ def plan_tasks(
     context: TableContext,
     request: CompactionRequest,
     table: TableFiles,
-    done: Collection[BucketKey] = (),
+    done: Collection[BucketId] = (),
     *,
     piece_bytes: int,
 ) -> list[CompactTask]:
@@ -73,9 +72,9 @@ def plan_tasks(
     done: buckets to skip.
     piece_bytes: the memory of a sort; see `sort_files`.
     """
-    buckets: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+    buckets: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in table.entries:
-        buckets[BucketKey(entry.partition, entry.bucket)].append(entry)
+        buckets[entry.bucket_id].append(entry)
     partitions = {key.partition for key in buckets}
     wanted = partitions if request.where is None else wanted_partitions(context, partitions, request.where)
     if context.options.compaction_skip_expired_partitions:
@@ -101,7 +100,7 @@ _Work: TypeAlias = Sequence[tuple[Files, TaskFunction]]
 def _compact_tree(
     context: TableContext,
     request: CompactionRequest,
-    key: BucketKey,
+    key: BucketId,
     files: Files,
     index_files: Sequence[IndexFileMeta],
 ) -> _Work:
@@ -117,7 +116,7 @@ def _compact_tree(
 
 
 def _append_tasks(
-    context: TableContext, request: CompactionRequest, key: BucketKey, files: Files, deletions: Deletions
+    context: TableContext, request: CompactionRequest, key: BucketId, files: Files, deletions: Deletions
 ) -> _Work:
     settings = AppendCompactionOptions.of(context.options)
     is_ordered = bucket_mode(context.schema, context.options) is BucketMode.FIXED
@@ -151,7 +150,7 @@ class _OverlapReport:
 @dataclass(frozen=True, slots=True)
 class _TreeCompaction:
     context: TableContext
-    key: BucketKey
+    key: BucketId
     files: Files
     index_files: Sequence[IndexFileMeta]
     unit: CompactUnit
@@ -167,7 +166,7 @@ class _TreeCompaction:
 @dataclass(frozen=True, slots=True)
 class _AppendRewrite:
     context: TableContext
-    key: BucketKey
+    key: BucketId
     picked: Files
     deletions: Deletions
     reason: PickReason
@@ -179,7 +178,7 @@ class _AppendRewrite:
 @dataclass(frozen=True, slots=True)
 class _SortTask:
     context: TableContext
-    key: BucketKey
+    key: BucketId
     files: Files
     deletions: Deletions
     clustering: Clustering
@@ -203,17 +202,5 @@ class TaskResult:
 
     @property
     def message(self) -> CommitMessage:
-        key, result = self.task.key, self.result
-        return CommitMessage(
-            key.partition,
-            key.bucket,
-            self.task.total_buckets,
-            compact_before=result.before,
-            compact_after=result.after,
-            compact_changelog=result.changelog,
-            compact_reason=str(result.reason),
-            compact_tombstones=result.tombstones,
-            known_files=result.known_files,
-            compact_new_index_files=result.new_index_files,
-            compact_deleted_index_files=result.deleted_index_files,
-        )
+        base = CommitBase(total_buckets=self.task.total_buckets)
+        return CommitMessage(self.task.key, CommitIncrement(compacted=self.result), base)

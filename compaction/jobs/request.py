@@ -1,4 +1,4 @@
-"""The request of a compaction job."""
+"""Decides which partitions a compaction job takes and how it sorts their rows, and refuses what can't be done."""
 
 from __future__ import annotations
 

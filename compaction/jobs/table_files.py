@@ -10,11 +10,11 @@ from typing import TypeAlias
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 
-_Place: TypeAlias = tuple[BucketKey, tuple[int, str]]
+_Place: TypeAlias = tuple[BucketId, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class TableFiles:
     context: TableContext
     snapshot_id: int | None = None
     entries: Sequence[ManifestEntry] = ()
-    index: Mapping[tuple[bytes, int], Sequence[IndexFileMeta]] = field(default_factory=dict)
+    index: Mapping[BucketId, Sequence[IndexFileMeta]] = field(default_factory=dict)
 
-    def index_files(self, key: BucketKey) -> Sequence[IndexFileMeta]:
-        return self.index.get((key.partition, key.bucket), ())
+    def index_files(self, key: BucketId) -> Sequence[IndexFileMeta]:
+        return self.index.get(key, ())
 
-    def deletion_files(self, key: BucketKey) -> Mapping[str, DeletionFile]:
+    def deletion_files(self, key: BucketId) -> Mapping[str, DeletionFile]:
         """Return the position of each data file's deletion vector."""
         return deletion_files_of(self.context, key.partition, key.bucket, self.index_files(key))
 
-    def holds(self, key: BucketKey, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
+    def holds(self, key: BucketId, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
         """Return whether the files are live, with exactly these rows deleted.
 
         deletions: of the whole bucket if the table has a primary key: a compaction then knows the rows of all its
@@ -54,4 +54,4 @@ class TableFiles:
 
     @cached_property
     def _places(self) -> set[_Place]:
-        return {(BucketKey(entry.partition, entry.bucket), entry.file.place) for entry in self.entries}
+        return {(entry.bucket_id, entry.file.place) for entry in self.entries}

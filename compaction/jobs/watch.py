@@ -1,11 +1,10 @@
 """Compaction as a service: checks tables again whenever they have a new snapshot.
 
 It is for write-only writers, which leave compaction to it. One process is enough for a database; two would discard each
-other's work.
+other's work. Where `full-compaction.delta-commits` asks for it, a full compaction follows every n commits of rows,
+counted from the table's snapshots.
 
-Counts the commits of rows since the last full compaction, from the table's snapshots.
-
-Source: Java `flink/sink/GlobalFullCompactionSinkWrite.java`, which counts its own checkpoints.
+Source: Java `flink/sink/GlobalFullCompactionSinkWrite.java`, which counts its own checkpoints instead.
 """
 
 from __future__ import annotations
@@ -28,33 +27,6 @@ from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, CommitKind
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.table import TableContext
-
-
-class DeltaCommitCounter:
-    """Counts the delta commits of one watched table; reads each snapshot once."""
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self._counted_to: int | None = None
-        self._count = 0
-
-    def is_full_due(self, store: SnapshotStore, latest_id: int) -> bool:
-        """Return whether `full-compaction.delta-commits` is reached."""
-        if self._counted_to is None or latest_id < self._counted_to:  # at the start, or after a rollback
-            self._count = 0
-            self._counted_to = max(0, latest_id - 3 * self.every)  # commits of rows and compactions roughly alternate
-        for snapshot in store.range(self._counted_to + 1, latest_id):
-            if snapshot.commit_kind is CommitKind.APPEND:
-                self._count += 1
-            elif _is_full(snapshot):
-                self._count = 0
-        self._counted_to = latest_id
-        return self._count >= self.every
-
-
-def _is_full(snapshot: Snapshot) -> bool:
-    return PickReason.FULL in snapshot.properties.get(COMPACTION_REASON_PROPERTY, "")
-
 
 _log = get_logger(__name__)
 
@@ -236,3 +208,29 @@ class _WatchedTables:
             return
         what = "compaction conflicts" if isinstance(error, CommitConflict) else "compaction failed"
         _log.warning(what, table=name, error=str(error), retry_in_ms=retry.wait_ms)
+
+
+class DeltaCommitCounter:
+    """Counts the delta commits of one watched table; reads each snapshot once."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._counted_to: int | None = None
+        self._count = 0
+
+    def is_full_due(self, store: SnapshotStore, latest_id: int) -> bool:
+        """Return whether `full-compaction.delta-commits` is reached."""
+        if self._counted_to is None or latest_id < self._counted_to:  # at the start, or after a rollback
+            self._count = 0
+            self._counted_to = max(0, latest_id - 3 * self.every)  # commits of rows and compactions roughly alternate
+        for snapshot in store.range(self._counted_to + 1, latest_id):
+            if snapshot.commit_kind is CommitKind.APPEND:
+                self._count += 1
+            elif _is_full(snapshot):
+                self._count = 0
+        self._counted_to = latest_id
+        return self._count >= self.every
+
+
+def _is_full(snapshot: Snapshot) -> bool:
+    return PickReason.FULL in snapshot.properties.get(COMPACTION_REASON_PROPERTY, "")

@@ -34,15 +34,15 @@ from tidelake.compaction.merge_tree.universal_compaction import (
     pick_full_compaction,
 )
 from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.merge.sequence_groups import sequence_numbers_decide
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.schema.table_schema import KIND_FIELD
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 from tidelake.storage.write.lookup.deletion_marks import DeletionMarks
 from tidelake.storage.write.lookup.lookup_cache import LookupCache
@@ -64,7 +64,7 @@ class MergeTree:
     def __init__(
         self,
         context: TableContext,
-        key: BucketKey,
+        key: BucketId,
         files: Iterable[DataFileMeta],
         spill_directory: str | None = None,
         now_ms: Callable[[], int] = epoch_ms,

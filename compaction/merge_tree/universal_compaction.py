@@ -9,19 +9,14 @@ The first matching rule picks:
     run count            more runs than the trigger allows: at least the excess ones
     level 0 forced up    optional, if rows of level 0 are not visible yet
 
-Runs are picked from the newest on without a gap, so that levels stay ordered by age. This module reads no clock and
-opens no file.
+Runs are picked from the newest on without a gap, so that levels stay ordered by age. At off-peak hours, the sum of the
+size ratio may grow faster. A full compaction that a caller demands picks everything, unless nothing would change. This
+module reads no clock and opens no file.
 
-Source: Java `mergetree/compact/UniversalCompaction.java`, `EarlyFullCompaction.java`, `ForceUpLevel0Compaction.java`;
-https://github.com/facebook/rocksdb/wiki/Universal-Compaction; vectors `universal_compaction.json`.
-
-Picks the files of a forced full compaction.
-
-Source: Java `mergetree/compact/CompactStrategy.pickFullCompaction`; vectors `pick_full_compaction.json`.
-
-Hours of the day in which larger compactions are allowed.
-
-Source: Java `mergetree/compact/OffPeakHours.java`; vectors `offpeak_hours.json`.
+Source: Java `mergetree/compact/UniversalCompaction.java`, `EarlyFullCompaction.java`, `ForceUpLevel0Compaction.java`,
+`OffPeakHours.java`, `CompactStrategy.java` (pickFullCompaction);
+https://github.com/facebook/rocksdb/wiki/Universal-Compaction; vectors `universal_compaction.json`,
+`pick_full_compaction.json`, `offpeak_hours.json`.
 """
 
 from __future__ import annotations
@@ -34,6 +29,8 @@ from tidelake.compaction.merge_tree.levels import Levels, LevelSortedRun
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import LookupCompact, TableOptions
+
+Runs = Sequence[LevelSortedRun]  # newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,6 @@ class OffPeakHours:
         else:
             is_inside = hour >= self.start_hour or hour < self.end_hour
         return self.ratio_percent if is_inside else 0
-
-
-Runs = Sequence[LevelSortedRun]  # newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +91,8 @@ class UniversalCompactionOptions:
         trigger = options.compaction_trigger
         if trigger < 1:
             raise BadInput(
-                f"option num-sorted-run.compaction-trigger = {trigger}: a compaction always leaves 1 sorted run; set "
-                "it to 1 or more"
+                f"option num-sorted-run.compaction-trigger = {trigger}: must be at least 1, because a compaction "
+                "leaves one sorted run"
             )
         return cls(
             trigger=trigger,

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.checks import kafka_errors, option_errors, template_errors
 from tidelake.ingest.config.config_layers import add_environment, add_flags, read_yaml
 from tidelake.ingest.config.config_messages import config_error
 from tidelake.ingest.config.connect_names import take_connect_names
-from tidelake.ingest.config.yaml_settings import ConfigError, Path
+from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
@@ -42,10 +43,10 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
         with path.open(encoding="utf-8") as file:
             text = file.read(_CHARACTERS_MAX + 1)
     except (OSError, ValueError) as error:  # not UTF-8, or a zero byte in the path
-        raise ConfigError(f"{path}: can't be read: {error}. Give the path of a configuration file") from error
+        raise ConfigError(f"{path}: can't be read: {error}. Pass the path of a configuration file") from error
     if len(text) > _CHARACTERS_MAX:
         raise ConfigError(
-            f"{path}: has more than {_CHARACTERS_MAX:,} characters. Give the path of a configuration file"
+            f"{path}: has more than {_CHARACTERS_MAX:,} characters. Pass the path of a configuration file"
         )
     return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelake.ingest.config.yaml_settings import SECRET_IN_TEXT, ConfigError, Path, SettingPlace, read_settings
+from tidelake.errors import ConfigError
+from tidelake.ingest.config.yaml_settings import SECRET_IN_TEXT, Path, SettingPlace, read_settings
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
 
 ENVIRONMENT_PREFIX: Final = "TIDELAKE_"

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config_layers import ConfigLayers
-from tidelake.ingest.config.yaml_settings import ConfigError, Path
+from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.settings import TABLE_NAME_PATTERN, Config
 
 _MESSAGE: Final = re.compile(r"(?P<reason>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)

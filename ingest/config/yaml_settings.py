@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
-from tidelake.storage.base.errors import BadInput
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -28,10 +28,6 @@ _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line break
 _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")  # not allowed in file names, or in UTF-8
 _QUOTE_MAX: Final = 200  # characters of a line
 _Members: TypeAlias = dict[Any, tuple[yaml.Node, yaml.Node]]  # name to the nodes of name and value
-
-
-class ConfigError(BadInput):
-    """The configuration can't be used. The message quotes the place of the error, with secrets hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +64,10 @@ def read_settings(text: str, name: str) -> tuple[Any, dict[Path, SettingPlace]]:
         raise _no_yaml(error, text, name) from None
     except yaml.reader.ReaderError as error:
         line, column = _line_and_column(text, error.position)
-        reason = f"not YAML: the character U+{error.character:04X} can't be part of a text"
-        raise SettingPlace(f"{name}:{line}:{column}").error(reason, "Give a text file in UTF-8.") from None
+        reason = f"not YAML: the character U+{error.character:04X} can't be part of text"
+        raise SettingPlace(f"{name}:{line}:{column}").error(reason, "Use a UTF-8 text file.") from None
     except RecursionError:
-        raise SettingPlace(name).error("lists and mappings are nested too deep", "Use fewer levels.") from None
+        raise SettingPlace(name).error("lists and mappings are nested too deeply", "Use fewer levels.") from None
 
 
 def _no_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigError:

@@ -147,7 +147,7 @@ def _computed(call: _Call, types: Mapping[str, DataType]) -> ComputedColumn:
         return _of_time(call, column, column_type)
     if call.function in _TEXT_FUNCTIONS:
         if column_type.root not in STRING_ROOTS:
-            raise BadInput(f"{call.where}: {call.function} takes a text, but {column} is {column_type}")
+            raise BadInput(f"{call.where}: {call.function} takes a string, but {column} is {column_type}")
         return ComputedColumn(call.name, STRING, column, _TEXT_FUNCTIONS[call.function])
     make = _substring if call.function == "substring" else _truncate
     return make(call, column, column_type)
@@ -180,7 +180,7 @@ def _substring(call: _Call, column: str, column_type: DataType) -> ComputedColum
         texts = values.cast(pa.string())
         shortest = pc.min(pc.utf8_length(texts)).as_py()
         if shortest is not None and shortest < (begin if end is None else end):
-            raise ValueError(f"a text of {shortest} characters has no position {begin if end is None else end}")
+            raise ValueError(f"a string of {shortest} characters has no position {begin if end is None else end}")
         return pc.utf8_slice_codeunits(texts, begin, end)
 
     return ComputedColumn(call.name, STRING, column, evaluate)
@@ -211,7 +211,7 @@ def _truncate(call: _Call, column: str, column_type: DataType) -> ComputedColumn
             return pc.utf8_slice_codeunits(values, 0, width)
 
     else:
-        raise BadInput(f"{call.where}: truncate takes an integer, a DECIMAL or a text, but {column} is {column_type}")
+        raise BadInput(f"{call.where}: truncate takes an integer, a DECIMAL or a string, but {column} is {column_type}")
     return ComputedColumn(call.name, column_type, column, evaluate)
 
 

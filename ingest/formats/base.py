@@ -365,25 +365,6 @@ class InferredTable:
     key_error: str = ""
 
 
-class TableNotInferred(BadInput):
-    """No table can be derived from a record, because it does not define columns or a key.
-
-    row: the record's row in its batch
-    reason: what the record lacks, without the record's position
-    """
-
-    def __init__(self, batch: RawBatch, row: int, reason: str) -> None:
-        where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"
-        super().__init__(f"{where}: {reason}. Fix the source, or create the table first (`tidelake table create`)")
-        self.row = row
-        self.reason = reason
-
-    @classmethod
-    def for_record(cls, batch: RawBatch, row: int, reason: str) -> TableNotInferred:
-        """Return the error for a record. reason: what is wrong with the record."""
-        return cls(batch, row, f"no table can be derived from this record: {reason}")
-
-
 class Format(Protocol):
     """A format of change records with its options. The rest of `ingest` uses formats only through this protocol.
 

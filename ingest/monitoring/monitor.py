@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Final, Protocol
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.monitoring.readiness import not_ready
@@ -19,7 +20,6 @@ from tidelake.ingest.monitoring.server import MonitoringServer
 from tidelake.ingest.monitoring.status import identity_of, status_document
 from tidelake.ingest.monitoring.table_levels import TableLevelsReader
 from tidelake.ingest.settings import MetricsSettings
-from tidelake.ingest.sources.base import SourceUnavailable
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.model.table import TableContext

@@ -23,7 +23,7 @@ from tidelake.ingest.monitoring.partition_progress import PartitionProgress
 from tidelake.ingest.monitoring.table_levels import TableLevels
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.write.compactor import CompactResult
+from tidelake.storage.commit.commit_increment import CompactResult
 
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 

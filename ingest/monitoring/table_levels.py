@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 
 
 class LevelFiles(NamedTuple):
@@ -31,7 +31,7 @@ class TableLevels:
     """The levels of one snapshot: for each bucket its levels with files, lowest first."""
 
     snapshot_id: int | None
-    buckets: dict[BucketKey, dict[int, LevelFiles]]
+    buckets: dict[BucketId, dict[int, LevelFiles]]
 
     def by_level(self) -> dict[int, LevelFiles]:
         """Return the files of each level, over all buckets."""
@@ -57,7 +57,7 @@ class TableLevelsReader:
     def __init__(self, context: TableContext) -> None:
         self._context = context
         self._snapshot: Snapshot | None = None
-        self._counts: dict[tuple[BucketKey, int], tuple[int, int]] = {}
+        self._counts: dict[tuple[BucketId, int], tuple[int, int]] = {}
 
     def read(self) -> TableLevels:
         """Return the levels of the newest snapshot. Raises the store's errors, and CorruptFile."""
@@ -71,7 +71,7 @@ class TableLevelsReader:
             for snapshot in since:
                 self._count(delta_entries(self._context, snapshot))
         self._snapshot = latest
-        buckets: dict[BucketKey, dict[int, LevelFiles]] = {}
+        buckets: dict[BucketId, dict[int, LevelFiles]] = {}
         for (key, level), (files, nbytes) in sorted(self._counts.items(), key=_place):
             if files:
                 buckets.setdefault(key, {})[level] = LevelFiles(files, nbytes)
@@ -90,12 +90,12 @@ class TableLevelsReader:
 
     def _count(self, entries: Iterable[ManifestEntry]) -> None:
         for entry in entries:
-            key = BucketKey(entry.partition, entry.bucket), entry.file.level
+            key = entry.bucket_id, entry.file.level
             sign = 1 if entry.kind is FileKind.ADD else -1
             files, nbytes = self._counts.get(key, (0, 0))
             self._counts[key] = files + sign, nbytes + sign * entry.file.file_size
 
 
-def _place(count: tuple[tuple[BucketKey, int], tuple[int, int]]) -> tuple[bytes, int, int]:
+def _place(count: tuple[tuple[BucketId, int], tuple[int, int]]) -> tuple[bytes, int, int]:
     (key, level), _ = count
     return key.partition, key.bucket, level

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import RecordRefused
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
 from tidelake.ingest.monitoring.partition_progress import newest_time_ms
-from tidelake.ingest.pipeline.error_policy import ErrorPolicy, RecordRefused
+from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.quarantine.failures import ANY_TABLE, TableScope, failures_of
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.moved_rows.moved_rows import MovedRow, MovedRowsByTable

@@ -24,11 +24,11 @@ from typing import Final
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
 from tidelake.checkpoint.epoch import Epoch, new_writer_id
-from tidelake.checkpoint.fence import RecoveryOutdated
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
+from tidelake.errors import RecoveryOutdated, TableFailed
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -36,7 +36,7 @@ from tidelake.ingest.monitoring.tracing import span
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
-from tidelake.ingest.quarantine.failures import TableFailed, failures_of
+from tidelake.ingest.quarantine.failures import failures_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.sources.base import Source
 from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore

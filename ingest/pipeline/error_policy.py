@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import RecordRefused
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 
 _REMEDIES: Final = {
     FailureKind.BAD_RECORD: (
@@ -33,17 +33,6 @@ _REMEDIES: Final = {
 
 def remedy_of(kind: FailureKind) -> str:
     return _REMEDIES[kind]
-
-
-class RecordRefused(BadInput):
-    """A record stops the pipeline. The records before it are committed. It is read again at the next start.
-
-    failure: the failure of the record.
-    """
-
-    def __init__(self, message: str, failure: DecodeFailure | None = None) -> None:
-        super().__init__(message)
-        self.failure = failure
 
 
 class ErrorPolicy:

@@ -21,18 +21,17 @@ from typing import TypeAlias
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.states import CheckpointState
+from tidelake.errors import RecordRefused, TableFailed, TableNotInferred
 from tidelake.ingest.channel import Channel
 from tidelake.ingest.clock import wait_at_most
-from tidelake.ingest.formats.base import DecodedBatch, Decoder, TableNotInferred
+from tidelake.ingest.formats.base import DecodedBatch, Decoder
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.checkpointer import Checkpointer
-from tidelake.ingest.pipeline.error_policy import RecordRefused
 from tidelake.ingest.pipeline.pending_batches import PendingBatch
 from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.write_stage import WriteStage
 from tidelake.ingest.quarantine.catch_up import CatchUp
-from tidelake.ingest.quarantine.failures import TableFailed
 from tidelake.ingest.quarantine.first_record_parts import Tolerates, decoded_parts
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.base import Source

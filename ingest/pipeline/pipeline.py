@@ -24,11 +24,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.pipeline.flow import Flow
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup
-from tidelake.ingest.sources.base import Source, SourceUnavailable
+from tidelake.ingest.sources.base import Source
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import get_logger

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
-from tidelake.checkpoint.fence import RecoveryOutdated
+from tidelake.errors import RecoveryOutdated
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.pipeline.batch_writer import BatchWriter
 from tidelake.ingest.pipeline.checkpointer import Checkpointer

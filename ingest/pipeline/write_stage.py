@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import RecordRefused, TableFailed
 from tidelake.ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Skipped
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import BatchWriter, WriteResult
-from tidelake.ingest.pipeline.error_policy import RecordRefused
 from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches
-from tidelake.ingest.quarantine.failures import TableFailed
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.truncate_handler import InexactTruncate, TruncateHandler

@@ -22,11 +22,12 @@ from tidelake.checkpoint.offsets import SourcePosition, TopicPartition
 from tidelake.checkpoint.recovery import recover_table
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
+from tidelake.errors import TableFailed, TableNotInferred
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
-from tidelake.ingest.formats.base import DecodedBatch, Decoder, TableNotInferred, Target, TargetOf
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.quarantine.failures import TableFailed, failures_of
+from tidelake.ingest.quarantine.failures import failures_of
 from tidelake.ingest.quarantine.first_record_parts import Tolerates, decoded_parts
 from tidelake.ingest.quarantine.own_position import join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable

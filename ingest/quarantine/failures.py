@@ -6,19 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from tidelake.errors import TableFailed
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
-from tidelake.storage.base.errors import PositionRefused, TidelakeError, WriterFenced
-
-
-class TableFailed(TidelakeError):
-    """One table failed; `error` is the reason. The other tables can continue."""
-
-    def __init__(self, table: str, error: Exception) -> None:
-        super().__init__(f"{table}: {error}")
-        self.table = table
-        self.error = error
+from tidelake.storage.base.errors import PositionRefused, WriterFenced
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableNotInferred
+from tidelake.errors import TableNotInferred
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
 from tidelake.ingest.raw_batch import RawBatch
 
 Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
+from tidelake.errors import NotYetCaughtUp, QuarantineFull
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.quarantine.failures import OwnerOf
@@ -45,10 +46,6 @@ from tidelake.storage.fileio.base import FileIO
 MARK_INTERVAL_MS: Final = 60_000  # interval at which a log without new records stores its end
 
 _log = get_logger(__name__)
-
-
-class QuarantineFull(TidelakeError):
-    """Too many records wait for a table. Kept records stay; the next start continues to read the source after them."""
 
 
 class OwnPositions(Protocol):
@@ -384,13 +381,6 @@ class Quarantine:
 
 def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
-
-
-class NotYetCaughtUp(TidelakeError):
-    """The table was quarantined by an earlier process and is catching up."""
-
-    def __init__(self) -> None:
-        super().__init__("an earlier process left the table in quarantine; it is catching up")
 
 
 def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, RecordLog]:

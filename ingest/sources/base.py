@@ -11,11 +11,6 @@ import pyarrow as pa
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import TidelakeError
-
-
-class SourceUnavailable(TidelakeError):
-    """The source didn't answer within its time limit. Nothing is lost: start again when it is back."""
 
 
 @dataclass(frozen=True, slots=True)

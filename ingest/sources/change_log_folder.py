@@ -192,6 +192,6 @@ class ChangeLogFolder:
 def _order_error(path: Path, log: TopicPartition, found: int, before: int, holder: Path | None = None) -> BadInput:
     where = "" if holder in (None, path) else f" of {holder}"
     return BadInput(
-        f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must rise. Files are "
+        f"{path}: offset {found} of {log} comes after {before}{where}: offsets of a partition must increase. Files are "
         "read in the order of their names: rename the files, or remove duplicate records"
     )

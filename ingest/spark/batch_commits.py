@@ -11,6 +11,7 @@ from typing import Final
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
 from tidelake.checkpoint.offsets import POSITION_PROPERTY
 from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.errors import BatchOutdated
 from tidelake.ingest.spark.batch_position import (
     BatchPosition,
     Ranges,
@@ -19,7 +20,7 @@ from tidelake.ingest.spark.batch_position import (
     is_from_batch,
     ranges_text,
 )
-from tidelake.storage.base.errors import CommitConflict, PositionRefused
+from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.publisher import Guard
@@ -31,10 +32,6 @@ from tidelake.storage.write.table_writer import TableWriter
 QUERY_PROPERTY: Final = "tidelake.spark-query"  # of a snapshot: the query's id, absent if Spark doesn't report it
 
 _log = get_logger(__name__)
-
-
-class BatchOutdated(CommitConflict):
-    """The batch is based on outdated state; writing it again cannot succeed."""
 
 
 def query_user(query: str, context: TableContext) -> str:
@@ -177,8 +174,8 @@ class BatchCommits:
         if number == batch_id:
             remedies.append("call the sink once per batch, with all its rows")
         raise PositionRefused(
-            f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} committed batch {number} "
-            f"already, in snapshot {newest.id}. {because}. Nothing was written",
+            f"{self._context.name}: this is batch {batch_id}, but {newest.commit_user!r} has already committed batch "
+            f"{number}, in snapshot {newest.id}. {because}. Nothing was written",
             remedies,
         )
 

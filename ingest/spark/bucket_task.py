@@ -41,10 +41,10 @@ from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
 from tidelake.ingest.tables.unavailable_values import fill_unavailable
 from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.restored_table import RestoredState
@@ -137,7 +137,7 @@ class TableTask:
         restored: see `TaskPlan`.
         """
         context = self.context
-        keys: dict[BucketKey, int] = {}
+        keys: dict[BucketId, int] = {}
         for chunk in (chunk for group in groups for chunk in group):
             for key in buckets_of(chunk):
                 keys.setdefault(key, len(keys))

@@ -49,7 +49,7 @@ class WrittenBatches:
         """Raises PositionRefused if this run has written the batch."""
         if self._newest.get(target) == (run, batch_id):
             raise PositionRefused(
-                f"{target.table}: this run of the query has written batch {batch_id} already. Rows of a second call "
+                f"{target.table}: this run of the query has already written batch {batch_id}. Rows of a second call "
                 "would be taken for a replay, and be lost. Nothing was written",
                 [
                     f"call the sink once per batch, with all its rows, in a query with a new checkpoint directory: "

@@ -31,10 +31,11 @@ from pyspark.sql import DataFrame
 
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
+from tidelake.errors import BatchOutdated
 from tidelake.ingest.dead_letter_table import DeadLetterTable
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
-from tidelake.ingest.spark.batch_commits import BatchCommits, BatchOutdated, query_user
+from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
 from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
@@ -423,7 +424,7 @@ def _commit(
         return one.commit(statistics, of_table, written, is_last=is_last)
     observer.commit_began(one.context)
     began = time.monotonic()
-    rows = sum(file.row_count for message in written.messages for file in message.new_files)
+    rows = sum(file.row_count for message in written.messages for file in message.increment.new_files)
     try:
         is_done = one.commit(statistics, of_table, written, is_last=is_last)
     finally:

@@ -144,7 +144,7 @@ class TableSink(RowLookup, Protocol):
         ...
 
     def commit(self, committable: TableCommittable) -> int | None:
-        """Publish a snapshot. Returns its id; None if it exists already.
+        """Publish a snapshot. Returns its id; None if it already exists.
 
         Raises WriterFenced if a newer process owns the pipeline, RecoveryOutdated if an older one has committed.
         """

@@ -6,23 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tidelake.storage.base.errors import AccessDenied, CorruptFile, TidelakeError, UnsupportedFeature
-
-
-class TableUnusable(TidelakeError):
-    """One table can't be read at startup. With a quarantine, the others continue."""
-
-    def __init__(self, table: str, reason: str) -> None:
-        super().__init__(
-            f"{table} can't be opened, so its position is unknown: {reason}. Repair the table, or remove it from "
-            "`tables` to let the other tables continue. Later it continues from its own position, if the source "
-            "still has the records from there on"
-        )
-        self.table, self.reason = table, reason
-
-    def __reduce__(self) -> tuple[type[TableUnusable], tuple[str, str]]:
-        return type(self), (self.table, self.reason)
-
+from tidelake.errors import TableUnusable
+from tidelake.storage.base.errors import AccessDenied, CorruptFile, UnsupportedFeature
 
 UNREADABLE_ERRORS: Final = (CorruptFile, AccessDenied, UnsupportedFeature)
 

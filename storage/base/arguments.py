@@ -29,7 +29,7 @@ _SHOWN: Final = 80  # longest display of a value in a message, in characters
 def check_text(what: str, given: object) -> str:
     """Checks a text. UTF-8 can't encode lone surrogates, which Python texts may have, so no file can store them."""
     if not isinstance(given, str):
-        raise BadInput(f"{what} must be a text, not {shown(given)}; pass a str")
+        raise BadInput(f"{what} must be a string, not {shown(given)}; pass a str")
     try:
         given.encode()
     except UnicodeEncodeError as e:
@@ -49,7 +49,7 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
     if number is None or isinstance(given, bool):
         raise BadInput(f"{what} must be a whole number, not {shown(given)}; pass an int")
     if not at_least <= number <= INT64_MAX:
-        raise BadInput(f"{what} = {shown(number)} is outside of {at_least} to {INT64_MAX}; give a number between them")
+        raise BadInput(f"{what} = {shown(number)} is outside of {at_least} to {INT64_MAX}; use a number in this range")
     return number
 
 
@@ -114,8 +114,9 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
 def check_members(of: object) -> None:
     """Checks the members of a dataclass as `checked` does."""
     kind: Any = type(of)
-    for name, hint in _hints(kind).items():
-        _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
+    for name, hint in _hints(kind.__init__).items():
+        if name != "return":
+            _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
 
 
 @functools.cache
@@ -125,7 +126,7 @@ def _hints(of: Any) -> dict[str, Any]:
 
 def _check(what: str, value: object, hint: Any) -> None:
     if not _matches_hint(value, hint):
-        raise BadInput(f"{what}: {shown(value)} is no {_words(hint)}; give {_expected_item(value, hint)}")
+        raise BadInput(f"{what} must be {_words(hint)}, not {shown(value)}; pass {_expected_item(value, hint)}")
     _check_texts(what, value)
 
 

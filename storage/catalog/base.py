@@ -1,10 +1,4 @@
-"""The interface of all catalogs, independent of where a catalog keeps its names.
-
-Catalogs with entries of their own copy a table's properties there (`sync-all-properties`): its options and its keys.
-
-Source of the properties: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey),
-`schema/TableSchema.java` (bucketKeys).
-"""
+"""The interface of all catalogs, independent of where a catalog keeps its names."""
 
 from __future__ import annotations
 
@@ -141,6 +135,11 @@ class Catalog(Protocol):
 
 
 def table_properties(schema: TableSchema) -> dict[str, str]:
+    """Returns the properties that an entry of a table copies (`sync-all-properties`): its options and its keys.
+
+    Source: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey),
+    `schema/TableSchema.java` (bucketKeys).
+    """
     bucket_key = tuple(filter(None, schema.options.get("bucket-key", "").split(",")))
     keys = {
         "primary-key": schema.primary_keys,

@@ -102,7 +102,7 @@ class FileSystemCatalog:
         if name not in self.list_databases():
             self._io.make_directory(self._database_path(name))
         elif not if_not_exists:
-            raise BadInput(f"database {name!r} exists already in {self.warehouse}; choose another name")
+            raise BadInput(f"database {name!r} already exists in {self.warehouse}; choose another name")
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """See Catalog. Raises BadInput if the directory is not empty, unless cascade is set."""
@@ -156,7 +156,7 @@ class FileSystemCatalog:
             name, columns, primary_key=primary_key, partition_by=partition_by, options=options, comment=comment
         ).schema
         if not self._create_first(identifier, schema) and not if_not_exists:
-            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+            raise BadInput(f"table {identifier} already exists; choose another name, or pass if_not_exists=True")
 
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
         """See Catalog. The newest version is published first, so that readers see the final schema at once."""
@@ -164,7 +164,7 @@ class FileSystemCatalog:
         check_own_database(identifier.database)
         *older, newest = schemas
         if not self._create_first(identifier, newest):
-            raise BadInput(f"table {identifier} exists already; choose another name")
+            raise BadInput(f"table {identifier} already exists; choose another name")
         for schema in reversed(older):
             self._schemas(identifier).publish(schema)
 
@@ -253,7 +253,7 @@ class FileSystemCatalog:
                 self._move(old, new)
         except FileExistsError:
             target = self._paths(new).location
-            raise BadInput(f"{new} can't be the new name: {target} exists already; choose another one") from None
+            raise BadInput(f"{new} can't be the new name: {target} already exists; choose another one") from None
 
     def _move(self, old: Identifier, new: Identifier) -> None:
         """Raises FileExistsError if the new name is taken."""
@@ -436,7 +436,7 @@ class FileSystemCatalog:
         if self._io.list_directory(location):
             return BadInput(f"{location} is not a table: the directory has no schema; see list_tables")
         tables = self.list_tables(identifier.database)
-        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
+        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table creates one)")
 
 
 def _plain(name: str, what: str) -> Identifier:

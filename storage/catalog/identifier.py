@@ -88,7 +88,7 @@ def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
     """
     available = f"its databases are {', '.join(known[:10])}" if known else "it has no databases"
     return BadInput(
-        f"no database {name!r} in {catalog}; {available}{did_you_mean(name, known)} (create_database makes one)"
+        f"no database {name!r} in {catalog}; {available}{did_you_mean(name, known)} (create_database creates one)"
     )
 
 

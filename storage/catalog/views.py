@@ -44,7 +44,7 @@ class Views:
             raise BadInput(f"view {identifier} has no columns; name the columns of its query")
         self._check_database(identifier.database)
         if not store.add(identifier, view) and not (if_not_exists and store.find(identifier) is not None):
-            raise BadInput(f"{identifier} is the name of a table or a view already; choose another")
+            raise BadInput(f"{identifier} is already the name of a table or a view; choose another")
 
     def drop_view(self, name: str, *, if_exists: bool = False) -> None:
         identifier, store = _plain(name), self._store()
@@ -60,7 +60,7 @@ class Views:
             raise self._no_view(old)
         self._check_database(new.database)
         if new == old or not store.rename(old, new):
-            raise BadInput(f"{new} is the name of a table or a view already; choose another")
+            raise BadInput(f"{new} is already the name of a table or a view; choose another")
 
     def _store(self) -> ViewStore:
         found = self._catalog.view_store
@@ -75,14 +75,14 @@ class Views:
     def _check_database(self, name: str) -> None:
         known = self._catalog.list_databases()
         if name not in known:
-            raise BadInput(f"no database {name!r}{did_you_mean(name, known)} (create_database makes one)")
+            raise BadInput(f"no database {name!r}{did_you_mean(name, known)} (create_database creates one)")
 
     def _no_view(self, identifier: Identifier) -> BadInput:
         self._check_database(identifier.database)
         if self._catalog.table_exists(str(identifier)):
             return BadInput(f"{identifier} is a table, not a view")
         known = self._store().names(identifier.database)
-        return BadInput(f"no view {identifier}{did_you_mean(identifier.table, known)} (create_view makes one)")
+        return BadInput(f"no view {identifier}{did_you_mean(identifier.table, known)} (create_view creates one)")
 
 
 def _plain(name: str) -> Identifier:

@@ -11,71 +11,45 @@ from dataclasses import dataclass, field, replace
 
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.pickled_values import pickles_as_values
-from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.model.bucket_id import BucketId
+
+
+@pickles_as_values
+@dataclass(frozen=True, slots=True)
+class CommitBase:
+    """The state of the table that a message was computed from. What is None is not checked.
+
+    snapshot_id: the snapshot whose sequence numbers the new files continue; None if the table had no snapshot.
+    total_buckets: the number of buckets that the rows were placed into; None: the table's option `bucket`.
+    hash_index: for dynamic buckets: the index files of the partition that the buckets were chosen with.
+    key_index: for tables whose keys move between partitions: the snapshot whose keys the index had (0: an empty table).
+    row_ids: for columns that were written for rows of older files: the snapshot that had these rows.
+    """
+
+    snapshot_id: int | None = None
+    total_buckets: int | None = None
+    hash_index: frozenset[str] | None = None
+    key_index: int | None = None
+    row_ids: int | None = None
 
 
 @pickles_as_values
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """Files of one bucket, complete and durable, not visible yet. They can be pickled.
+    """The files of one bucket, complete and durable, not visible yet, and the state that they were computed from."""
 
-    partition: serialized BinaryRow.
-    total_buckets: None: the table's option `bucket`.
-    new_files: files that were written.
-    deleted_files: files that they replace, by name.
-    changelog_files: the changelog of the written files.
-    new_index_files: files of the bucket's index that were written.
-    deleted_index_files: index files that they replace.
-    compact_*: the files that a compaction read and wrote, its changelog and index files, and the reason for it. They
-        become a second snapshot.
-    compact_tombstones, known_files: see `tidelake.storage.commit.commit_changes`.
-    base_hash_index: for dynamic buckets: the index files of the partition that the buckets were chosen with. None: not
-        checked.
-    base_key_index: for tables whose keys move between partitions: the snapshot whose keys the index had (0: an empty
-        table). None: not tracked.
-    base_row_ids: for columns that were written for rows of older files: the snapshot that had these rows.
-    base_snapshot_id: the snapshot whose sequence numbers new_files continue; None if the table had no snapshot.
-    """
+    bucket: BucketId
+    increment: CommitIncrement = field(default_factory=CommitIncrement)
+    base: CommitBase = field(default_factory=CommitBase)
 
-    partition: bytes
-    bucket: int
-    total_buckets: int | None = None
-    new_files: tuple[DataFileMeta, ...] = ()
-    deleted_files: tuple[DataFileMeta, ...] = ()
-    changelog_files: tuple[DataFileMeta, ...] = ()
-    compact_before: tuple[DataFileMeta, ...] = ()
-    compact_after: tuple[DataFileMeta, ...] = ()
-    compact_changelog: tuple[DataFileMeta, ...] = ()
-    new_index_files: tuple[IndexFileMeta, ...] = ()
-    deleted_index_files: tuple[IndexFileMeta, ...] = ()
-    compact_new_index_files: tuple[IndexFileMeta, ...] = ()
-    compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
-    base_hash_index: frozenset[str] | None = None
-    base_key_index: int | None = None
-    base_row_ids: int | None = None
-    base_snapshot_id: int | None = None
-    compact_reason: str = ""
-    compact_tombstones: tuple[DataFileMeta, ...] = ()
-    known_files: frozenset[str] = frozenset()
-
-    def without_compaction(self) -> CommitMessage:
-        """Returns the message with only the written files."""
-        return replace(
-            self,
-            compact_before=(),
-            compact_after=(),
-            compact_changelog=(),
-            compact_new_index_files=(),
-            compact_deleted_index_files=(),
-            compact_reason="",
-            compact_tombstones=(),
-            known_files=frozenset(),
-        )
+    @property
+    def partition(self) -> bytes:
+        return self.bucket.partition
 
     def only_compaction(self) -> CommitMessage:
         """Returns the message without the written files; the files that they replace are still named."""
-        return replace(self, new_files=(), changelog_files=(), new_index_files=())
+        return replace(self, increment=self.increment.only_compaction())
 
 
 def reasons_text(reasons: Iterable[str]) -> str:
@@ -110,9 +84,9 @@ class Committable:
 
 def _check_number(name: str, number: object) -> None:
     if not isinstance(number, int) or not -(2**63) <= number < 2**63:
-        raise BadInput(f"the {name} of a commit must be a whole number of 64 bits, not {number!r}")
+        raise BadInput(f"the {name} of a commit must be a 64-bit integer, not {number!r}")
 
 
 def _check_text(key: object, value: object) -> None:
     if not isinstance(key, str) or not isinstance(value, str):
-        raise BadInput(f"properties of a snapshot must be texts, but {key!r} is {value!r}; write {str(value)!r}")
+        raise BadInput(f"properties of a snapshot must be strings, but {key!r} is {value!r}; write {str(value)!r}")

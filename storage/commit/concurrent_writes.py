@@ -1,6 +1,6 @@
 """Finds the buckets that other writers changed, and the newest snapshot that changed each.
 
-Compactions are ignored: they change neither rows nor sequence numbers. See `conflicts.check_base_is_current`.
+Compactions are ignored: they change neither rows nor sequence numbers. See `conflict_check`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tidelake.storage.base.errors import CommitConflict
-from tidelake.storage.commit.conflicts import Bucket
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 
@@ -32,7 +32,7 @@ class ConcurrentWrites:
         self._commit_user = commit_user
         self._table_name = table_name
         self._first = self._end = 0  # snapshots from _first up to, not including, _end are known
-        self._newest: dict[Bucket, int] = {}
+        self._newest: dict[BucketId, int] = {}
 
     def observe(self, snapshot: Snapshot) -> None:
         """Adds a snapshot that follows the range, so that it is not read again."""
@@ -40,7 +40,7 @@ class ConcurrentWrites:
             self._add(snapshot)
             self._end += 1
 
-    def after(self, base_id: int, latest: Snapshot | None) -> Mapping[Bucket, int]:
+    def after(self, base_id: int, latest: Snapshot | None) -> Mapping[BucketId, int]:
         """Returns for each bucket the newest snapshot that changed it. Complete from base_id + 1 to the latest.
 
         Raises CommitConflict if a snapshot of that range expired: then it is unknown who wrote.
@@ -71,5 +71,5 @@ class ConcurrentWrites:
         if snapshot.commit_user == self._commit_user or snapshot.commit_kind is CommitKind.COMPACT:
             return
         for entry in self._delta_entries(snapshot):
-            bucket = entry.partition, entry.bucket
+            bucket = entry.bucket_id
             self._newest[bucket] = max(snapshot.id, self._newest.get(bucket, 0))

@@ -1,4 +1,4 @@
-"""Checks a commit against the table's current content. The functions read no files.
+"""The rules of conflicts between a commit and the table's files. `conflict_check` applies them; they read no files.
 
 Each check raises CommitConflict. `base` are the live files of the partitions that the commit changes; `delta` is what
 the commit adds and deletes. These checks apply to each kind of commit:
@@ -23,10 +23,10 @@ from tidelake.storage.base.errors import CommitConflict, StaleSequenceNumbers
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, key_ranges
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
 from tidelake.storage.model.types import DataType
 
-Bucket: TypeAlias = tuple[bytes, int]  # serialized partition, bucket
 NamePartition: TypeAlias = Callable[[bytes], str]
 
 
@@ -37,7 +37,7 @@ def check_no_conflict(
     key_types: Sequence[DataType],
     name_partition: NamePartition,
     *,
-    also: Collection[Bucket] = (),
+    also: Collection[BucketId] = (),
 ) -> list[ManifestEntry]:
     """Checks a commit that deletes files. Returns the live files after it, in the buckets that it changes.
 
@@ -46,8 +46,8 @@ def check_no_conflict(
     """
     if kind is not CommitKind.OVERWRITE:
         check_bucket_counts([*base, *delta], name_partition)
-    touched = {(entry.partition, entry.bucket) for entry in delta}.union(also)
-    merged = check_deletes([entry for entry in base if (entry.partition, entry.bucket) in touched], delta)
+    touched = {entry.bucket_id for entry in delta}.union(also)
+    merged = check_deletes([entry for entry in base if entry.bucket_id in touched], delta)
     if key_types:
         check_levels(merged, key_types, name_partition)
     return merged
@@ -78,7 +78,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
         merge_entries(delta)
     except ValueError as e:
         raise CommitConflict(
-            f"the commit contradicts itself: {e}. Nothing was published; write its rows again"
+            f"the commit lists a file twice: {e}. Nothing was published. Write its rows again"
         ) from None
     try:
         merged = list(merge_entries([*base, *delta]).values())
@@ -123,7 +123,7 @@ def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMet
 
 
 def check_base_is_current(
-    bases: Mapping[Bucket, int], concurrent_writes: Mapping[Bucket, int], name_partition: NamePartition
+    bases: Mapping[BucketId, int], concurrent_writes: Mapping[BucketId, int], name_partition: NamePartition
 ) -> None:
     """Raises if another writer wrote to a bucket after the snapshot whose sequence numbers we continue.
 
@@ -132,12 +132,12 @@ def check_base_is_current(
     bases: for each bucket that we write to, the snapshot at which it was opened (0: before the first).
     concurrent_writes: the newest snapshot, other than COMPACT, of another commit user that changed the bucket.
     """
-    for (partition, bucket), base in bases.items():
-        written = concurrent_writes.get((partition, bucket), 0)
+    for bucket, base in bases.items():
+        written = concurrent_writes.get(bucket, 0)
         if written > base:
             raise StaleSequenceNumbers(
-                f"{name_partition(partition)}, bucket {bucket}: another writer published snapshot {written} after "
-                f"snapshot {base}, whose sequence numbers this commit continues, so rows could win in the wrong "
-                "order. Nothing was published. Open the table and write again (start a pipeline again). If several "
-                "jobs write to one bucket, set sequence.field, or use aggregate functions that need no order"
+                f"{name_partition(bucket.partition)}, bucket {bucket.bucket}: another writer published snapshot "
+                f"{written} after snapshot {base}, whose sequence numbers this commit continues, so rows could win in "
+                "the wrong order. Nothing was published. Open the table and write again (start a pipeline again). If "
+                "several jobs write to one bucket, set sequence.field, or use aggregate functions that need no order"
             )

@@ -19,12 +19,13 @@ from typing import TypeAlias
 
 from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.commit.commit_message import CommitMessage
-from tidelake.storage.commit.conflicts import Bucket, NamePartition
+from tidelake.storage.commit.conflicts import NamePartition
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import HASH_INDEX, FileKind
 
-_Place: TypeAlias = tuple[Bucket, str, str]  # bucket, index type, file name
+_Place: TypeAlias = tuple[BucketId, str, str]  # bucket, index type, file name
 
 _REMEDY = "Nothing was published. Open the table again"
 
@@ -79,8 +80,8 @@ def check_hash_index(
     """
     bases: dict[bytes, frozenset[str]] = {}
     for message in messages:
-        if message.base_hash_index is not None:
-            bases.setdefault(message.partition, message.base_hash_index)
+        if message.base.hash_index is not None:
+            bases.setdefault(message.partition, message.base.hash_index)
     found: dict[bytes, set[str]] = {partition: set() for partition in bases}
     for entry in index:
         if entry.partition in found and entry.file.index_type == HASH_INDEX:
@@ -108,18 +109,17 @@ def check_vectors(
     live: data files of the changed buckets, after the commit. Other buckets are not checked.
     Raises CommitConflict.
     """
-    live_names = {((entry.partition, entry.bucket), entry.file.file_name) for entry in live}
+    live_names = {(entry.bucket_id, entry.file.file_name) for entry in live}
     gone = {
         (bucket, entry.file.file_name)
         for entry in delta
-        if entry.kind is FileKind.DELETE
-        and ((bucket := (entry.partition, entry.bucket)), entry.file.file_name) not in live_names
+        if entry.kind is FileKind.DELETE and ((bucket := entry.bucket_id), entry.file.file_name) not in live_names
     }
     added = {_place(entry) for entry in changes if entry.kind is FileKind.ADD}
     buckets = {bucket for bucket, _ in gone} | {bucket for bucket, _, _ in added}
-    known: set[tuple[Bucket, str]] = set()
+    known: set[tuple[BucketId, str]] = set()
     for entry in index:
-        bucket = entry.partition, entry.bucket
+        bucket = entry.bucket_id
         for vector in entry.file.vectors if bucket in buckets else ():
             name = bucket, vector.data_file
             if name in gone:
@@ -140,7 +140,7 @@ def check_vectors(
 
 
 def _place(entry: IndexEntry) -> _Place:
-    return (entry.partition, entry.bucket), entry.file.index_type, entry.file.file_name
+    return entry.bucket_id, entry.file.index_type, entry.file.file_name
 
 
 def _where(entry: IndexEntry, name_partition: NamePartition) -> str:

@@ -1,4 +1,4 @@
-"""Prevents the use of an object in a process that was forked from its own process.
+"""Rejects use of an object after a fork.
 
 A forked writer is a copy of a writer that continues. Both would write files with the same names, and publish the same
 rows.

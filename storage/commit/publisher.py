@@ -5,14 +5,14 @@ Invariants
        one chain, and no commit is lost.
     B. (commit user, identifier, kind) is published at most once, except COMPACT snapshots of level 0 (`is_more`), which
        change no rows. An identifier below its user's newest is an error.
-    C. No file is deleted that a snapshot may name. This includes snapshots whose publication has an unknown outcome.
+    C. A file that a snapshot may reference is never deleted, even if the outcome of its publication is unknown.
 
 Steps of one attempt, and what remains after a crash in each step
     1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
        exist, that the table is the same, and whether the identifier is already committed or an earlier attempt was
        published. The guard may refuse the commit: a newer writer fenced this one.
        *Crash: nothing remains.*
-    2. Compute the changes from that snapshot; check them for conflicts.
+    2. Compute the changes from that snapshot, and check them for conflicts (`conflict_check`).
        *Crash: nothing remains.*
     3. Write manifests and manifest lists under new names.
        *Crash: orphans remain, files that no snapshot names.*
@@ -40,9 +40,9 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
@@ -53,18 +53,11 @@ from tidelake.storage.base.errors import (
     TidelakeError,
     UnsupportedFeature,
 )
-from tidelake.storage.commit.commit_changes import CommitChanges
-from tidelake.storage.commit.commit_message import Committable
-from tidelake.storage.commit.concurrent_writes import ConcurrentWrites
-from tidelake.storage.commit.conflicts import Bucket, check_base_is_current, check_bucket_counts, check_no_conflict
+from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
+from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of
-from tidelake.storage.commit.index_changes import changed_index, check_hash_index, check_vectors
-from tidelake.storage.commit.manifests.index_manifest import IndexEntry
-from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
 from tidelake.storage.commit.owner_process import OwnerProcess
-from tidelake.storage.commit.row_ids import check_rows_unchanged
 from tidelake.storage.commit.snapshot_builder import (
     CommitMetadata,
     PreparedSnapshot,
@@ -72,9 +65,7 @@ from tidelake.storage.commit.snapshot_builder import (
     partition_statistics,
 )
 from tidelake.storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
-from tidelake.storage.files.bucket_directory import partition_directory
-from tidelake.storage.model.bucketing import BucketMode, bucket_mode
-from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.table import TableContext
 
@@ -93,40 +84,6 @@ class CommitEnvironment:
     sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
     random: Callable[[], float] = random.random
     new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """A snapshot to be published.
-
-    changes: returns what it changes, for the snapshot that it builds on (None: the table has none).
-    bases: buckets, and the snapshot whose sequence numbers they continue (0: none); see
-        `conflicts.check_base_is_current`.
-    is_first: this is the first snapshot of its identifier. The second one is COMPACT.
-    is_more: this is another COMPACT snapshot of an identifier that is already committed; it is published in any case.
-    """
-
-    committable: Committable
-    changes: Callable[[Snapshot | None], CommitChanges]
-    bases: Mapping[Bucket, int] = field(default_factory=dict)
-    operation: str | None = None
-    is_first: bool = True
-    is_more: bool = False
-
-    @property
-    def is_numbered(self) -> bool:
-        return self.committable.identifier != BATCH_COMMIT_IDENTIFIER
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResult:
-    """The snapshot that was published for a request.
-
-    is_already_committed: it was published before, not by this call.
-    """
-
-    snapshot: Snapshot
-    is_already_committed: bool = False
 
 
 class Publisher:
@@ -154,16 +111,14 @@ class Publisher:
         self._environment = environment
         self._manifests = context.shared(ManifestStore)
         self._snapshot_commit = snapshot_commit_of(context)
-        self._key_types = [f.type for f in context.schema.key_fields]
-        self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
         self._store = context.snapshots
         self._tracker = SnapshotTracker(self._store, commit_user, context.name, context.identity)
         self._builder = SnapshotBuilder(context)
-        self._concurrent_writes = ConcurrentWrites(self._store, self._delta_entries, commit_user, context.name)
+        self._conflicts = ConflictCheck(context, commit_user)
 
     def adopt_schema(self, context: TableContext) -> None:
         """Uses this version of the schema for later commits. The table and its keys must be the same."""
-        self._context = context
+        self._context = self._conflicts.context = context
         self._builder = SnapshotBuilder(context)
 
     def publish(self, request: CommitRequest) -> CommitResult:
@@ -233,9 +188,6 @@ class Publisher:
                 return found
         return None
 
-    def _delta_entries(self, snapshot: Snapshot) -> Sequence[ManifestEntry]:
-        return delta_entries(self._context, snapshot)
-
     # ------------------------------------------------------------ one attempt
 
     def _attempt(self, request: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
@@ -254,12 +206,12 @@ class Publisher:
             return committed
 
         base = self._tracker.latest
-        changes, index = self._checked(request, request.changes(base), base)
-        prepared = self._builder.build(base, changes, index, self._metadata(request), merge=retry == 0)
+        checked = self._conflicts.check(request, base)
+        prepared = self._builder.build(base, checked.changes, checked.index, self._metadata(request), merge=retry == 0)
         unknown.append(prepared)
         try:
             is_committed = self._snapshot_commit.commit(
-                base, prepared.snapshot, lambda: partition_statistics(changes.entries)
+                base, prepared.snapshot, lambda: partition_statistics(checked.changes.entries)
             )
         except (UnsupportedFeature, CommitConflict):
             self._discard(prepared, unknown)
@@ -269,7 +221,7 @@ class Publisher:
     def _refresh(self, *, search_own: bool) -> None:
         new_snapshots = self._tracker.refresh(search_own=search_own)
         for snapshot in new_snapshots.snapshots:
-            self._concurrent_writes.observe(snapshot)
+            self._conflicts.observe(snapshot)
         if self._guard is not None:
             self._unguarded = self._unguarded.followed_by(new_snapshots)
 
@@ -299,7 +251,7 @@ class Publisher:
             self._discard(other, unknown)
         if self._tracker.latest is None or self._tracker.latest.id < prepared.snapshot.id:
             self._tracker.published(prepared.snapshot)
-        self._concurrent_writes.observe(prepared.snapshot)
+        self._conflicts.observe(prepared.snapshot)
         return CommitResult(prepared.snapshot)
 
     def _discard(self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
@@ -308,7 +260,7 @@ class Publisher:
         with suppress(Exception):  # files that are left are orphans
             self._manifests.delete(prepared.files)
 
-    # ------------------------------------------------------------ identifiers, fencing, conflicts
+    # ------------------------------------------------------------ identifiers, fencing
 
     def _find_already_committed(self, request: CommitRequest) -> CommitResult | None:
         """Returns the snapshot of the same identifier and kind, if it is already committed; otherwise None.
@@ -325,7 +277,7 @@ class Publisher:
             return CommitResult(newest, is_already_committed=True) if is_same else None
         raise BadInput(
             f"{self._context.name}: identifier {identifier} is below {newest.commit_identifier}, the newest one that "
-            f"{self._commit_user!r} committed. The identifiers of a commit user must rise: continue with a larger "
+            f"{self._commit_user!r} committed. The identifiers of a commit user must increase: continue with a larger "
             "one, or use another commit user"
         )
 
@@ -339,71 +291,6 @@ class Publisher:
                 "writer took over. Nothing was published. Open the table and write again"
             )
         self._unguarded = NewSnapshots([])
-
-    def _checked(
-        self, request: CommitRequest, changes: CommitChanges, base: Snapshot | None
-    ) -> tuple[CommitChanges, Sequence[IndexEntry] | None]:
-        """Returns the changes to publish, and the complete index if they change it. Raises CommitConflict."""
-        messages = request.committable.messages
-        check_rows_unchanged(messages, base, self._store, self._delta_entries, self._context.name)
-        if request.is_first:
-            self._check_key_index(request, base)
-        if request.bases:
-            current = self._concurrent_writes.after(min(request.bases.values()), base)
-            check_base_is_current(request.bases, current, self._name_partition)
-        has_index = any(message.base_hash_index is not None for message in request.committable.messages)
-        if has_index and request.is_first and changes.kind is not CommitKind.COMPACT:
-            index_before = self._manifests.read_index(base.index_manifest if base is not None else None)
-            check_hash_index(index_before, request.committable.messages, self._name_partition)
-        drop_duplicates = self._options.discard_duplicate_files and changes.kind is CommitKind.APPEND
-        if changes.kind is CommitKind.APPEND and not (drop_duplicates and base is not None):
-            if base is None:
-                check_bucket_counts(changes.entries, self._name_partition)
-            return changes, self._changed_index(changes, base)
-        partitions = {entry.partition for entry in changes.entries} | {entry.partition for entry in changes.index}
-        live = live_entries_of(self._manifests, base, partitions, self._context.name)
-        if drop_duplicates:
-            live_files = {entry.identity for entry in live}
-            changes = replace(changes, entries=[e for e in changes.entries if e.identity not in live_files])
-        after = check_no_conflict(
-            changes.kind,
-            live,
-            changes.entries,
-            self._key_types,
-            self._name_partition,
-            also={(entry.partition, entry.bucket) for entry in changes.index},
-        )
-        index = self._changed_index(changes, base)
-        if changes.index or (base is not None and base.index_manifest is not None):
-            known = self._manifests.read_index(base.index_manifest) if index is None and base is not None else index
-            check_vectors(known or (), changes.index, changes.entries, after, self._name_partition)
-        return changes, index
-
-    def _check_key_index(self, request: CommitRequest, base: Snapshot | None) -> None:
-        """Checks that others added no rows after the snapshot whose key index placed our rows."""
-        known = [m.base_key_index for m in request.committable.messages if m.base_key_index is not None]
-        if not known:
-            return
-        written = self._concurrent_writes.after(min(known), base)
-        if any(snapshot_id > min(known) for snapshot_id in written.values()):
-            raise CommitConflict(
-                f"{self._context.name}: another writer published snapshot {max(written.values())} meanwhile, so a key "
-                "could get a row in two partitions. Nothing was published. Open the table again, and write the "
-                "uncommitted rows again. Let only one job write to a table whose keys move between partitions"
-            )
-
-    def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
-        """Returns None if the index does not change."""
-        if not changes.index:
-            return None
-        previous = self._manifests.read_index(base.index_manifest) if base is not None else ()
-        return changed_index(
-            previous, changes.index, self._name_partition, one_file_a_bucket=self._has_one_index_file_a_bucket
-        )
-
-    def _name_partition(self, partition: bytes) -> str:
-        directory = partition_directory(self._context, partition)
-        return f"{self._context.name}, partition {directory}" if directory else self._context.name
 
     # ------------------------------------------------------------ helpers
 

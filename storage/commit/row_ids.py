@@ -73,8 +73,9 @@ def check_rows_unchanged(
     """Checks columns that were written for rows of a snapshot. Since then, no other commit may have written the same
     columns of these rows, or moved or removed their files. Raises CommitConflict.
     """
-    own_files = [(m.partition, file) for m in messages if m.base_row_ids is not None for file in m.new_files]
-    bases = [m.base_row_ids for m in messages if m.base_row_ids is not None]
+    columns = [m for m in messages if m.base.row_ids is not None]
+    own_files = [(m.partition, file) for m in columns for file in m.increment.new_files]
+    bases = [m.base.row_ids for m in messages if m.base.row_ids is not None]
     if not own_files or base is None:
         return
     for snapshot_id in range(min(bases) + 1, base.id + 1):

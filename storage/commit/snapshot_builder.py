@@ -1,10 +1,8 @@
 """Writes the metadata of a new snapshot: manifests, manifest lists, and the JSON to publish.
 
-Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`.
+It also counts what a commit changes in each partition, for catalogs that keep such statistics.
 
-Counts what a commit changes in each partition, from its files.
-
-Source: Java `manifest/PartitionEntry.java`.
+Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`, `manifest/PartitionEntry.java`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def default_value(field: DataField) -> pa.Scalar:
     if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
         raise UnsupportedFeature(
             f"column {field.name!r}: default {field.default!r}",
-            f"a text can't be converted to {field.type}",
+            f"a string can't be converted to {field.type}",
             "Remove the default, and write the value in each row",
         )
     try:

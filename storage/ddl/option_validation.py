@@ -85,12 +85,12 @@ def _stats_modes_are_known(_: TableSchema, options: TableOptions) -> None:
 
 
 def _counts_are_positive(_: TableSchema, options: TableOptions) -> None:
-    _at_least(1, "target-file-row-num", options.target_file_row_num, "a file must have 1 row or more")
+    _at_least(1, "target-file-row-num", options.target_file_row_num, "must be at least 1")
     snapshots = options.snapshot_num_retained_min, options.snapshot_num_retained_max
     changelogs = options.changelog_num_retained_min, options.changelog_num_retained_max
     for what, (low, high) in (("snapshot", snapshots), ("changelog", changelogs)):
         least, most = f"{what}.num-retained.min", f"{what}.num-retained.max"
-        _at_least(1, least, low, f"the latest {what} is always kept; set it to 1 or more")
+        _at_least(1, least, low, f"must be at least 1, because the latest {what} is always kept")
         if low > high:
             raise BadInput(f"option {least} = {low} is more than {most} = {high}; raise the latter")
 
@@ -100,10 +100,10 @@ def _merge_tree_options_fit(schema: TableSchema, options: TableOptions) -> None:
     if not schema.has_primary_key:
         return
     trigger = "num-sorted-run.compaction-trigger"
-    _at_least(1, trigger, options.compaction_trigger, "a compaction always leaves 1 sorted run; set it to 1 or more")
-    _at_least(2, "num-levels", options.num_levels, "compaction needs a level above level 0; set it to 2 or more")
+    _at_least(1, trigger, options.compaction_trigger, "must be at least 1, because a compaction leaves one sorted run")
+    _at_least(2, "num-levels", options.num_levels, "must be at least 2, because compaction needs a level above level 0")
     if (threshold := options.sort_spill_threshold) is not None:
-        _at_least(2, "sort-spill-threshold", threshold, "a merge needs at least 2 runs; set it to 2 or more")
+        _at_least(2, "sort-spill-threshold", threshold, "must be at least 2, because a merge needs two runs")
     pages_bytes = _PAGES_OF_BUFFER * int(options.parsed("page-size", parse_size_bytes, None))
     if options.write_buffer_size_bytes < pages_bytes:
         raise BadInput(
@@ -162,7 +162,7 @@ def _sequence_fields_fit(schema: TableSchema, options: TableOptions) -> None:
     for name, count in Counter(options.sequence_fields).items():
         _column_type(where, name, schema)
         if count > 1:
-            raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
+            raise BadInput(f"{where}: {name!r} occurs {count} times; list it once")
         if f"fields.{name}.aggregate-function" in options:
             raise BadInput(f"{where}: {name!r} is also aggregated; unset fields.{name}.aggregate-function")
         if (found := schema.by_name[name].type).root in UNORDERED_ROOTS:

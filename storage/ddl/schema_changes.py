@@ -390,7 +390,7 @@ def _position(siblings: Sequence[DataField], path: Path) -> int:
 
 def _check_name_is_free(siblings: Sequence[DataField], path: Path) -> None:
     if path[-1] in [f.name for f in siblings]:
-        raise BadInput(f"column {_text(path)} exists already; choose another name")
+        raise BadInput(f"column {_text(path)} already exists; choose another name")
 
 
 def _edit_type(schema: TableSchema, path: Path, edit: Callable[[DataType], DataType]) -> TableSchema:

@@ -68,7 +68,7 @@ def _type_of(field: pa.Field) -> DataType:
     try:
         return type_from_arrow(field.type, repeat(0).__next__, column=field.name, is_nullable=field.nullable)
     except RecursionError:
-        raise BadInput(f"column {field.name!r}: its type is nested without an end; flatten it") from None
+        raise BadInput(f"column {field.name!r}: its type contains itself; flatten it") from None
 
 
 def normalize_keys(schema: TableSchema) -> TableSchema:
@@ -107,5 +107,5 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
     texts = {key: value for key, value in options.items() if isinstance(value, str)}
     for key, value in options.items():
         if key not in texts:
-            raise BadInput(f"option {key} = {value!r}: options must be texts; write {str(value).lower()!r}")
+            raise BadInput(f"option {key} = {value!r}: options must be strings; write {str(value).lower()!r}")
     return texts

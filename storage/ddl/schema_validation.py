@@ -121,7 +121,7 @@ def _type_nesting_is_limited(schema: TableSchema, _: TableOptions) -> None:
         levels = _parquet_levels(field.type)
         if levels > _PARQUET_LEVELS_MAX:
             raise BadInput(
-                f"column {field.name!r} is nested too deep: it needs {levels} levels of a Parquet file, but readers "
+                f"column {field.name!r} is nested too deeply: it needs {levels} levels of a Parquet file, but readers "
                 f"support {_PARQUET_LEVELS_MAX} (an ARRAY or MAP needs two, a ROW one). Flatten the type, or store "
                 "parts as BYTES"
             )
@@ -161,7 +161,7 @@ def _keys_are_columns(schema: TableSchema, _: TableOptions) -> None:
                 known = ", ".join(schema.names)
                 raise BadInput(f"{where}: no column {name!r}; the table has {known}{did_you_mean(name, schema.names)}")
             if count > 1:
-                raise BadInput(f"{where}: {name!r} is named {count} times; name it once")
+                raise BadInput(f"{where}: {name!r} occurs {count} times; list it once")
             found = schema.by_name[name].type
             if found.root in _ROOTS_WITHOUT_KEY:
                 raise BadInput(f"{where}: {name!r} is {found}, which can't be part of a key; leave it out")

@@ -86,7 +86,7 @@ class FileIO(Protocol):
         ...
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """Creates the file, unless `path` exists already: then returns False, and the existing file is unchanged.
+        """Creates the file, unless `path` already exists: then returns False, and the existing file is unchanged.
 
         Atomic among all processes and machines that use the store; True means durable. Commits depend on this. An
         implementation must never use a rename that could replace, or a check followed by a write. A store that can't do

@@ -325,7 +325,7 @@ def _rename_no_replace(source: str, target: str) -> bool:
     if code in _RENAME_UNSUPPORTED_ERRORS:
         raise UnsupportedFeature(
             f"the file system of {os.path.dirname(target)}",
-            "it has neither hard links nor a rename that never replaces, so two commits could overwrite one another",
+            "it supports no hard links and no rename that never replaces, so two commits could overwrite each other",
             "Keep the table on another file system or in an object store",
         )
     raise OSError(code, os.strerror(code), target)

@@ -119,7 +119,7 @@ class _StoreOptions:
             if name in self._left:
                 key, value = self._left.pop(name)
                 if names[name] in _HEADER_OPTIONS and not _HEADER_TEXT.fullmatch(value):
-                    raise BadInput(f"option {key} holds a line end, or a character beyond ASCII. Write it without")
+                    raise BadInput(f"option {key} contains a line break, or a character that is not ASCII. Remove it")
                 taken[names[name]] = value
         return taken
 

@@ -64,7 +64,7 @@ def _opened(io: FileIO, path: str) -> Iterator[Container]:
     try:
         source = io.open_input(path)
     except FileNotFoundError:
-        raise CorruptFile(path, "a file index that a snapshot refers to", f"no file ({_REMEDY})") from None
+        raise CorruptFile(path, "a file index that a snapshot references", f"no file ({_REMEDY})") from None
     with source:
         yield Container(source.read_at, path)
 

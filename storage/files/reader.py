@@ -255,7 +255,7 @@ def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
         return io.open_input(path)
     except FileNotFoundError:
         raise CorruptFile(
-            path, "a data file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
+            path, "a data file that a snapshot references", "no file (has the snapshot expired?)"
         ) from None
 
 

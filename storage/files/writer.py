@@ -69,7 +69,7 @@ class RollingFileWriter:
     changelog: whether these are changelog files, which have separate settings and only roll by size.
     names: makes the names of the files; None starts a new series.
     clock_ms: the clock for the creation times of files.
-    plan: the plan of such files, if it exists already.
+    plan: the plan of such files, if it already exists.
     dedicated: the writer of columns in dedicated files. Its files follow the data file to which they belong.
     """
 

@@ -35,7 +35,7 @@ def create_branch(
     check_branch_name(name)
     if tag is not None and snapshot_id is not None:
         raise BadInput("a branch is created from a tag or from a snapshot; pass only one of them")
-    taken = BadInput(f"{context.name} has a branch {name!r} already; choose another name, or delete it first")
+    taken = BadInput(f"{context.name} already has a branch {name!r}; choose another name, or delete it first")
     if name in branch_names(context.io, context.paths):
         raise taken
     first = None
@@ -88,7 +88,7 @@ def rename_branch(context: TableContext, name: str, new_name: str) -> None:
     if context.options.get("scan.fallback-branch") == name:
         raise BadInput(f"{context.name} reads from branch {name!r} (option scan.fallback-branch); unset that first")
     if new_name in branch_names(context.io, context.paths):
-        raise BadInput(f"{context.name} has a branch {new_name!r} already; choose another name")
+        raise BadInput(f"{context.name} already has a branch {new_name!r}; choose another name")
     context.io.rename_directory(context.paths.branch_root(name), context.paths.branch_root(new_name))
 
 

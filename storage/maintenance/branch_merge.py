@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.table import TableContext
@@ -40,14 +42,17 @@ def merge_branch(target: TableContext, source: TableContext) -> int | None:
     assert ours is not None
     _check_only_added(target, source, what)
     live_files = {entry.identity for entry in live_entries(target, ours)}
-    added: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
+    added: dict[tuple[BucketId, int], list[DataFileMeta]] = defaultdict(list)
     for entry in live_entries(source, theirs):
         if entry.identity not in live_files:
-            added[entry.partition, entry.bucket, entry.total_buckets].append(entry.file)
+            added[entry.bucket_id, entry.total_buckets].append(entry.file)
     if not added:
         return None
     _check_schemas(target, source, {file.schema_id for files in added.values() for file in files}, what)
-    messages = [CommitMessage(*bucket, new_files=tuple(files)) for bucket, files in added.items()]
+    messages = [
+        CommitMessage(bucket, CommitIncrement(new_files=tuple(files)), CommitBase(total_buckets=total))
+        for (bucket, total), files in added.items()
+    ]
     commit = TableCommit(target, new_commit_user(target.options))
     return commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
 

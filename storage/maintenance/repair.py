@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.errors import BadInput, CommitConflict
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
@@ -24,12 +25,13 @@ from tidelake.storage.commit.snapshot_builder import writer_version
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 
-_Bucket = tuple[bytes, int, int]
+_Bucket = tuple[BucketId, int]  # and the number of buckets of its partition
 
 
 # ---------------------------------------------------------------- data files
@@ -50,7 +52,7 @@ def remove_missing_files(context: TableContext, *, dry_run: bool = False) -> lis
     of_buckets: dict[_Bucket, list[ManifestEntry]] = defaultdict(list)
     with raise_if_snapshot_expired(context, latest.id):
         for entry in live_entries(context, latest):
-            of_buckets[entry.partition, entry.bucket, entry.total_buckets].append(entry)
+            of_buckets[entry.bucket_id, entry.total_buckets].append(entry)
     lost = {
         bucket: files for bucket, entries in of_buckets.items() if (files := _missing_files(context, bucket, entries))
     }
@@ -72,15 +74,17 @@ def _missing_files(
 
     The bucket is listed once; files not in the list are checked by name.
     """
-    directory = bucket_directory(context, bucket[0], bucket[1])
+    directory = bucket_directory(context, *bucket[0])
     listed = {f"{directory}/{status.name}" for status in context.io.list_directory(directory)}
     paths = ((data_file_path(directory, entry.file), entry) for entry in entries)
     return [(path, entry) for path, entry in paths if path not in listed and not context.io.exists(path)]
 
 
 def _message(bucket: _Bucket, files: Sequence[DataFileMeta]) -> CommitMessage:
-    partition, number, total_buckets = bucket
-    return CommitMessage(partition, number, total_buckets, deleted_files=tuple(files))
+    bucket_id, total_buckets = bucket
+    return CommitMessage(
+        bucket_id, CommitIncrement(deleted_files=tuple(files)), CommitBase(total_buckets=total_buckets)
+    )
 
 
 # ---------------------------------------------------------------- manifests
@@ -136,7 +140,7 @@ def _publish_without_manifests(
     )
     if not snapshot_commit_of(context).commit(latest, snapshot, list):
         store.delete([base.name, delta.name])
-        raise CommitConflict(f"{context.name}: another process committed snapshot {snapshot.id} meanwhile; try again")
+        raise CommitConflict(f"{context.name}: another process has committed snapshot {snapshot.id} since; try again")
 
 
 # ---------------------------------------------------------------- snapshots

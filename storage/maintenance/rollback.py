@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from tidelake.storage.base.arguments import check_whole_number
 from tidelake.storage.base.errors import BadInput, SnapshotExpired
-from tidelake.storage.maintenance.tag_changes import is_kept
+from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
@@ -23,6 +25,26 @@ class LaterStates:
     snapshots: Sequence[int]
     changelogs: Sequence[int]
     tags: Sequence[str]
+
+
+def rollback_target(
+    context: TableContext, snapshot: int | None, tag: str | None, as_of: datetime | int | None, watermark: int | None
+) -> Snapshot:
+    """Return the snapshot to roll back to. The arguments are those of `Table.rollback`. Raises BadInput."""
+    if sum(selector is not None for selector in (snapshot, tag, as_of, watermark)) != 1:
+        raise BadInput("rollback() takes one of snapshot, tag, as_of and watermark")
+    if tag is not None:
+        return context.tags.get(tag)
+    if snapshot is not None:
+        check_whole_number("rollback(snapshot=…)", snapshot, at_least=1)
+        return snapshot_to_keep(context, snapshot)
+    if watermark is not None:
+        return _at_watermark(context, watermark)
+    time_ms = int(as_of.timestamp() * 1000) if isinstance(as_of, datetime) else as_of
+    found = None if time_ms is None else context.snapshots.as_of(time_ms)
+    if found is None:
+        raise BadInput(f"{context.name} has no snapshot that was committed at {as_of} or earlier")
+    return found
 
 
 def later_states(context: TableContext, snapshot_id: int) -> LaterStates:
@@ -85,8 +107,7 @@ def forget_expired_states(context: TableContext) -> None:
                 context.io.delete(context.paths.snapshot(snapshot_id))
 
 
-def at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
-    """Return the newest snapshot with this or an earlier watermark. Raises BadInput if no snapshot has one."""
+def _at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:
     latest = context.snapshots.latest()
     for snapshot in context.snapshots.backwards_from(latest) if latest is not None else ():
         if snapshot.watermark is not None and snapshot.watermark <= watermark_ms:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
-from tidelake.storage.base.errors import CorruptFile, SnapshotExpired, UnsupportedFeature
+from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
@@ -25,13 +26,13 @@ from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import index_file_path, index_path_of_name
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 _COPIED_BYTES: Final = 8 << 20  # read at once
-_Bucket: TypeAlias = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,22 @@ def check_clonable(source: TableContext) -> None:
             "it tracks rows (row-tracking.enabled), and row ids are only valid in their own table",
             "create a table, and write the rows of a scan",
         )
+
+
+def snapshot_to_clone(source: TableContext, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
+    """Return the snapshot with this id or tag, otherwise the newest; None for a table without snapshots."""
+    if snapshot_id is not None and tag is not None:
+        raise BadInput("clone_table() takes at most one of snapshot and tag")
+    if tag is not None:
+        return source.tags.get(tag)
+    if snapshot_id is None:
+        return source.snapshots.latest()
+    found = source.snapshots.find(snapshot_id)
+    if found is None:
+        earliest, latest = source.snapshots.earliest_id(), source.snapshots.latest_id()
+        available = "the table has no snapshot yet" if latest is None else f"its snapshots are {earliest} to {latest}"
+        raise BadInput(f"{source.name} has no snapshot {snapshot_id}: {available}")
+    return found
 
 
 def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) -> None:
@@ -80,17 +97,18 @@ def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) 
 def _messages(source: TableContext, snapshot: Snapshot) -> list[CommitMessage]:
     """Return commit messages for the files, as if they had just been written."""
     index_files = index_files_by_bucket(read_index_manifest(source, snapshot.index_manifest))
-    data_files: dict[_Bucket, list[DataFileMeta]] = defaultdict(list)
-    total_buckets: dict[_Bucket, int] = {}
+    data_files: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
+    total_buckets: dict[BucketId, int] = {}
     for entry in live_entries(source, snapshot):
-        data_files[entry.partition, entry.bucket].append(entry.file)
-        total_buckets[entry.partition, entry.bucket] = entry.total_buckets
+        data_files[entry.bucket_id].append(entry.file)
+        total_buckets[entry.bucket_id] = entry.total_buckets
     return [
         CommitMessage(
-            *bucket,
-            total_buckets=total_buckets.get(bucket),
-            new_files=tuple(data_files.get(bucket, ())),
-            new_index_files=tuple(index_files.get(bucket, ())),
+            bucket,
+            CommitIncrement(
+                new_files=tuple(data_files.get(bucket, ())), new_index_files=tuple(index_files.get(bucket, ()))
+            ),
+            CommitBase(total_buckets=total_buckets.get(bucket)),
         )
         for bucket in dict.fromkeys([*data_files, *index_files])
     ]
@@ -98,16 +116,15 @@ def _messages(source: TableContext, snapshot: Snapshot) -> list[CommitMessage]:
 
 def _copies(source: TableContext, target: TableContext, messages: Sequence[CommitMessage]) -> Iterator[_Copy]:
     for message in messages:
-        partition, bucket = message.partition, message.bucket
-        old = bucket_directory(source, partition, bucket)
-        new = bucket_directory(target, partition, bucket)
-        for file in message.new_files:
+        old = bucket_directory(source, *message.bucket)
+        new = bucket_directory(target, *message.bucket)
+        for file in message.increment.new_files:
             for path in all_paths(old, file):
                 name = path.rpartition("/")[2]
                 yield _Copy(path, f"{new}/{name}", file.file_size if name == file.file_name else None)
-        for index in message.new_index_files:
-            target_path = index_path_of_name(target, partition, bucket, index.file_name)
-            yield _Copy(index_file_path(source, partition, bucket, index), target_path, index.file_size)
+        for index in message.increment.new_index_files:
+            target_path = index_path_of_name(target, *message.bucket, index.file_name)
+            yield _Copy(index_file_path(source, *message.bucket, index), target_path, index.file_size)
 
 
 def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
@@ -124,11 +141,12 @@ def _copy(source: FileIO, target: FileIO, copy: _Copy) -> int:
 
 def _inside(message: CommitMessage) -> CommitMessage:
     """Remove external paths: the copies are in the table's directory, wherever the originals were."""
-    return replace(
-        message,
-        new_files=tuple(replace(file, external_path=None) for file in message.new_files),
-        new_index_files=tuple(replace(file, external_path=None) for file in message.new_index_files),
+    increment = replace(
+        message.increment,
+        new_files=tuple(replace(file, external_path=None) for file in message.increment.new_files),
+        new_index_files=tuple(replace(file, external_path=None) for file in message.increment.new_index_files),
     )
+    return replace(message, increment=increment)
 
 
 def _missing_file_error(source: TableContext, snapshot: Snapshot, error: FileNotFoundError) -> Exception:

@@ -153,7 +153,7 @@ def _named_bucket_key(schema: TableSchema, text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))  # Java does not strip blanks either, so it would not find the column
     for name in names:
         if name not in schema.by_name:
-            hint = "; write no blanks around names" if name.strip() in schema.by_name else ""
+            hint = "; don't put spaces around names" if name.strip() in schema.by_name else ""
             raise BadInput(
                 f"option bucket-key = {text!r}: no column {name!r}; the table has {', '.join(schema.names)}{hint}"
             )

@@ -119,7 +119,7 @@ def _blob_limitations(
     if not any(part.root is Root.BLOB for part in walk_types(field.type)):
         return
     if field.type.root is not Root.BLOB:
-        yield Limitation(where, operation, "this release knows no arrays and maps of blobs", USE_JAVA)
+        yield Limitation(where, operation, "this release does not support arrays and maps of blobs", USE_JAVA)
     elif schema.has_primary_key or not options.data_evolution_enabled:
         yield Limitation(where, operation, "its values are in separate files, which need data evolution", USE_JAVA)
     elif operation is Operation.COMPACT:

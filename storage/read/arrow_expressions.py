@@ -1,4 +1,4 @@
-"""Which columns a `pyarrow.compute` expression reads, and whether it can be used as a filter.
+"""Expressions of `pyarrow.compute` as filters: which columns one reads, whether it is a condition, which rows match.
 
 Arrow exposes only two things of an expression: its text and its serialized bytes.
 """
@@ -16,6 +16,17 @@ from tidelake.storage.base.errors import BadInput
 CALLS_MAX: Final = 10_000  # Arrow binds calls recursively: a chain of about 30,000 calls crashes the process
 
 _CALLS_IN_BYTES: Final = 2  # how often the serialized expression names each call: once in a header, once in a footer
+
+
+_FILTERS_ALL_ROWS: Final = int(pa.__version__.split(".")[0]) >= 21  # before, a batch could not lose all of its rows
+
+
+def matching_rows(batch: pa.RecordBatch, condition: pc.Expression) -> pa.RecordBatch:
+    """Returns the rows for which the condition is true."""
+    if _FILTERS_ALL_ROWS:
+        return batch.filter(condition)
+    kept = pa.Table.from_batches([batch]).filter(condition)
+    return kept.combine_chunks().to_batches()[0] if kept.num_rows else batch.slice(0, 0)
 
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:

@@ -90,7 +90,7 @@ class ColumnValues:
             return cls(column, kind, field)
         name = column_text(column, key)
         if not pa.types.is_map(kind) or not pa.types.is_string(kind.key_type):
-            raise BadInput(f"the filter names {name}, but column {column!r} is {kind}, not a MAP with text keys")
+            raise BadInput(f"the filter names {name}, but column {column!r} is {kind}, not a MAP with string keys")
         return cls(name, kind.item_type, pc.map_lookup(field, pa.scalar(key, kind.key_type), "first"))
 
     def comparable(self, operator: str, value: Any) -> tuple[str, pa.Scalar]:

@@ -106,7 +106,7 @@ def _unsupported_error(context: TableContext, option: str, what: str) -> Unsuppo
     return UnsupportedFeature(
         f"{context.name}: option {option} = {context.options[option]}",
         f"{what} is possible only for a single branch",
-        f"Open the table with {option} set to an empty text, and the other branch by its name",
+        f"Open the table with {option} set to an empty string, and the other branch by its name",
     )
 
 
@@ -150,7 +150,7 @@ def _check_alike(context: TableContext, other: TableContext, option: str) -> Non
     ):
         shown = [", ".join(f"{f.name} {f.type}" for f in schema.fields) for schema in (own, fallback)]
         raise BadInput(
-            f"{context.name}: option {option} = {other.branch}, whose columns are others: {shown[1]} instead of "
+            f"{context.name}: option {option} = {other.branch}, whose columns differ: {shown[1]} instead of "
             f"{shown[0]}; alter one of the branches, or unset the option"
         )
 

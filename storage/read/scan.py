@@ -22,6 +22,7 @@ from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.statistics import key_bounds, value_bounds
 from tidelake.storage.merge.sorted_run import Section, interval_partition, key_ranges
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import POSTPONE_BUCKET
@@ -81,22 +82,22 @@ class TableScan:
         self,
         snapshot_id: int,
         entries: Iterable[ManifestEntry],
-        vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]],
+        vectors: Mapping[BucketId, Mapping[str, DeletionFile]],
     ) -> list[Split]:
         """Returns the splits of these files. The files may be of any snapshot.
 
         vectors: deletion files by partition and bucket.
         """
-        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+        buckets: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
         for entry in entries:
-            buckets[entry.partition, entry.bucket].append(entry.file)
+            buckets[entry.bucket_id].append(entry.file)
         splits = []
-        for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):
-            of_bucket = vectors.get((partition, bucket), {})
+        for bucket, files in sorted(buckets.items(), key=lambda item: item[0]):
+            of_bucket = vectors.get(bucket, {})
             for sections, raw_convertible in self._groups(files):
                 names = {file.file_name for section in sections for run in section for file in run}
                 of_split = {name: of_bucket[name] for name in of_bucket.keys() & names}
-                splits.append(Split(snapshot_id, partition, bucket, tuple(sections), raw_convertible, of_split))
+                splits.append(Split(snapshot_id, *bucket, tuple(sections), raw_convertible, of_split))
         return splits
 
     @property

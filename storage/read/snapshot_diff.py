@@ -20,6 +20,7 @@ from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows, row_cha
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from tidelake.storage.merge.sorted_run import Section
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -32,7 +33,7 @@ from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
 
 _IS_AFTER: Final = "_IS_AFTER"
-_Buckets = dict[tuple[bytes, int], Split]
+_Buckets = dict[BucketId, Split]
 
 
 class SnapshotDiff:
@@ -107,7 +108,7 @@ class SnapshotDiff:
         """Returns one split for each bucket, with rows in key order."""
         keep = Subtask.of(self._context.options).keep_entry(self._context)
         splits = TableScan(self._context, keep_entry=keep, in_key_order=True).plan(snapshot)
-        return {(split.partition, split.bucket): split for split in splits}
+        return {split.bucket_id: split for split in splits}
 
     def _run(self, split: Split, is_after: bool) -> Iterator[pa.RecordBatch]:
         for batch in self._reader.read([split]):

@@ -28,6 +28,7 @@ from tidelake.storage.model.schema.table_schema import KIND_FIELD, ROW_ID_FIELD,
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema
 from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
@@ -208,7 +209,7 @@ def _filter_batches(
 ) -> Iterator[pa.RecordBatch]:
     def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            return batch.filter(expression)
+            return matching_rows(batch, expression)
         except pa.ArrowException as e:  # an Arrow expression of the caller that fails for some values
             raise BadInput(
                 f"{context.name}: the filter can't be applied to these rows: {str(e).splitlines()[0]}"

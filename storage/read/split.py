@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, Section, interval_partition
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
@@ -38,6 +39,10 @@ class Split:
     raw_convertible: bool
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
     of_fallback_branch: bool = False
+
+    @property
+    def bucket_id(self) -> BucketId:
+        return BucketId(self.partition, self.bucket)
 
     @property
     def files(self) -> list[DataFileMeta]:

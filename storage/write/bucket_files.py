@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX
@@ -15,14 +16,13 @@ from tidelake.storage.files.reader import Chunks, chunk_bounds, read_data_file
 from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
 from tidelake.storage.merge.merge_functions import check_no_nulls
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.paths import DataFileNames
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactResult
 from tidelake.storage.write.deletion_vector_maintainer import discard_index_files
 
 _BATCH_ROWS: Final = 65_536
@@ -31,7 +31,7 @@ _BATCH_ROWS: Final = 65_536
 class BucketFiles:
     """The files of one bucket. As in Java, data files share one uuid in their names, changelog files another."""
 
-    def __init__(self, context: TableContext, key: BucketKey) -> None:
+    def __init__(self, context: TableContext, key: BucketId) -> None:
         self._context = context
         self._key = key
         self._partition = key.partition

@@ -16,23 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.pickled_values import pickles_as_values
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.write.assigners import BucketAssigner, PartitionedRows
-
-
-@pickles_as_values
-@dataclass(frozen=True, slots=True)
-class BucketKey:
-    """A bucket of a partition.
-
-    partition: the serialized BinaryRow of the partition columns.
-    """
-
-    partition: bytes
-    bucket: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +30,7 @@ class RoutedRows:
     waiting: rows whose buckets can only be chosen when they are written.
     """
 
-    parts: Sequence[tuple[BucketKey, pa.RecordBatch]] = ()
+    parts: Sequence[tuple[BucketId, pa.RecordBatch]] = ()
     waiting: PartitionedRows | None = None
 
 
@@ -65,7 +53,7 @@ class BucketRouter:
         self._partition_types = [f.type for f in schema.partition_fields]
         self._partition_columns = list(schema.partition_keys)
 
-    def route(self, batch: pa.RecordBatch) -> list[tuple[BucketKey, pa.RecordBatch]]:
+    def route(self, batch: pa.RecordBatch) -> list[tuple[BucketId, pa.RecordBatch]]:
         """Returns parts of at least one row. Together they hold each row that the assigner returned exactly once."""
         return self._split(self._partitioned(batch)) if batch.num_rows else []
 
@@ -75,18 +63,18 @@ class BucketRouter:
             return RoutedRows(self.route(batch))
         return RoutedRows(waiting=self._partitioned(batch))
 
-    def parts(self, routed: RoutedRows) -> Sequence[tuple[BucketKey, pa.RecordBatch]]:
+    def parts(self, routed: RoutedRows) -> Sequence[tuple[BucketId, pa.RecordBatch]]:
         """Is the second step: chooses the buckets of waiting rows."""
         return routed.parts if routed.waiting is None else self._split(routed.waiting)
 
     def _partitioned(self, batch: pa.RecordBatch) -> PartitionedRows:
         return PartitionedRows(batch, *self._partitions(batch))
 
-    def _split(self, rows: PartitionedRows) -> list[tuple[BucketKey, pa.RecordBatch]]:
+    def _split(self, rows: PartitionedRows) -> list[tuple[BucketId, pa.RecordBatch]]:
         all_rows, groups, keys = self._grouped(rows)
         return [(keys(group), part) for group, part in split_by_group(all_rows, groups, int(groups.max(initial=0)) + 1)]
 
-    def numbered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BucketKey], NDArray[np.int32]]:
+    def numbered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BucketId], NDArray[np.int32]]:
         """Returns the rows of the assigner in one batch, their buckets, and for each row an index into the buckets."""
         rows, groups, keys = self._grouped(self._partitioned(batch))
         found, numbers = np.unique(groups, return_inverse=True)
@@ -94,7 +82,7 @@ class BucketRouter:
 
     def _grouped(
         self, asked: PartitionedRows
-    ) -> tuple[pa.RecordBatch, NDArray[np.integer[Any]], Callable[[int], BucketKey]]:
+    ) -> tuple[pa.RecordBatch, NDArray[np.integer[Any]], Callable[[int], BucketId]]:
         """Returns rows, a group number for each row, and a function from the group number to the bucket."""
         assigned = self._assigner.assign(asked)
         rows, partitions = assigned.rows.rows, assigned.rows.partitions
@@ -105,9 +93,9 @@ class BucketRouter:
             first_bucket, num_buckets = 0, int(assigned.buckets.max(initial=0)) + 1
             groups = assigned.rows.partition_ids * num_buckets + assigned.buckets
 
-        def key(group: int) -> BucketKey:
+        def key(group: int) -> BucketId:
             partition, bucket = divmod(group, num_buckets)
-            return BucketKey(partitions[partition], first_bucket + bucket)
+            return BucketId(partitions[partition], first_bucket + bucket)
 
         return rows, groups, key
 

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.writer import RollingFileWriter
 from tidelake.storage.merge.merge_functions import MergeFunction
@@ -26,8 +27,7 @@ from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.commit_increment import CommitIncrement, merge_compact_results
-from tidelake.storage.write.compactor import Compactor, CompactResult, RestoredBucket
+from tidelake.storage.write.compactor import Compactor, RestoredBucket
 from tidelake.storage.write.memory_budget import large_row_bytes
 from tidelake.storage.write.write_buffer import WriteBuffer
 
@@ -79,7 +79,7 @@ class BucketWriter(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the writer can be closed: it has no rows, no uncommitted files and no running compaction."""
+        """Whether it has no rows, no files to hand over and no running compaction."""
         ...
 
     def cancel_compaction(self) -> None:
@@ -147,7 +147,6 @@ class PrimaryKeyBucketWriter:
         self._changelog_files: list[DataFileMeta] = []
         self._compacted = CompactResult()
         self._handed_over: list[DataFileMeta] = []
-        self._awaits_commit = False
         self.lock = threading.Lock()
 
     @property
@@ -200,15 +199,18 @@ class PrimaryKeyBucketWriter:
 
     def take_increment(self) -> CommitIncrement:
         with self.lock:
-            increment = CommitIncrement(tuple(self._new_files), tuple(self._changelog_files), self._compacted)
+            increment = CommitIncrement(
+                new_files=tuple(self._new_files),
+                changelog_files=tuple(self._changelog_files),
+                compacted=self._compacted,
+            )
             self._handed_over += self._new_files
-            self._awaits_commit |= not increment.is_empty
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
             return increment
 
     def increment_settled(self) -> None:
         with self.lock:
-            self._handed_over, self._awaits_commit = [], False
+            self._handed_over = []
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         with self.lock:
@@ -218,8 +220,7 @@ class PrimaryKeyBucketWriter:
     @property
     def is_idle(self) -> bool:
         is_compacting = self._compactor is not None and self._compactor.is_busy
-        has_uncommitted = self._awaits_commit or bool(self._new_files)
-        return self._buffer.is_empty and not has_uncommitted and not is_compacting
+        return self._buffer.is_empty and not self._new_files and not is_compacting
 
     def cancel_compaction(self) -> None:
         if self._compactor is not None:  # without the lock: a thread that waits for compaction holds it
@@ -292,7 +293,7 @@ class PrimaryKeyBucketWriter:
     def _take_compacted(self, *, wait: bool) -> None:
         result = self._compactor.take(wait=wait) if self._compactor is not None else None
         if result is not None:
-            self._compacted, unneeded = merge_compact_results(self._compacted, result)
+            self._compacted, unneeded = self._compacted.followed_by(result)
             self.files.discard(unneeded)
 
     def _write_files(self) -> None:

@@ -1,6 +1,6 @@
 """The protocol by which a bucket writer compacts. Package `compaction` implements it.
 
-Source: Java `compact/CompactManager.java`, `compact/CompactResult.java`.
+Source: Java `compact/CompactManager.java`.
 """
 
 from __future__ import annotations
@@ -10,47 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from tidelake.storage.base.pickled_values import pickles_as_values
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
-
-
-@dataclass(frozen=True, slots=True)
-class CompactResult:
-    """The result of one compaction.
-
-    before: files that were read, or moved to another level
-    after: files that replace them. An upgraded file is in both, with two levels and one name.
-    changelog: files with the changes that the compaction found
-    reason: why the compaction was picked, for people
-    tombstones, known_files: see `tidelake.storage.commit.commit_changes`
-    new_index_files: deletion vectors of the bucket
-    deleted_index_files: index files that these replace
-
-    All new files are durable: those of `after` that are not in `before`, of `changelog`, of `tombstones` and of
-    `new_index_files`. No snapshot names them yet.
-    """
-
-    before: tuple[DataFileMeta, ...] = ()
-    after: tuple[DataFileMeta, ...] = ()
-    changelog: tuple[DataFileMeta, ...] = ()
-    reason: str = ""
-    tombstones: tuple[DataFileMeta, ...] = ()
-    known_files: frozenset[str] = frozenset()
-    new_index_files: tuple[IndexFileMeta, ...] = ()
-    deleted_index_files: tuple[IndexFileMeta, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.before or self.after or self.changelog)
-
-    @property
-    def new_files(self) -> list[DataFileMeta]:
-        """Files that the compaction wrote: data, changelog and tombstones."""
-        kept = {file.file_name for file in self.before}
-        return [*(file for file in self.after if file.file_name not in kept), *self.changelog, *self.tombstones]
 
 
 @pickles_as_values
@@ -110,17 +76,25 @@ class Compactor(Protocol):
         ...
 
 
-CompactorFactory: TypeAlias = Callable[[TableContext, BucketKey, RestoredBucket], Compactor | None]
+CompactorFactory: TypeAlias = Callable[[TableContext, BucketId, RestoredBucket], Compactor | None]
 """Called with a bucket and its content. None: the bucket is not compacted (write-only, tables without primary key)."""
 
 
-def compactor_of_replaced(factory: CompactorFactory, context: TableContext) -> CompactorFactory | None:
-    """Returns the compactor for an overwrite, which compacts only the new rows. None if none is needed.
+def compactor_factory_of(
+    context: TableContext, factory: CompactorFactory | None, *, replaces: bool
+) -> CompactorFactory | None:
+    """Returns what compacts the buckets of a writer; None if nothing does.
 
-    Without it, readers would not see rows of level 0, or the next compaction would write them to the changelog, though
-    an overwrite has no changelog. So even a write-only writer compacts: readers see an overwrite as a whole.
+    replaces: for an overwrite, which compacts only the new rows. Otherwise readers would not see rows of level 0, or
+        the next compaction would write them to the changelog, though an overwrite has no changelog. So even a
+        write-only writer compacts: readers see an overwrite as a whole.
     """
     options = context.options
+    if factory is None:
+        return None
+    if not replaces:
+        is_postponed = bucket_mode(context.schema, options) is BucketMode.POSTPONE
+        return None if options.write_only or is_postponed else factory
     if not (options.needs_lookup or options.changelog_producer is ChangelogProducer.FULL_COMPACTION):
         return None
     silent = context.with_options({"changelog-producer": "none", "write-only": "false"})

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.deletion_vectors.vector_file import (
     DeletionFile,
@@ -32,7 +34,6 @@ from tidelake.storage.model.deletion_vectors.vector_file import (
 from tidelake.storage.model.format import DELETION_VECTORS_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class DeletionVectorMaintainer:
     index_files: index files of the bucket, in the snapshot that the change builds on; other types are ignored
     """
 
-    def __init__(self, context: TableContext, key: BucketKey, index_files: Iterable[IndexFileMeta] = ()) -> None:
+    def __init__(self, context: TableContext, key: BucketId, index_files: Iterable[IndexFileMeta] = ()) -> None:
         self._context = context
         self._key = key
         self._is_one_file = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
@@ -146,20 +147,20 @@ class DeletionVectorMaintainer:
         return IndexFileMeta(DELETION_VECTORS_INDEX, name, len(data), len(metas), metas)
 
 
-def discard_index_files(context: TableContext, key: BucketKey, files: Iterable[IndexFileMeta]) -> None:
+def discard_index_files(context: TableContext, key: BucketId, files: Iterable[IndexFileMeta]) -> None:
     """Deletes index files that no snapshot names."""
     context.io.delete_all([index_file_path(context, key.partition, key.bucket, file) for file in files])
 
 
 def write_index_changes(
-    context: TableContext, maintainers: Mapping[BucketKey, DeletionVectorMaintainer], *, compaction: bool = False
+    context: TableContext, maintainers: Mapping[BucketId, DeletionVectorMaintainer], *, compaction: bool = False
 ) -> list[CommitMessage]:
     """Writes the index changes of several buckets. After an error, no new file is left.
 
     compaction: the changes are part of a compaction.
     """
     messages: list[CommitMessage] = []
-    written: list[tuple[BucketKey, IndexChange]] = []
+    written: list[tuple[BucketId, IndexChange]] = []
     try:
         for key, maintainer in maintainers.items():
             if (change := maintainer.write()) is not None:
@@ -172,12 +173,10 @@ def write_index_changes(
     return messages
 
 
-def _message(key: BucketKey, change: IndexChange, *, compaction: bool) -> CommitMessage:
+def _message(key: BucketId, change: IndexChange, *, compaction: bool) -> CommitMessage:
     if compaction:
         return CommitMessage(
-            key.partition,
-            key.bucket,
-            compact_new_index_files=change.new,
-            compact_deleted_index_files=change.deleted,
+            key,
+            CommitIncrement(compacted=CompactResult(new_index_files=change.new, deleted_index_files=change.deleted)),
         )
-    return CommitMessage(key.partition, key.bucket, new_index_files=change.new, deleted_index_files=change.deleted)
+    return CommitMessage(key, CommitIncrement(new_index_files=change.new, deleted_index_files=change.deleted))

@@ -46,7 +46,7 @@ class MemoryBudget:
 
     def __init__(self, limit_bytes: int) -> None:
         if limit_bytes <= 0:
-            raise ValueError(f"a memory budget is more than {limit_bytes} bytes")
+            raise ValueError(f"limit_bytes must be positive, not {limit_bytes}")
         self.limit_bytes = limit_bytes
         self._owners: set[MemoryOwner] = set()
         self._lock = threading.Lock()

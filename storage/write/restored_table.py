@@ -15,9 +15,9 @@ from tidelake.storage.commit.manifests.index_manifest import index_files_by_buck
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.compactor import RestoredBucket
 
 
@@ -31,7 +31,7 @@ class RestoredTable:
     """
 
     snapshot_id: int | None = None
-    next_sequence_numbers: Mapping[BucketKey, int] = field(default_factory=dict)
+    next_sequence_numbers: Mapping[BucketId, int] = field(default_factory=dict)
     total_buckets: Mapping[bytes, int] = field(default_factory=dict)
 
     def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
@@ -53,10 +53,10 @@ class RestoredState:
     """
 
     table: RestoredTable = field(default_factory=RestoredTable)
-    buckets: Mapping[BucketKey, RestoredBucket] = field(default_factory=dict)
-    asked_for: frozenset[BucketKey] | None = None
+    buckets: Mapping[BucketId, RestoredBucket] = field(default_factory=dict)
+    asked_for: frozenset[BucketId] | None = None
 
-    def only(self, keys: Collection[BucketKey]) -> RestoredState:
+    def only(self, keys: Collection[BucketId]) -> RestoredState:
         """Returns the state for a writer that writes only to these buckets."""
         numbers = self.table.next_sequence_numbers
         partitions = {key.partition for key in keys}
@@ -68,7 +68,7 @@ class RestoredState:
         buckets = {key: self.buckets[key] for key in keys if key in self.buckets}
         return RestoredState(table, buckets, frozenset(keys))
 
-    def covers(self, keys: Collection[BucketKey]) -> bool:
+    def covers(self, keys: Collection[BucketId]) -> bool:
         return self.asked_for is None or self.asked_for.issuperset(keys)
 
 
@@ -83,12 +83,12 @@ def restore_files(
     snapshot = context.snapshots.latest()
     if snapshot is None:
         return RestoredState()
-    numbers: dict[BucketKey, int] = {}
+    numbers: dict[BucketId, int] = {}
     totals: dict[bytes, int] = {}
-    files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
+    files: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
     manifests = context.shared(ManifestStore)
     for entry in live_entries_of(manifests, snapshot, partitions, f"{context.name}, snapshot {snapshot.id}"):
-        key = BucketKey(entry.partition, entry.bucket)
+        key = entry.bucket_id
         numbers[key] = max(numbers.get(key, 0), entry.file.max_sequence_number + 1)
         if entry.bucket != POSTPONE_BUCKET:  # postponed rows don't define a number of buckets
             totals[entry.partition] = entry.total_buckets
@@ -96,16 +96,16 @@ def restore_files(
             files[key].append(entry.file)
     index = manifests.read_index(snapshot.index_manifest) if with_files else ()
     index_files = index_files_by_bucket(index)
-    buckets = {key: RestoredBucket(of, index_files.get((key.partition, key.bucket), ())) for key, of in files.items()}
+    buckets = {key: RestoredBucket(of, index_files.get(key, ())) for key, of in files.items()}
     return RestoredState(RestoredTable(snapshot.id, numbers, totals), buckets)
 
 
-def restore_bucket(context: TableContext, key: BucketKey) -> RestoredBucket:
+def restore_bucket(context: TableContext, key: BucketId) -> RestoredBucket:
     """Returns the bucket's files in the latest snapshot."""
     manifests, latest = context.shared(ManifestStore), context.snapshots.latest()
     live = live_entries_of(manifests, latest, {key.partition}, context.name)
     index = manifests.read_index(latest.index_manifest if latest is not None else None)
     return RestoredBucket(
         [entry.file for entry in live if entry.bucket == key.bucket],
-        index_files_by_bucket(index).get((key.partition, key.bucket), ()),
+        index_files_by_bucket(index).get(key, ()),
     )

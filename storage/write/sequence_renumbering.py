@@ -18,10 +18,10 @@ from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RenumberedFiles:
     """
 
     messages: Sequence[CommitMessage]
-    next_numbers: dict[BucketKey, int]
+    next_numbers: dict[BucketId, int]
 
 
 def renumber_files(
@@ -45,33 +45,28 @@ def renumber_files(
     """
     latest = context.snapshots.latest()
     partitions = {message.partition for message in messages}
-    ends: dict[BucketKey, int] = defaultdict(int)
+    ends: dict[BucketId, int] = defaultdict(int)
     for entry in live_entries_of(manifests, latest, partitions, context.name):
-        key = BucketKey(entry.partition, entry.bucket)
+        key = entry.bucket_id
         ends[key] = max(ends[key], entry.file.max_sequence_number + 1)
-    starts: dict[BucketKey, int] = {}
+    starts: dict[BucketId, int] = {}
     for message in messages:
-        key = BucketKey(message.partition, message.bucket)
-        for file in (*message.new_files, *message.changelog_files):
+        key = message.bucket
+        for file in (*message.increment.new_files, *message.increment.changelog_files):
             starts[key] = min(file.min_sequence_number, starts.get(key, file.min_sequence_number))
     done: list[tuple[BucketFiles, DataFileMeta]] = []
-    found, next_numbers = [], dict[BucketKey, int]()
+    found, next_numbers = [], dict[BucketId, int]()
+    read_id = latest.id if latest is not None else None
     try:
         for message in messages:
-            key = BucketKey(message.partition, message.bucket)
+            key, increment = message.bucket, message.increment.without_compaction()
             files, shift = BucketFiles(context, key), ends[key] - starts.get(key, ends[key])
-            data = _rewritten(files, message.new_files, shift, files.data, done)
-            changelog = _rewritten(files, message.changelog_files, shift, files.changelog, done)
+            data = _rewritten(files, increment.new_files, shift, files.data, done)
+            changelog = _rewritten(files, increment.changelog_files, shift, files.changelog, done)
             last = max((file.max_sequence_number for file in (*data, *changelog)), default=ends[key] - 1)
             next_numbers[key] = max(last + 1, next_numbers.get(key, 0))
-            found.append(
-                replace(
-                    message.without_compaction(),
-                    new_files=data,
-                    changelog_files=changelog,
-                    base_snapshot_id=latest.id if latest is not None else None,
-                )
-            )
+            renumbered = replace(increment, new_files=data, changelog_files=changelog)
+            found.append(CommitMessage(key, renumbered, replace(message.base, snapshot_id=read_id)))
     except BaseException:
         for files, file in done:
             files.delete([file])

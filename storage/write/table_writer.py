@@ -17,26 +17,23 @@ from tidelake.storage.base.errors import BadInput, TidelakeError
 from tidelake.storage.base.threads import map_on_cores
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.owner_process import OwnerProcess
-from tidelake.storage.files.data_file import is_fully_compacted
 from tidelake.storage.files.partition_times import partition_check
 from tidelake.storage.merge.merge_functions import check_row_kinds, merge_function_of
-from tidelake.storage.merge.merge_reader import MergeOrder
-from tidelake.storage.model.bucketing import Bucketing, BucketMode
-from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET
+from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import row_kinds
 from tidelake.storage.write.assigners import BucketAssigner, bucket_assigner_of
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey, BucketRouter, RoutedRows, split_by_group
-from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
-from tidelake.storage.write.commit_increment import CommitIncrement, with_compacted_as_new_files
-from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket, compactor_of_replaced
-from tidelake.storage.write.evolution.tracked_bucket_writer import append_bucket_writer
+from tidelake.storage.write.bucket_router import BucketRouter, RoutedRows, split_by_group
+from tidelake.storage.write.bucket_states import BucketEvent, BucketState
+from tidelake.storage.write.compactor import CompactorFactory, compactor_factory_of
+from tidelake.storage.write.due_compactions import DueCompactions
 from tidelake.storage.write.memory_budget import MemoryBudget, pieces
-from tidelake.storage.write.postpone.postpone_writer import PostponeBucketWriter
-from tidelake.storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
+from tidelake.storage.write.open_buckets import OpenBucket, OpenBuckets
+from tidelake.storage.write.restored_table import RestoredState
 from tidelake.storage.write.row_converter import RowConverter
 from tidelake.storage.write.small_flush import flush_small_buckets
 
@@ -69,33 +66,16 @@ class TableWriter:
     ) -> None:
         check_supported(context, Operation.WRITE)
         self._context = context
-        self._bucketing = Bucketing.of(context.schema, context.options)
         self._row_converter = RowConverter(context.schema, context.options, context.name, location=context.location)
         self._assigner = bucket_assigner or bucket_assigner_of(context, spill_directory, replaces=replaces)
         self._router = BucketRouter(context.schema, self._assigner, partition_check(context))
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
-        self._spill_directory = spill_directory
-        others_compact = context.options.write_only or self._bucketing.mode is BucketMode.POSTPONE
-        self._compactor_of = None if others_compact and not replaces else compactor_factory
-        if replaces and compactor_factory is not None:
-            self._compactor_of = compactor_of_replaced(compactor_factory, context)
-        self._compacts_replaced = replaces and self._compactor_of is not None
-        self._given = RestoredState() if replaces else restored
-        self._state: RestoredTable | None = None
-        self._restored_buckets: dict[BucketKey, RestoredBucket] = {}  # content of buckets in the snapshot of `_state`
-        self._bases: dict[BucketKey, int | None] = {}  # base snapshots, if not that of `_state`
-        self._prepared: list[CommitMessage] = []
-        self._lost_compactions: set[BucketKey] = set()
-        self._buckets_with_level_0: set[BucketKey] = set()  # buckets that may have such rows; see `compact_level_0`
-        self._waits_for_lookups = context.options.needs_lookup and context.options.lookup_wait
-        compacts_all = self._compactor_of is not None and not replaces
-        self._full_every = context.options.full_compaction_delta_commits if compacts_all else None
-        self._has_opened_level_0 = False  # see `_open_buckets_with_level_0`
-        self._not_full: set[BucketKey] = set()  # buckets that need a full compaction
-        self._full_prepared: set[BucketKey] = set()  # those that the last commit compacted in full
-        self._next_sequence_numbers: dict[BucketKey, int] = {}
-        self._buckets: dict[BucketKey, BucketWriter] = {}
+        compactor_of = compactor_factory_of(context, compactor_factory, replaces=replaces)
+        given = RestoredState() if replaces else restored
+        self._buckets = OpenBuckets(context, self._merge_function, self._memory, spill_directory, compactor_of, given)
+        self._compacts_replaced = replaces and compactor_of is not None
+        self._due = DueCompactions(context, self._buckets, replaces=replaces)
         self._failure: BaseException | None = None
         self._owner = OwnerProcess(f"{context.name}: a writer")
         self._is_closed = False
@@ -112,7 +92,7 @@ class TableWriter:
                 self.add(self._router.routed(piece), piece)
                 self.make_room()
 
-    def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketKey], buckets: NDArray[np.integer[Any]]) -> None:
+    def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketId], buckets: NDArray[np.integer[Any]]) -> None:
         """Does the same as `write` for n rows that were converted and routed elsewhere.
 
         rows: in the form of `RowConverter`.
@@ -139,17 +119,15 @@ class TableWriter:
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` must read the table first."""
-        return not self._assigner.is_ready or any(key not in self._buckets for key, _ in routed.parts)
+        return not self._assigner.is_ready or not all(self._buckets.has(bucket) for bucket, _ in routed.parts)
 
     def add(self, routed: RoutedRows, rows: pa.RecordBatch | None = None) -> None:
         """Does the second part: stores rows in memory, even if it is full. With `rows`, large rows wait for room."""
         with self._fatal_errors():
             if rows is not None:
                 self._memory.make_room_for(rows)
-            for key, part in self._router.parts(routed):
-                self._bucket(key).write(part)
-                if self._full_every is not None:
-                    self._not_full.add(key)
+            for bucket, part in self._router.parts(routed):
+                self._buckets.open(bucket).write(part)
 
     @property
     def is_memory_short(self) -> bool:
@@ -175,35 +153,40 @@ class TableWriter:
         identifier: the identifier of the commit.
         is_last: this writer ends, and is one of many.
         """
-        waits = is_last or identifier == BATCH_COMMIT_IDENTIFIER or self._waits_for_lookups
+        waits = is_last or identifier == BATCH_COMMIT_IDENTIFIER or self._due.wait_for_lookups
         with self._fatal_errors():
-            full = self._due_for_full_compaction(identifier, only_written=is_last)
-            if self._compacts_replaced:
-                full = set(self._buckets)
-            elif not is_last:
-                self._open_buckets_with_level_0()
-            if not (writers := list(self._buckets.items())):
+            full = self._due.in_full(identifier, only_written=is_last)
+            if not self._compacts_replaced and not is_last:
+                self._due.open_with_level_0()
+            if not (opened := list(self._buckets)):
                 return []
+            if self._compacts_replaced:
+                full = set(opened)
 
-            def prepare(item: tuple[BucketKey, BucketWriter]) -> None:
-                item[1].prepare_commit(wait_compaction=waits, full_compaction=item[0] in full)
+            def prepare(bucket: OpenBucket) -> None:
+                bucket.opened.prepare_commit(wait_compaction=waits, full_compaction=bucket in full)
 
-            flush_small_buckets(self._context, self._merge_function, [writer for _, writer in writers])
-            map_on_cores(prepare, writers)
+            flush_small_buckets(self._context, self._merge_function, [bucket.opened for bucket in opened])
+            map_on_cores(prepare, opened)
             # Only after all were prepared: if one fails, `abort` deletes the files of the others, too.
             messages = [*self._assigner.prepare_commit(identifier)]
-            for key, writer in writers:
-                increment = writer.take_increment()
-                if self._compacts_replaced:
-                    increment, unneeded = with_compacted_as_new_files(increment)
-                    BucketFiles(self._context, key).discard(unneeded)
-                if not increment.is_empty:
-                    messages.append(self._message(key, increment))
-                elif writer.is_idle:
-                    self._close_bucket(key, writer)
-            self._prepared += messages
-            self._full_prepared |= full
+            messages += [message for bucket in opened if (message := self._handed_over(bucket)) is not None]
+            for bucket in full:
+                bucket.is_full_prepared = True
             return messages
+
+    def _handed_over(self, bucket: OpenBucket) -> CommitMessage | None:
+        """Returns the files of a prepared bucket; None if it has none. Then it is closed if nothing is left to do."""
+        increment = bucket.opened.take_increment()
+        if self._compacts_replaced:
+            increment, unneeded = increment.with_compacted_as_new_files()
+            BucketFiles(self._context, bucket.bucket).discard(unneeded)
+        bucket.prepared(increment)
+        if not increment.is_empty:
+            return self._buckets.message(bucket, increment)
+        if bucket.state is BucketState.OPEN and bucket.opened.is_idle:
+            self._buckets.close(bucket)
+        return None
 
     def committed(self, snapshot_id: int) -> None:
         """Called when the files of `prepare_commit` are in this snapshot, and no other commit changed their buckets.
@@ -211,30 +194,36 @@ class TableWriter:
         Other buckets keep their base: others may have written to them, which their sequence numbers don't include.
         Raises nothing, because the commit is final: the writer's next call raises what failed here.
         """
-        self._bases.update({BucketKey(m.partition, m.bucket): snapshot_id for m in self._prepared if m.new_files})
+        self._buckets.settle(BucketEvent.COMMITTED, snapshot_id)
         self._assigner.committed(snapshot_id)
-        self._reset_after_commit()
+        self._after_commit()
 
     def dropped(self) -> None:
         """Called when the files of `prepare_commit` will not be committed: their identifier is committed already."""
+        self._buckets.settle(BucketEvent.DROPPED)
         self._assigner.dropped()
-        self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in self._prepared}
-        self._reset_after_commit()
+        self._after_commit()
 
-    def set_next_sequence_numbers(self, next_numbers: Mapping[BucketKey, int]) -> None:
+    def _after_commit(self) -> None:
+        try:
+            for bucket in self._buckets if self._compacts_replaced else ():
+                self._buckets.close(bucket).abort()  # the next commit replaces everything that it knows
+            self._buckets.restore_lost()
+        except Exception as error:
+            self._failure = error
+
+    def set_next_sequence_numbers(self, next_numbers: Mapping[BucketId, int]) -> None:
         """Called when the rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
 
         next_numbers: for each bucket concerned, the number of its next row. No row was written in the meantime.
         """
-        self._lost_compactions |= next_numbers.keys()  # their compactions refer to the old files
-        for key, number in next_numbers.items():
-            self._next_sequence_numbers[key] = max(number, self._next_sequence_numbers.get(key, 0))
-            if key in self._buckets:
-                self._buckets[key].set_next_sequence_number(number)
+        self._buckets.continue_at(next_numbers)
 
     def restart_compaction(self, messages: Sequence[CommitMessage]) -> None:
         """Restarts the compaction of these buckets from the table's files, which include files unknown to it."""
-        self._lost_compactions |= {BucketKey(m.partition, m.bucket) for m in messages if m.compact_before}
+        for message in messages:
+            if message.increment.compacted.before:
+                self._buckets.lost(message.bucket)
 
     def compact_level_0(self) -> list[CommitMessage]:
         """Returns compactions to publish after a commit whose compaction was lost, by a conflict or a crash. Call it
@@ -243,48 +232,16 @@ class TableWriter:
         Only if commits wait for lookups: readers don't see the rows that stayed on level 0. Otherwise the next commit
         compacts them.
         """
-        lost, left = set(self._lost_compactions), self._buckets_with_level_0 | self._lost_compactions
-        self._buckets_with_level_0 = set()
-        if self._compactor_of is None or not self._waits_for_lookups or self._failure is not None:
+        if self._failure is not None:
             return []
         self._check_usable()
-        self._lost_compactions |= left  # kept in case of an error
-        messages = []
-        for key in left:
-            bucket = self._bucket(key)
-            if key in lost:
-                bucket.reset_compaction(restore_bucket(self._context, key))
-            if not (compacted := bucket.compact_level_0()).is_empty:
-                messages.append(self._message(key, CommitIncrement(compacted=compacted)))
-                self._buckets_with_level_0.add(key)
-        self._lost_compactions -= left
-        return messages
+        return self._due.of_level_0()
 
     def cancel_compactions(self) -> None:
         """Stops compaction. Running compactions soon end without a result, and waiting callers continue. Fast; may be
         called from any thread. Writing and committing are still possible.
         """
-        self._compactor_of = None
-        for bucket in list(self._buckets.values()):
-            bucket.cancel_compaction()
-
-    def _reset_after_commit(self) -> None:
-        self._prepared = []
-        for key, bucket in list(self._buckets.items()) if self._compacts_replaced else ():
-            bucket.abort()  # the next commit replaces everything that it knows
-            self._close_bucket(key, bucket)
-        for key, bucket in self._buckets.items():
-            bucket.increment_settled()
-            if bucket.is_compaction_stale:
-                self._lost_compactions.add(key)
-        try:
-            for key in self._lost_compactions & self._buckets.keys():
-                self._buckets[key].reset_compaction(restore_bucket(self._context, key))
-        except Exception as error:
-            self._failure = error
-        self._not_full -= self._full_prepared - self._lost_compactions
-        self._buckets_with_level_0 = self._lost_compactions & self._buckets.keys()
-        self._full_prepared, self._lost_compactions = set(), set()
+        self._buckets.cancel_compactions()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         """Yields all written rows that are in no snapshot: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
@@ -292,8 +249,8 @@ class TableWriter:
         Only for primary-key tables; batches of one bucket come oldest first. A bucket is opened after the rows of the
         previous one were read. Must not be continued after a commit or `abort`.
         """
-        for bucket in list(self._buckets.values()):
-            yield from bucket.uncommitted()
+        for writer in [bucket.opened for bucket in self._buckets]:
+            yield from writer.uncommitted()
 
     def abort(self) -> None:
         """Drops all rows and files that `prepare_commit` did not hand over, and closes the writer. May be called again.
@@ -304,17 +261,7 @@ class TableWriter:
         if not self.is_in_owner_process:
             return
         self._is_closed = True
-        for bucket in self._buckets.values():
-            self._memory.unregister(bucket)
-        failure: Exception | None = None
-        for bucket in self._buckets.values():
-            try:
-                bucket.abort()
-            except Exception as error:
-                failure = failure or error
-        self._buckets = {}
-        if failure is not None:
-            raise failure
+        self._buckets.abort()
 
     @property
     def is_in_owner_process(self) -> bool:
@@ -323,7 +270,7 @@ class TableWriter:
 
     @property
     def held_bytes(self) -> int:
-        return sum(bucket.held_bytes for bucket in self._buckets.values())
+        return sum(bucket.opened.held_bytes for bucket in self._buckets)
 
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         converted = self._row_converter.to_table_schema(batch)
@@ -333,99 +280,6 @@ class TableWriter:
     def _check_row_kinds(self, converted: pa.RecordBatch) -> None:
         if self._merge_function is not None:
             check_row_kinds(self._merge_function, row_kinds(converted), self._context.name)
-
-    def _bucket(self, key: BucketKey) -> BucketWriter:
-        if key not in self._buckets:
-            bucket = self._buckets[key] = self._open_bucket(key)
-            if self._compactor_of is None:  # compactions were cancelled while this bucket was opened
-                bucket.cancel_compaction()
-            self._memory.register(bucket)
-        return self._buckets[key]
-
-    def _message(self, key: BucketKey, increment: CommitIncrement) -> CommitMessage:
-        return CommitMessage(
-            partition=key.partition,
-            bucket=key.bucket,
-            total_buckets=self._bucketing.total_buckets,
-            new_files=increment.new_files,
-            changelog_files=increment.changelog_files,
-            compact_before=increment.compacted.before,
-            compact_after=increment.compacted.after,
-            compact_changelog=increment.compacted.changelog,
-            base_snapshot_id=self._bases.get(key, self._restored().snapshot_id),
-            compact_reason=increment.compacted.reason,
-            compact_tombstones=increment.compacted.tombstones,
-            known_files=increment.known_files,
-            compact_new_index_files=increment.compacted.new_index_files,
-            compact_deleted_index_files=increment.compacted.deleted_index_files,
-        )
-
-    def _due_for_full_compaction(self, identifier: int, *, only_written: bool) -> set[BucketKey]:
-        """only_written: skip what earlier writers left, because its buckets may belong to other tasks."""
-        every = self._full_every
-        if self._compactor_of is None or every is None:
-            return set()
-        if identifier != BATCH_COMMIT_IDENTIFIER and identifier % every:
-            return set()
-        if not only_written:
-            levels = self._context.options.num_levels
-            self._restored()
-            self._not_full |= {k for k, b in self._restored_buckets.items() if not is_fully_compacted(b.files, levels)}
-        for key in self._not_full:
-            self._bucket(key)
-        return set(self._not_full)
-
-    def _open_buckets_with_level_0(self) -> None:
-        """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
-        rows and their changes would be invisible until the next write to their buckets.
-        """
-        if self._compactor_of is None or self._has_opened_level_0 or not self._context.options.needs_lookup:
-            return
-        self._restored()
-        for key in [k for k, bucket in self._restored_buckets.items() if any(f.level == 0 for f in bucket.files)]:
-            self._bucket(key)
-        self._has_opened_level_0 = True
-
-    def _close_bucket(self, key: BucketKey, writer: BucketWriter) -> None:
-        self._memory.unregister(writer)
-        self._next_sequence_numbers[key] = writer.next_sequence_number
-        del self._buckets[key]
-
-    def _open_bucket(self, key: BucketKey) -> BucketWriter:
-        if key.bucket == POSTPONE_BUCKET:
-            return PostponeBucketWriter(self._context, key)
-        state = self._restored()
-        state.check_total_buckets(key.partition, self._bucketing.total_buckets, self._context.name)
-        next_sequence_number, files = self._next_sequence_numbers.get(key, 0), BucketFiles(self._context, key)
-        if self._merge_function is None:
-            return append_bucket_writer(self._context, files, next_sequence_number)
-        factory = self._compactor_of  # another thread may set it to None at any time
-        return PrimaryKeyBucketWriter(
-            self._context,
-            files,
-            MergeOrder.of(self._context.schema.trimmed_primary_keys, self._context.options),
-            self._merge_function,
-            next_sequence_number,
-            self._spill_directory,
-            factory and factory(self._context, key, self._restored_bucket(key)),
-        )
-
-    def _restored_bucket(self, key: BucketKey) -> RestoredBucket:
-        """Returns the content of a bucket that is opened."""
-        state = self._restored()
-        if (bucket := self._restored_buckets.pop(key, None)) is not None:
-            return bucket
-        if key not in state.next_sequence_numbers and key not in self._next_sequence_numbers:
-            return RestoredBucket()  # it was empty, and this writer wrote nothing to it
-        return restore_bucket(self._context, key)
-
-    def _restored(self) -> RestoredTable:
-        """Reads the table's state when it is first needed, so that opening a writer costs nothing."""
-        if self._state is None:
-            restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
-            self._state, self._restored_buckets = restored.table, dict(restored.buckets)
-            self._next_sequence_numbers = dict(self._state.next_sequence_numbers)
-        return self._state
 
     def _check_usable(self) -> None:
         self._owner.check()

@@ -202,7 +202,8 @@ def _is_list(kind: pa.DataType) -> bool:
 def _lists(kind: pa.DataType, like: pa.Array, child: pa.Array, place: ValueLocation) -> pa.Array:
     """Returns lists or maps with the lengths of `like` and the elements of `child`."""
     if len(child) > _INT32_MAX:
-        raise place.refused(f"has {len(child):,} elements in one batch, more than Arrow's lists can count. Write less")
+        limit = "more than Arrow's lists can count. Write fewer rows at once"
+        raise place.refused(f"has {len(child):,} elements in one batch, {limit}")
     lengths = pc.fill_null(pc.list_value_length(like), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(like) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

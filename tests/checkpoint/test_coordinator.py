@@ -20,11 +20,12 @@ from tidelake.checkpoint.offsets import (
 from tidelake.checkpoint.states import CheckpointState, IllegalTransition
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDENTITY = SourceIdentity("c1", {"t": "id"})
-FILES = [CommitMessage(b"", 0)]
+FILES = [CommitMessage(BucketId(b"", 0))]
 
 
 def at(end: int, start: int | None = None) -> SourcePosition:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from tidelake.checkpoint.fence import EpochFence, RecoveryOutdated
+from tidelake.checkpoint.fence import EpochFence
+from tidelake.errors import RecoveryOutdated
 from tidelake.storage.base.errors import WriterFenced
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -12,21 +12,21 @@ from tidelake.compaction.merge_tree.levels import Levels
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.binary_row import serialize_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
 
 
-def live_files(context: TableContext) -> dict[BucketKey, list[DataFileMeta]]:
+def live_files(context: TableContext) -> dict[BucketId, list[DataFileMeta]]:
     snapshot = context.snapshots.latest()
-    files: dict[BucketKey, list[DataFileMeta]] = defaultdict(list)
+    files: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
     for entry in live_entries(context, snapshot) if snapshot is not None else ():
-        files[BucketKey(entry.partition, entry.bucket)].append(entry.file)
+        files[entry.bucket_id].append(entry.file)
     return files
 
 
-def check_tree(context: TableContext) -> dict[BucketKey, Levels]:
+def check_tree(context: TableContext) -> dict[BucketId, Levels]:
     """Returns the levels of every bucket. Fails if runs overlap, or if metadata contradict the files."""
     key_types = [field.type for field in context.schema.key_fields]
     trees = {}

@@ -26,9 +26,9 @@ from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries
 from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.compactor import Compactor, RestoredBucket
 from tidelake.storage.write.memory_budget import MemoryBudget, MemoryOwner
 from tidelake.storage.write.table_writer import TableWriter
@@ -375,7 +375,7 @@ def test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened(tmp_p
     table = tidelake.open_catalog(str(tmp_path)).table("db.t", {"commit.force-compact": "true"})
     compactor_factory = compact_manager_factory(GatedScheduler())  # a caller that waits for these never returns
 
-    def hurried(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> Compactor | None:
+    def hurried(context: TableContext, key: BucketId, bucket: RestoredBucket) -> Compactor | None:
         compactor = compactor_factory(context, key, bucket)
         writer.cancel_compactions()
         return compactor
@@ -383,8 +383,8 @@ def test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened(tmp_p
     writer = TableWriter(table.context, compactor_factory=hurried)
     writer.write(rows_of(5))
     (message,) = writer.prepare_commit(5)
-    assert message.new_files
-    assert not message.compact_before
+    assert message.increment.new_files
+    assert not message.increment.compacted.before
     writer.abort()
 
 

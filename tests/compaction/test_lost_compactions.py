@@ -15,6 +15,7 @@ import pytest
 
 from tests.compaction.lakes import orphans
 from tests.compaction.test_changelogs import new_table
+from tests.storage.model.snapshots.tables import with_lost_compaction
 from tests.support.changelog_fold import check_changelog
 from tests.support.commit_races import before_publishing
 from tidelake.checkpoint.committable import TableCommittable
@@ -189,11 +190,11 @@ def test_without_lookup_wait_a_lost_compaction_is_left_to_the_next_commit(waits:
     writer = TableWriter(table.context, compactor_factory=compact_manager_factory(CompactionScheduler(1)))
     writer.write(rows_of(1))
     messages = writer.prepare_commit(1)
-    only_rows = [replace(m, compact_before=(), compact_after=(), compact_changelog=()) for m in messages]
+    only_rows = [replace(m, increment=m.increment.without_compaction()) for m in messages]
     snapshot_id = TableCommit(table.context, USER).commit(Committable(1, only_rows))
     assert snapshot_id is not None
     writer.committed(snapshot_id)
-    writer.restart_compaction([replace(message, compact_before=message.new_files) for message in messages])
+    writer.restart_compaction([with_lost_compaction(message) for message in messages])
     assert bool(writer.compact_level_0()) is (waits == "true")
     writer.abort()
 

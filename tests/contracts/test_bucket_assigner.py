@@ -17,13 +17,14 @@ from tidelake.ingest.spark.shuffling.shuffle import ShuffleMap, from_ipc, shuffl
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import bucket_ids
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, STRING, DataField, not_null
 from tidelake.storage.write.assigners import AssignedRows, BucketAssigner, PartitionedRows, bucket_assigner_of
-from tidelake.storage.write.bucket_router import BucketKey, BucketRouter
+from tidelake.storage.write.bucket_router import BucketRouter
 from tidelake.storage.write.table_writer import TableWriter
 
 FIELDS = (DataField(0, "day", not_null(STRING)), DataField(1, "id", not_null(BIGINT)))
@@ -174,7 +175,7 @@ def test_a_writer_uses_the_injected_assigner() -> None:
     flat = replace(KEYED, partition_keys=(), primary_keys=("id",))
     writer = TableWriter(table(flat, bucket="5"), bucket_assigner=IndexedAssigner())
     routed = writer.route(rows([10, 20, 30, 40, 50]).rows)
-    assert [key for key, _ in routed.parts] == [BucketKey(EMPTY_ROW, bucket) for bucket in (0, 1, 2)]
+    assert [key for key, _ in routed.parts] == [BucketId(EMPTY_ROW, bucket) for bucket in (0, 1, 2)]
     writer.abort()
 
 
@@ -187,5 +188,5 @@ def test_a_shuffle_uses_the_injected_assigner() -> None:
         for row in sent
         if row["kind"] == "rows"
     }
-    to = [shuffle_partition_of(context, BucketKey(EMPTY_ROW, bucket), 8) for bucket in (0, 1, 2)]
+    to = [shuffle_partition_of(context, BucketId(EMPTY_ROW, bucket), 8) for bucket in (0, 1, 2)]
     assert found == dict(zip(to, ([10, 20], [30, 40], [50]), strict=True))

@@ -20,10 +20,10 @@ from tests.support.java_oracle import JavaOracle
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
 from tidelake.compaction.merge_tree.rewrite_plan import Rewrite, plan_rewrite
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 
 NAME = "db.t"
 
@@ -103,19 +103,19 @@ def test_the_picker_picks_the_same_files_as_java(case: Picks, java_oracle: JavaO
         by_java = done_by(table.context, after)
         compactions += len(by_java)
         # Java only looks at buckets that the commit wrote to
-        touched = {BucketKey(e.partition, e.bucket) for e in delta_entries(table.context, before)}
+        touched = {e.bucket_id for e in delta_entries(table.context, before)}
         assert planned(table.context, before, touched) == by_java, f"snapshot {before.id}"
     assert compactions > 2
 
 
-def done_by(context: TableContext, snapshot: Snapshot | None) -> dict[BucketKey, Done]:
-    done: dict[BucketKey, Done] = defaultdict(Done)
+def done_by(context: TableContext, snapshot: Snapshot | None) -> dict[BucketId, Done]:
+    done: dict[BucketId, Done] = defaultdict(Done)
     if snapshot is None or snapshot.commit_kind is not CommitKind.COMPACT:
         return done
     entries = delta_entries(context, snapshot)
     read = {e.file.file_name for e in entries if e.kind is FileKind.DELETE}
     for entry in entries:
-        of_bucket = done[BucketKey(entry.partition, entry.bucket)]
+        of_bucket = done[entry.bucket_id]
         name = entry.file.file_name
         if entry.kind is FileKind.ADD:
             of_bucket.output_levels.add(entry.file.level)
@@ -126,11 +126,11 @@ def done_by(context: TableContext, snapshot: Snapshot | None) -> dict[BucketKey,
     return done
 
 
-def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketKey]) -> dict[BucketKey, Done]:
+def planned(context: TableContext, snapshot: Snapshot, buckets: set[BucketId]) -> dict[BucketId, Done]:
     live = live_entries(context, snapshot)
     done = {}
     for key in buckets:
-        files = [e.file for e in live if (e.partition, e.bucket) == (key.partition, key.bucket)]
+        files = [e.file for e in live if e.bucket_id == key]
         tree = MergeTree(context, key, files)
         unit = tree.pick()
         if unit is None:

@@ -21,6 +21,7 @@ from tests.interop.shared_table import KIND, Reader, SharedTable, changes
 from tests.support.expected import Json
 from tests.support.levels import rounds
 from tidelake.storage.model.binary_row import serialize_row
+from tidelake.storage.model.bucket_id import BucketId
 
 OPTIONS: Final = {"bucket": "-1", "dynamic-bucket.target-row-num": "5", "num-sorted-run.compaction-trigger": "3"}
 # No slash: Java names its local lookup files after the partition's value and fails below a folder that isn't there.
@@ -140,12 +141,12 @@ def test_both_put_each_row_into_the_same_bucket(new_table: NewTable) -> None:
         writer.commit(1)
     ours.model.write(changes(batch))
 
-    def places(table: SharedTable) -> dict[tuple[bytes, int], list[Any]]:
-        found: dict[tuple[bytes, int], list[Any]] = {}
+    def places(table: SharedTable) -> dict[BucketId, list[Any]]:
+        found: dict[BucketId, list[Any]] = {}
         scan = table.ours.scan()
         for split in scan.splits():
             for part in scan.to_batches(splits=[split]):
-                found.setdefault((split.partition, split.bucket), []).extend(part.column("k").to_pylist())
+                found.setdefault(split.bucket_id, []).extend(part.column("k").to_pylist())
         return {place: sorted(keys) for place, keys in found.items()}
 
     assert places(java) == places(ours)

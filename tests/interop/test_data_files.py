@@ -17,12 +17,14 @@ from tests.storage.files.samples import FORMATS, SAMPLES, Sample, options_of
 from tests.support.expected import difference, json_rows
 from tests.support.java_oracle import JavaOracle
 from tests.support.pypaimon import Pypaimon
+from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.files.writer import RollingFileWriter, file_fields
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import (
@@ -60,7 +62,7 @@ def committed(
     for batch in batches:
         writer.write(batch, first_sequence_number=None if key else rows)
         rows += batch.num_rows
-    message = CommitMessage(EMPTY_ROW, 0, new_files=tuple(writer.close()))
+    message = CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=tuple(writer.close())))
     assert TableCommit(context, "tester").commit(Committable(1, [message])) == 1
     return context
 

@@ -158,7 +158,7 @@ def test_tables_that_java_refuses_are_refused(tmp_path: Path, java_oracle: JavaO
         with pytest.raises(Refused):
             java_oracle.alter(tmp_path, NAME, change)
     lake.alter(AddColumn("w", "INT"))
-    with pytest.raises(tidelake.BadInput, match="whose columns are others"):
+    with pytest.raises(tidelake.BadInput, match="whose columns differ"):
         lake.ours()
     with pytest.raises(Refused, match="does not have the same row type"):
         lake.javas()

@@ -17,11 +17,11 @@ from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio import open_file_io
 from tidelake.storage.files.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
 
 Bounds: TypeAlias = Mapping[str, tuple[Json, Json, int | None]]  # column -> smallest, largest, nulls
-Place: TypeAlias = tuple[bytes, int]  # partition, bucket
 
 # Bounds that Java keeps otherwise, by format and column; ours hold every value too. Nulls are counted alike.
 OTHERWISE: Final = {
@@ -56,14 +56,16 @@ def test_file_metadata_equals_javas(layout: Layout, new_table: NewTable) -> None
     assert described(ours, otherwise) == described(javas, otherwise)
 
 
-def described(table: SharedTable, otherwise: frozenset[str]) -> dict[Place, list[tuple[DataFileMeta, Bounds, Bounds]]]:
+def described(
+    table: SharedTable, otherwise: frozenset[str]
+) -> dict[BucketId, list[tuple[DataFileMeta, Bounds, Bounds]]]:
     """The files of each bucket, in commit order: without what must differ (names, sizes, times), and their statistics
     in words. otherwise: columns whose bounds are left out.
     """
     context = FileSystemCatalog(open_file_io("/"), str(table.warehouse)).load(NAME)
     latest = context.snapshots.latest()
     assert latest is not None
-    found: dict[Place, list[tuple[DataFileMeta, Bounds, Bounds]]] = {}
+    found: dict[BucketId, list[tuple[DataFileMeta, Bounds, Bounds]]] = {}
     for entry in live_entries(context, latest):
         file = entry.file
         plain = replace(
@@ -73,7 +75,7 @@ def described(table: SharedTable, otherwise: frozenset[str]) -> dict[Place, list
             plain = replace(plain, min_sequence_number=0, max_sequence_number=0)
         keys = in_words(file.key_stats, context.schema.key_fields, frozenset())
         values = in_words(file.value_stats, value_fields(context, file), otherwise)
-        found.setdefault((entry.partition, entry.bucket), []).append((plain, keys, values))
+        found.setdefault(entry.bucket_id, []).append((plain, keys, values))
     return found
 
 

@@ -20,11 +20,11 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKind, FileKind, FileSource, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
 
 Key: TypeAlias = tuple[str, int]  # partition, k
 Place: TypeAlias = tuple[str, int]  # partition, bucket
@@ -37,7 +37,7 @@ def key_of(record: Record) -> Key:
     return record.row["p"], record.row["k"]
 
 
-def place_of(context: TableContext, key: BucketKey) -> Place:
+def place_of(context: TableContext, key: BucketId) -> Place:
     return partition_directory(context, key.partition), key.bucket
 
 
@@ -109,7 +109,7 @@ class NaiveTree:
                 self.pending[directory, row["k"] % buckets].append(record)
         return taken
 
-    def flushed(self, key: BucketKey, files: Sequence[DataFileMeta]) -> None:
+    def flushed(self, key: BucketId, files: Sequence[DataFileMeta]) -> None:
         expected = self.merge(self.pending.pop(place_of(self.context, key), []))
         found = self._contents(key, files)
         _check_same(found, expected, f"a flush to {_names(files)}")
@@ -117,7 +117,7 @@ class NaiveTree:
 
     def compacted(
         self,
-        key: BucketKey,
+        key: BucketId,
         before: Sequence[DataFileMeta],
         after: Sequence[DataFileMeta],
         others: Mapping[str, int],
@@ -198,7 +198,7 @@ class NaiveTree:
             assert snapshot.id == self.last_snapshot + 1
             self._take_in(snapshot)
         if snapshots:
-            live = [(place_of(self.context, BucketKey(e.partition, e.bucket)), e) for e in self._entries(snapshots[-1])]
+            live = [(place_of(self.context, e.bucket_id), e) for e in self._entries(snapshots[-1])]
             reported = {(place, e.file.file_name, e.file.level) for place, e in live}
             assert reported == {(place, *file) for place, files in self.live.items() for file in files.items()}
             assert len(reported) == len(live), "a file is there twice"
@@ -251,9 +251,9 @@ class NaiveTree:
     # ------------------------------------------------------------ files
 
     def _take_in(self, snapshot: Snapshot) -> None:
-        by_bucket: dict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+        by_bucket: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
         for entry in delta_entries(self.context, snapshot):
-            by_bucket[BucketKey(entry.partition, entry.bucket)].append(entry)
+            by_bucket[entry.bucket_id].append(entry)
         for key, entries in by_bucket.items():
             files = self.live[place_of(self.context, key)]
             gone = [e.file for e in entries if e.kind is FileKind.DELETE]
@@ -274,7 +274,7 @@ class NaiveTree:
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         return live_entries(self.context, snapshot)
 
-    def _contents(self, key: BucketKey, files: Iterable[DataFileMeta]) -> dict[Key, Record]:
+    def _contents(self, key: BucketId, files: Iterable[DataFileMeta]) -> dict[Key, Record]:
         """Without sequence numbers."""
         found: dict[Key, Record] = {}
         for file in files:
@@ -283,7 +283,7 @@ class NaiveTree:
                 found[of] = record
         return found
 
-    def _content(self, key: BucketKey, file: DataFileMeta) -> dict[Key, Record]:
+    def _content(self, key: BucketId, file: DataFileMeta) -> dict[Key, Record]:
         found = {}
         for batch in BucketFiles(self.context, key).read(file):
             for row in batch.to_pylist():
@@ -292,7 +292,7 @@ class NaiveTree:
                 found[key_of(record)] = record
         return found
 
-    def _keep(self, key: BucketKey, files: Iterable[DataFileMeta], content: Content) -> None:
+    def _keep(self, key: BucketId, files: Iterable[DataFileMeta], content: Content) -> None:
         for file in files:
             self.files[file.file_name] = {of: content[of] for of in self._content(key, file)}
 

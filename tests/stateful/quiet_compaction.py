@@ -8,10 +8,11 @@ from typing import TypeVar
 from tests.stateful.naive_tree import NaiveTree
 from tidelake.compaction.compact_manager import BucketCompactManager
 from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask
+from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
-from tidelake.storage.write.compactor import CompactorFactory, CompactResult, RestoredBucket
+from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class WatchedCompactor(BucketCompactManager):
     """Reports flushes and compactions to the model, when the bucket's writer learns of them."""
 
     def __init__(
-        self, model: NaiveTree, context: TableContext, key: BucketKey, bucket: RestoredBucket, turns: Turns
+        self, model: NaiveTree, context: TableContext, key: BucketId, bucket: RestoredBucket, turns: Turns
     ) -> None:
         super().__init__(context, key, bucket, turns)
         self._model, self._of = model, key
@@ -81,7 +82,7 @@ def _levels(files: Sequence[DataFileMeta]) -> dict[str, int]:
 
 
 def watched(model: NaiveTree, turns: Turns) -> CompactorFactory:
-    def of(context: TableContext, key: BucketKey, bucket: RestoredBucket) -> WatchedCompactor:
+    def of(context: TableContext, key: BucketId, bucket: RestoredBucket) -> WatchedCompactor:
         return WatchedCompactor(model, context, key, bucket, turns)
 
     return of

@@ -15,7 +15,7 @@ from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 # What a case may say, and one of what ours says then. A case may say several.
 _MEANINGS: Final = (
     (r"overflow|out of range", r"overflows at"),
-    (r"retract|\bdeletes?\b|update.?before|-[ud]\b", r"retract a value|does not support deletes"),
+    (r"retract|\bdeletes?\b|update.?before|-[ud]\b", r"retract values|does not support deletes"),
     (r"zero", r"zero|\b0\b"),
     (r"terminat|exact|rounding", r"quotient|digits|without end"),
     (r"null.*key|key.*null", r"null in its key"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidelake.storage.commit.publisher import CommitRequest, CommitResult, Publisher
+from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
+from tidelake.storage.commit.publisher import Publisher
 
 
 def before_publishing(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], Any]) -> None:

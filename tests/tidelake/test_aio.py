@@ -170,7 +170,7 @@ async def test_abandoned_batches_are_closed_in_a_thread(
     scan = await (await catalog.create_table("db.t", ROWS.schema)).scan()
     closed_by = asyncio.get_running_loop().create_future()
 
-    def batches(_scan: tidelake.Scan, _splits: object) -> Iterator[pa.RecordBatch]:
+    def batches(_scan: tidelake.Scan) -> Iterator[pa.RecordBatch]:
         try:
             while True:
                 yield ROWS.to_batches()[0]
@@ -180,7 +180,7 @@ async def test_abandoned_batches_are_closed_in_a_thread(
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(tidelake.Scan, "to_batches", batches)
     if how == "closed":
-        async with aclosing(scan.to_batches()) as read:  # type: ignore[type-var]
+        async with aclosing(scan.to_batches()) as read:
             assert (await anext(read)).num_rows == 3
     elif how == "left by break":
         async for _ in scan.to_batches():

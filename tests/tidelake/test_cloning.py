@@ -108,7 +108,7 @@ def test_a_table_without_rows_has_a_clone_without_rows(lake: tidelake.Catalog) -
 @pytest.mark.parametrize(
     ("name", "asked", "message"),
     [
-        ("db.t", {}, "db.t exists already"),
+        ("db.t", {}, "db.t already exists"),
         ("nowhere.t", {}, "no database 'nowhere'"),
         ("db.clone", {"snapshot": 99}, "has no snapshot 99: its snapshots are 1 to"),
         ("db.clone", {"tag": "never"}, "never"),

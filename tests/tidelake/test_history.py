@@ -215,7 +215,7 @@ def test_a_branch_is_renamed(table: tidelake.Table) -> None:
     table.rename_branch("dev", "next")
     assert table.branches() == ["next", "other"]
     assert value_of(branch_of(table, "next")) == 1
-    for name, new_name, why in [("dev", "x", "no branch 'dev'"), ("next", "other", "has a branch 'other' already")]:
+    for name, new_name, why in [("dev", "x", "no branch 'dev'"), ("next", "other", "already has a branch 'other'")]:
         with pytest.raises(tidelake.BadInput, match=why):
             table.rename_branch(name, new_name)
     with pytest.raises(tidelake.BadInput):

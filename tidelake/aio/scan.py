@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from tidelake.aio.blocking_iterators import iterate
+from tidelake.aio.forwarding import reads, yields
 from tidelake.scan import Scan as BlockingScan
-from tidelake.storage.read.explain import ExplainedFile
 from tidelake.storage.read.predicate import Predicate
-from tidelake.storage.read.split import Split
 
 
 class Scan:
@@ -39,17 +36,8 @@ class Scan:
     def where(self, condition: Predicate | Any) -> Scan:
         return Scan(self._inner.where(condition))
 
-    async def splits(self) -> list[Split]:
-        return await asyncio.to_thread(self._inner.splits)
-
-    async def explain(self) -> list[ExplainedFile]:
-        return await asyncio.to_thread(self._inner.explain)
-
-    async def estimated_rows(self) -> int | None:
-        return await asyncio.to_thread(self._inner.estimated_rows)
-
-    def to_batches(self, splits: Sequence[Split] | None = None) -> AsyncIterator[pa.RecordBatch]:
-        return iterate(lambda: self._inner.to_batches(splits))
-
-    async def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
-        return await asyncio.to_thread(self._inner.to_arrow, splits)
+    splits = reads(BlockingScan.splits)
+    explain = reads(BlockingScan.explain)
+    estimated_rows = reads(BlockingScan.estimated_rows)
+    to_batches = yields(BlockingScan.to_batches)
+    to_arrow = reads(BlockingScan.to_arrow)

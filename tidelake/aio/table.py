@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from tidelake.aio.blocking_iterators import iterate, wait_for_snapshot
-from tidelake.aio.row_changes import RowChanges
+from tidelake.aio.forwarding import reads, wraps_result, writes, yields
 from tidelake.aio.scan import Scan
 from tidelake.aio.writer import Writer
 from tidelake.compaction.cancellation import CancellationToken
-from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite
 from tidelake.compaction.report import CompactionReport
 from tidelake.storage.base.threads import run_uncancellable, run_with_cancel
-from tidelake.storage.commit.expire.expire_now import ExpiryResult
 from tidelake.storage.read.changes.change_reader import ChangeBatch
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.stream.start import StartAt
-from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.table import Table as BlockingTable
 
 
-class Table(RowChanges):
+class Table:
     """See `tidelake.Table`."""
-
-    _inner: BlockingTable
 
     def __init__(self, inner: BlockingTable) -> None:
         self._inner = inner
@@ -62,55 +56,14 @@ class Table(RowChanges):
     def options(self) -> Mapping[str, str]:
         return self._inner.options
 
-    def writer(
-        self,
-        *,
-        commit_user: str | None = None,
-        memory: MemoryBudget | None = None,
-        overwrite: bool | Mapping[str, Any] | None = None,
-    ) -> Writer:
-        return Writer(self._inner.writer(commit_user=commit_user, memory=memory, overwrite=overwrite))
+    # ------------------------------------------------------------ rows
 
-    async def scan(
-        self,
-        *,
-        snapshot: int | None = None,
-        tag: str | None = None,
-        as_of: datetime | int | None = None,
-        between: tuple[int | str | datetime, ...] | None = None,
-        between_mode: str | None = None,
-        auto_tag: str | None = None,
-        columns: Sequence[str] | None = None,
-        filter: Predicate | Any = None,
-    ) -> Scan:
-        return Scan(
-            await asyncio.to_thread(
-                self._inner.scan,
-                snapshot=snapshot,
-                tag=tag,
-                as_of=as_of,
-                between=between,
-                between_mode=between_mode,
-                auto_tag=auto_tag,
-                columns=columns,
-                filter=filter,
-            )
-        )
+    writer = wraps_result(BlockingTable.writer, Writer)
+    scan = reads(BlockingTable.scan, Scan)
 
-    def changes(
-        self,
-        *,
-        start: int | None = None,
-        end: int | None = None,
-        between: tuple[int | str | datetime, ...] | None = None,
-        between_mode: str | None = None,
-        auto_tag: str | None = None,
-    ) -> AsyncIterator[ChangeBatch]:
-        return iterate(
-            lambda: self._inner.changes(
-                start=start, end=end, between=between, between_mode=between_mode, auto_tag=auto_tag
-            )
-        )
+    # ------------------------------------------------------------ changes
+
+    changes = yields(BlockingTable.changes)
 
     async def follow(
         self,
@@ -139,6 +92,39 @@ class Table(RowChanges):
         finally:
             await run_uncancellable(follower.close)
 
+    # ------------------------------------------------------------ changed rows
+
+    truncate = writes(BlockingTable.truncate)
+    delete = writes(BlockingTable.delete)
+    update = writes(BlockingTable.update)
+    update_columns = writes(BlockingTable.update_columns)
+
+    # ------------------------------------------------------------ snapshots
+
+    snapshots = reads(BlockingTable.snapshots)
+    expire = writes(BlockingTable.expire)
+    rollback = writes(BlockingTable.rollback)
+
+    # ------------------------------------------------------------ tags
+
+    tags = reads(BlockingTable.tags)
+    create_tag = writes(BlockingTable.create_tag)
+    replace_tag = writes(BlockingTable.replace_tag)
+    rename_tag = writes(BlockingTable.rename_tag)
+    delete_tag = writes(BlockingTable.delete_tag)
+    expire_tags = writes(BlockingTable.expire_tags)
+
+    # ------------------------------------------------------------ branches
+
+    branches = reads(BlockingTable.branches)
+    create_branch = writes(BlockingTable.create_branch)
+    delete_branch = writes(BlockingTable.delete_branch)
+    rename_branch = writes(BlockingTable.rename_branch)
+    fast_forward = writes(BlockingTable.fast_forward)
+    merge_branch = writes(BlockingTable.merge_branch)
+
+    # ------------------------------------------------------------ files
+
     async def compact(
         self,
         *,
@@ -162,13 +148,20 @@ class Table(RowChanges):
             cancellation=cancellation,
         )
 
-    async def rewrite_file_index(self, *, where: Predicate | Any = None, dry_run: bool = False) -> FileIndexRewrite:
-        return await asyncio.to_thread(self._inner.rewrite_file_index, where=where, dry_run=dry_run)
+    compact_manifests = writes(BlockingTable.compact_manifests)
+    rewrite_file_index = writes(BlockingTable.rewrite_file_index)
+    clean_orphans = writes(BlockingTable.clean_orphans)
 
-    async def expire(
-        self, *, retain_min: int | None = None, retain_max: int | None = None, retain_ms: int | None = None
-    ) -> ExpiryResult:
-        """See `tidelake.Table.expire`. If it is cancelled, it first completes the deletion."""
-        return await run_uncancellable(
-            self._inner.expire, retain_min=retain_min, retain_max=retain_max, retain_ms=retain_ms
-        )
+    # ------------------------------------------------------------ partitions, statistics
+
+    expire_partitions = writes(BlockingTable.expire_partitions)
+    mark_done = writes(BlockingTable.mark_done)
+    analyze = writes(BlockingTable.analyze)
+    statistics = reads(BlockingTable.statistics)
+
+    # ------------------------------------------------------------ repair
+
+    remove_missing_files = writes(BlockingTable.remove_missing_files)
+    remove_missing_manifests = writes(BlockingTable.remove_missing_manifests)
+    repair_earliest_snapshot = writes(BlockingTable.repair_earliest_snapshot)
+    purge = writes(BlockingTable.purge)

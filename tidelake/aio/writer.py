@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-import pyarrow as pa
-
-from tidelake.storage.base.threads import run_uncancellable
+from tidelake.aio.forwarding import writes
 from tidelake.writer import Writer as BlockingWriter
 
 
@@ -22,22 +19,9 @@ class Writer:
     def commit_user(self) -> str:
         return self._inner.commit_user
 
-    async def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Write rows. If it is cancelled, it first completes the write."""
-        await run_uncancellable(self._inner.write, rows)
-
-    async def commit(
-        self,
-        identifier: int | None = None,
-        *,
-        properties: Mapping[str, str] | None = None,
-        watermark: int | None = None,
-    ) -> int | None:
-        """Commit the rows. If it is cancelled while publishing, it first waits until the outcome is known."""
-        return await run_uncancellable(self._inner.commit, identifier, properties=properties, watermark=watermark)
-
-    async def close(self) -> None:
-        await run_uncancellable(self._inner.close)
+    write = writes(BlockingWriter.write)
+    commit = writes(BlockingWriter.commit)
+    close = writes(BlockingWriter.close)
 
     async def __aenter__(self) -> Self:
         return self

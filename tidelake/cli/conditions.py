@@ -134,7 +134,7 @@ class _Parser:
     def _key_of(self, column: Column) -> Column:
         token = self._peek()
         if token.kind != "text":
-            raise self._error("expected a key of a map: a text in single quotes")
+            raise self._error("expected a key of a map: a string in single quotes")
         key = str(self._next().value)
         self._expect("]")
         return column[key]
@@ -174,7 +174,7 @@ class _Parser:
         if token.value == "null" and token.kind == "word":
             raise self._error("nothing equals null: write IS NULL or IS NOT NULL")
         if token.kind == "name":
-            raise self._error("expected a value; texts are written in single quotes")
+            raise self._error("expected a value; strings are written in single quotes")
         if token.kind not in ("number", "text"):
             raise self._error("expected a value")
         return self._next().value
@@ -261,5 +261,5 @@ def _why_no_token(text: str) -> str:
     if first in "'\"`":
         return f"the quote {first} isn't closed"
     if first.isdigit() or first in "+-.":
-        return "not a number; texts are written in single quotes, and there is no arithmetic"
+        return "not a number; strings are written in single quotes, and there is no arithmetic"
     return f"{first} has no meaning here; a column is compared with a value, as in id = 5"

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     invocation = parse(arguments)
     out = CommandOutput(is_json=invocation.is_json)
     try:
-        from tidelake.logs import LogFormat, set_up_logging
+        from tidelake.log_output import LogFormat, set_up_logging
 
         set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
         if invocation.is_service:

@@ -1,4 +1,4 @@
-"""Refreshes with DuckDB in this process."""
+"""Refreshes with DuckDB in this process: those of `Catalog.refresh_table`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,45 @@ from functools import partial
 import pyarrow as pa
 
 from tidelake.materialized.changed_rows import has_key_of
-from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, quoted, result_of, result_over
-from tidelake.materialized.engine import FullRefresh, QueriedTable, check_columns
+from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, check_installed, quoted, result_of, result_over
 from tidelake.materialized.plain_query import PlainQuery, columns_of
+from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
+from tidelake.materialized.refresh import Refresh, Refreshed
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.scan import Scan
 from tidelake.storage.base.errors import BadInput
+from tidelake.table import Table
 from tidelake.writer import Writer
 
 _ALL_ROWS = {"dynamic-partition-overwrite": "false"}
+
+
+def refresh_in_process(
+    open_table: Callable[[str], Table],
+    name: str,
+    full: bool,
+    when_due: bool,
+    dialect: str | None,
+    sources: Mapping[str, str],
+) -> Refreshed:
+    """See `Catalog.refresh_table`.
+
+    open_table: opens a table by its full name.
+    """
+    if dialect not in (None, DIALECT):
+        raise BadInput(
+            f"dialect={dialect!r}: expected {DIALECT!r}, or nothing for a query that means the same in every dialect. "
+            "Refresh a query in Spark's SQL on Spark: tidelake spark call refresh_materialized_table -w WAREHOUSE"
+        )
+    target = open_table(name)
+    database = target.name.partition(".")[0]
+
+    def find(name: str) -> Table:
+        found = sources.get(name, name)
+        return open_table(found if "." in found else f"{database}.{found}")
+
+    check_installed(target.name)
+    return Refresh(target, find, InProcess(target.name), dialect == DIALECT).run(full=full, when_due=when_due)
 
 
 @dataclass(frozen=True, slots=True)

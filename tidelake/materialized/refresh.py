@@ -7,8 +7,6 @@
 
 The snapshot with the rows records the snapshots of the sources that they were made from. Commits are numbered: if two
 refreshes run at once, the second one finds its number taken, and drops its rows.
-
-The result of a refresh.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from functools import partial
 import pyarrow as pa
 
 from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
-from tidelake.materialized.engine import FullRefresh, QueriedTable, QueryEngine, check_columns
 from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
+from tidelake.materialized.query_engine import FullRefresh, QueriedTable, QueryEngine, check_columns
 from tidelake.materialized.source_changes import NoChanges, changes_since
 from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, QueriedState, RefreshState, last_refresh
 from tidelake.storage.base.clock import epoch_ms
@@ -34,6 +32,8 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 from tidelake.writer import Writer
+
+_log = get_logger(__name__)
 
 
 class RefreshKind(StrEnum):
@@ -54,9 +54,6 @@ class Refreshed:
     kind: RefreshKind
     reason: str
     snapshot_id: int | None
-
-
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

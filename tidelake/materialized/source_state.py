@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import DataFileMeta, is_fully_compacted
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -47,9 +48,9 @@ def _is_settled(context: TableContext, snapshot: Snapshot) -> bool:
         return False
     if producer not in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
         return False
-    buckets = defaultdict[tuple[bytes, int], list[DataFileMeta]](list)
+    buckets = defaultdict[BucketId, list[DataFileMeta]](list)
     for entry in live_entries(context, snapshot, keep_entry=lambda entry: entry.bucket != POSTPONE_BUCKET):
-        buckets[entry.partition, entry.bucket].append(entry.file)
+        buckets[entry.bucket_id].append(entry.file)
     if producer is ChangelogProducer.LOOKUP:
         return all(file.level > 0 for files in buckets.values() for file in files)
     return all(is_fully_compacted(files, context.options.num_levels) for files in buckets.values())

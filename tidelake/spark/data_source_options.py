@@ -158,7 +158,7 @@ class ReadOptions:
     def check_batch_read(self) -> None:
         """Raise BadInput for options of streaming reads."""
         if self.stream != StreamOptions():
-            raise BadInput("options read.stream.… and skip-overwrites are of streaming reads. Leave them out")
+            raise BadInput("options read.stream.… and skip-overwrites are only for streaming reads. Leave them out")
 
     def write_context(self) -> TableContext:
         """Return the table for a batch write.

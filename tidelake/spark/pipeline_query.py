@@ -34,8 +34,8 @@ from tidelake.spark.changelog_folder.folder_data_source import ChangeLogFolderDa
 from tidelake.spark.kafka.connector_offsets import from_members
 from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
 from tidelake.spark.kafka.kafka_options import options_of
+from tidelake.spark.read_limits import HAS_LIMITS
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
-from tidelake.spark.stream_reader import HAS_LIMITS
 from tidelake.spark.table_creation import TableCreation
 from tidelake.spark.table_data_source import register_source
 from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature

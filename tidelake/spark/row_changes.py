@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, count, expr, lit, when
 
-from tidelake.ingest.spark.batch_commits import BatchOutdated
+from tidelake.errors import BatchOutdated
 from tidelake.ingest.spark.batch_rows import TypedColumns
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.rescaling import rescale_partition

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import RecordRefused
 from tidelake.ingest.evolution.behavior import Action, ChangeKind
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.formats.base import DecodeFailure, Target
 from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
-from tidelake.ingest.pipeline.error_policy import RecordRefused, remedy_of
+from tidelake.ingest.pipeline.error_policy import remedy_of
 from tidelake.ingest.settings import Config
 from tidelake.ingest.spark.batch_rows import RawRecords
 from tidelake.ingest.spark.batch_statistics import SchemaNeed

@@ -3,9 +3,9 @@
 Without `read.changelog=true` only rows after a change are read (+I, +U). With it all changes are read, with their kind
 in column `rowkind`. Rows of a bucket are in one task of a batch, in the order of their commits.
 
-Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Java `spark/sources/PaimonMicroBatchStream.java`.
+PySpark 4.1 passes a source neither the start of a batch nor its limit. `HAS_LIMITS` says whether this release does.
 
-Limits of a streaming source's batches, if PySpark supports them.
+Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Java `spark/sources/PaimonMicroBatchStream.java`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,12 @@ from pyspark.sql.types import StructType
 
 from tidelake.spark.batch_reader import packed
 from tidelake.spark.data_source_options import ReadOptions
+from tidelake.spark.read_limits import HAS_LIMITS, ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.kinds.system_tables.audit_log import symbols
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.read.stream.micro_batches import BatchLimits, MicroBatches, StreamOffset, StreamUnit, read_units
-
-try:  # PySpark 4.2 and later
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # PySpark 4.1 passes a source neither the start of a batch nor a limit
-    HAS_LIMITS = False
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        pass
-
-    class ReadLimit:  # type: ignore[no-redef]
-        """A class for type hints only: older releases have no limits."""
-
-    ReadAllAvailable = ReadMaxRows = ReadLimit  # type: ignore[misc,assignment]
-else:
-    HAS_LIMITS = True
-
-__all__ = ["HAS_LIMITS", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
-
 
 if TYPE_CHECKING:
     from tidelake.storage.model.table import TableContext

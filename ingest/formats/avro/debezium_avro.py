@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
 from tidelake.ingest.formats.avro.debezium_envelope_schema import envelope_schema
 from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
-from tidelake.ingest.formats.base import InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.base import InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
 from tidelake.ingest.formats.debezium.origin import origin_of

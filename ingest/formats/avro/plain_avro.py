@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
 from tidelake.ingest.formats.avro.column_images import Changes
 from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
@@ -27,7 +28,7 @@ from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of
 from tidelake.ingest.formats.avro.writer_schema import connect_schema, parse_avro_schema
-from tidelake.ingest.formats.base import Decoder, InferredTable, TableNotInferred, TargetOf
+from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.connect_schema import source_type
 from tidelake.ingest.formats.debezium.debezium_json_decoder import InexactValues
 from tidelake.ingest.formats.debezium.table_inference import inferred_table

@@ -51,7 +51,7 @@ class RegistryOptions:
             )
         for name, value in given.items():
             if not isinstance(value, str):
-                raise BadInput(f"{name} of {format_} must be a text, not {value!r}")
+                raise BadInput(f"{name} of {format_} must be a string, not {value!r}")
         parsed = cls(**given, schema_registry_timeout_s=timeout_s)
         for url in parsed.urls:
             parts = urlsplit(url)

@@ -17,11 +17,12 @@ from urllib.parse import quote
 import msgspec
 import urllib3
 
+from tidelake.errors import RegistryUnavailable
 from tidelake.ingest.formats.avro.framing import SchemaId
 from tidelake.ingest.formats.avro.registry_options import RegistryOptions
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.storage.base.errors import BadInput
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0
@@ -31,10 +32,6 @@ _REFUSED: Final = frozenset({401, 403})
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _REFERENCES_MAX: Final = 200
 _HEADERS: Final = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-
-
-class RegistryUnavailable(TidelakeError):
-    """The schema registry did not answer, or refused the request. No later record was read. Start again later."""
 
 
 @dataclass(frozen=True)

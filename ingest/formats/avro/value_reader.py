@@ -156,7 +156,7 @@ class _Reader:
         try:
             return msgspec.json.encode(data.decode())
         except UnicodeDecodeError as e:
-            raise BadValue(f"a text of the Avro record is not UTF-8 ({e})") from None
+            raise BadValue(f"a string of the Avro record is not UTF-8 ({e})") from None
 
     def _collection(self, type_: AvroType, depth: int) -> bytes:
         """Return an array or a map. It consists of blocks of items, and an empty block is the last one."""

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
@@ -27,7 +28,6 @@ from tidelake.ingest.formats.base import (
     JsonView,
     KeyChanges,
     Skipped,
-    TableNotInferred,
     TableRows,
     Target,
     TargetOf,

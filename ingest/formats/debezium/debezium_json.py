@@ -51,7 +51,7 @@ class DebeziumOptions:
                     f"`format_options`: {format_} has no option {name!r}{hint} Its options are {', '.join(known)}"
                 )
             if not isinstance(value, str):
-                raise BadInput(f"{name} of {format_} must be a text, not {value!r}")
+                raise BadInput(f"{name} of {format_} must be a string, not {value!r}")
         truncates = options.get("truncates", "apply")
         if truncates not in ("apply", "fail", "skip"):
             raise BadInput(f"truncates of {format_} must be apply, fail or skip, not {truncates!r}")

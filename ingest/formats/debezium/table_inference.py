@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.ingest.formats.base import InferredTable, TableNotInferred
+from tidelake.errors import TableNotInferred
+from tidelake.ingest.formats.base import InferredTable
 from tidelake.ingest.formats.connect_schema import SourceType, source_type
 from tidelake.ingest.formats.debezium.debezium_envelope import image_schema, read_envelope, split_schema
 from tidelake.ingest.formats.debezium.record_key import key_members

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from tidelake.ingest.formats.base import InferredTable, TableNotInferred, TargetOf
+from tidelake.errors import TableNotInferred
+from tidelake.ingest.formats.base import InferredTable, TargetOf
 from tidelake.ingest.formats.connect_schema import JSON_VALUE, SourceType
 from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
 from tidelake.ingest.formats.envelopes.envelope_decoder import EnvelopeDecoder

@@ -70,7 +70,7 @@ def _constant(json: bytes) -> Callable[[Mapping[str, bytes], int], bytes]:
 
 def _read(raw: bytes) -> str:
     if kind_of(raw) is not JsonKind.TEXT:
-        raise BadValue(f"{shown(raw)} is not a text within a value of extended JSON")
+        raise BadValue(f"{shown(raw)} is not a string within a value of extended JSON")
     return read_text(raw)
 
 

@@ -75,7 +75,7 @@ class CsvOptions:
             given[name] = _boolean(name, given.get(name, False))
         for name in (*_CHARACTERS, "null_literal"):
             if name in given and not isinstance(given[name], str):
-                raise BadInput(f"{name} of csv must be a text, not {given[name]!r}")
+                raise BadInput(f"{name} of csv must be a string, not {given[name]!r}")
         given["columns"] = _names(given.get("columns", ()))
         found = cls(**given)
         for name in _CHARACTERS:
@@ -85,7 +85,7 @@ class CsvOptions:
         try:
             found.reader([""])
         except (TypeError, ValueError, csv.Error) as e:
-            raise BadInput(f"csv: the delimiter, quote and escape characters can't be distinguished: {e}") from None
+            raise BadInput(f"csv: delimiter, quote and escape must be different characters: {e}") from None
         return found, shared
 
     def reader(self, lines: Sequence[str]) -> Any:

@@ -87,7 +87,7 @@ def read_text(raw: bytes) -> str:
     try:
         return _read_text(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:  # half a surrogate pair, or not UTF-8
-        raise BadValue(f"{shown(raw)} is not a readable text ({e})") from None
+        raise BadValue(f"{shown(raw)} is not readable text ({e})") from None
 
 
 def read_list(raw: bytes) -> list[bytes]:

@@ -51,13 +51,13 @@ def _ssl_context(settings: KafkaSettings) -> SSLContext:
             if path is not None:
                 path.read_bytes()
         except OSError as error:
-            raise BadInput(f"`source.{name}`: can't read {path}: {error.strerror}. Give a PEM file") from error
+            raise BadInput(f"`source.{name}`: can't read {path}: {error.strerror}. Use a PEM file") from error
     try:
         context: SSLContext = create_ssl_context(cafile=settings.ssl_cafile)
     except (SSLError, ValueError) as error:
         raise BadInput(
-            f"`source.ssl_cafile`: {settings.ssl_cafile} can't be used: {error}. Give certificates of authorities, as "
-            "PEM"
+            f"`source.ssl_cafile`: {settings.ssl_cafile} can't be used: {error}. Point it at a PEM file of CA "
+            "certificates"
         ) from error
     if settings.ssl_certfile is not None:
         # Never None: then OpenSSL would ask for the key's password on the terminal, and wait.

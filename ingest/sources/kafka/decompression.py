@@ -34,13 +34,13 @@ _limit: ContextVar[int | None] = ContextVar("bytes that a batch may be uncompres
 
 
 class DecompressionLimitExceeded(Exception):
-    """A batch is larger than the limit when it is uncompressed.
+    """A batch is larger than the limit after decompression.
 
     offset: the offset of the batch; None if it is unknown.
     """
 
     def __init__(self, offset: int | None = None) -> None:
-        super().__init__("a batch is larger than the limit when it is uncompressed")
+        super().__init__("a batch is larger than the limit after decompression")
         self.offset = offset
 
 
@@ -63,7 +63,7 @@ def install_limited_decoders() -> None:
             if theirs is not None and not hasattr(theirs, "__wrapped__"):
                 setattr(module, name, _bounded(theirs, decoder))
     if not _are_bounded():
-        raise unsupported_client("it uncompresses batches in a different way, without a limit")
+        raise unsupported_client("it decompresses batches in a different way, without a limit")
 
 
 def _bounded(theirs: _Decompress, ours: Callable[[Any, int], bytes]) -> _Decompress:

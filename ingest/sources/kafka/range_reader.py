@@ -17,10 +17,10 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import SystemClock
 from tidelake.ingest.raw_batch import Headers, binary_column
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import SourceUnavailable
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
@@ -158,7 +158,7 @@ class RangeReader:
     def _too_large(self, where: Sequence[str]) -> BadInput:
         return BadInput(
             f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
-            "bytes when it is uncompressed. Raise the limit if the batch is correct"
+            "bytes after decompression. Raise the limit if the batch is correct"
         )
 
     async def _check_available(self, partition: TopicPartition, position: int, end: int) -> None:

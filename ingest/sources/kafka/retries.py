@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from aiokafka.errors import KafkaError
 
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import Clock, wait_at_most
-from tidelake.ingest.sources.base import SourceUnavailable
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.errors import BadInput, TidelakeError

@@ -22,19 +22,11 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeErr
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
 from tidelake.checkpoint.position_problems import first_few
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import (
-    AtGroupOffsets,
-    AtOffsets,
-    AtTimestamp,
-    Earliest,
-    Latest,
-    SourceUnavailable,
-    Start,
-    empty_batch,
-)
+from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start, empty_batch
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
@@ -369,7 +361,7 @@ class KafkaSource:
     def _too_large(self, where: Collection[str]) -> BadInput:
         return BadInput(
             f"{self}: {', '.join(where)}: the batch with this record is larger than {self._settings.max_record_bytes} "
-            "bytes when it is uncompressed, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
+            "bytes after decompression, the limit of `source.max_record_bytes`. Raise the limit if the batch is "
             "correct"
         )
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.storage.model.binary_row import hash_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows, StatelessAssigner
 from tidelake.storage.write.assigners.dynamic import num_assigners_of
-from tidelake.storage.write.bucket_router import BucketKey
 
 
 def has_dynamic_buckets(context: TableContext) -> bool:
@@ -61,7 +61,7 @@ def key_groups_of(hashes: NDArray[np.int32], key_groups: int) -> NDArray[np.int3
     return of_keys
 
 
-def shuffle_partition_of_key_group(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
+def shuffle_partition_of_key_group(context: TableContext, key: BucketId, shuffle_partitions: int) -> int:
     """Return the shuffle partition of a key group.
 
     If keys change their partition, all rows of a key have one shuffle partition.
@@ -87,7 +87,7 @@ def owners_of(
         key_groups = key_groups_of(hashes, fixed or shuffle_partitions)
         if fixed is not None:
             return key_groups
-        first = shuffle_partition_of_key_group(context, BucketKey(partition, 0), shuffle_partitions)
+        first = shuffle_partition_of_key_group(context, BucketId(partition, 0), shuffle_partitions)
         found: NDArray[np.int32] = ((first + key_groups) % shuffle_partitions % num_assigners).astype(np.int32)
         return found
 

@@ -31,11 +31,12 @@ from tidelake.ingest.spark.shuffling.key_groups import (
 )
 from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.files.partition_times import partition_check
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners import BucketAssigner, BucketAssignerFactory, bucket_assigner_of
-from tidelake.storage.write.bucket_router import BucketKey, BucketRouter, split_by_group
+from tidelake.storage.write.bucket_router import BucketRouter, split_by_group
 
 SHUFFLE_SCHEMA: Final = "table_number int, shuffle_partition int, kind string, payload binary"
 
@@ -102,7 +103,7 @@ class ShuffleMap:
             return KeyGroupAssigner(context, self.shuffle_partitions)
         return self.bucket_assigner(context)
 
-    def _shuffle_partition_of(self, context: TableContext) -> Callable[[BucketKey], int]:
+    def _shuffle_partition_of(self, context: TableContext) -> Callable[[BucketId], int]:
         if has_dynamic_buckets(context):
             return lambda key: shuffle_partition_of_key_group(context, key, self.shuffle_partitions)
         if not has_unaware_buckets(context):
@@ -120,7 +121,7 @@ def has_unaware_buckets(context: TableContext) -> bool:
     return bucket_mode(context.schema, context.options) is BucketMode.UNAWARE
 
 
-def shuffle_partition_of(context: TableContext, key: BucketKey, shuffle_partitions: int) -> int:
+def shuffle_partition_of(context: TableContext, key: BucketId, shuffle_partitions: int) -> int:
     """Return the shuffle partition of a bucket's rows. It is the same in every process, unlike Python's `hash()`."""
     return (zlib.crc32(context.name.encode()) + zlib.crc32(key.partition) + key.bucket) % shuffle_partitions
 
@@ -132,7 +133,7 @@ class TableShuffle:
     number: int
     context: TableContext
     router: BucketRouter
-    shuffle_partition_of: Callable[[BucketKey], int]
+    shuffle_partition_of: Callable[[BucketId], int]
     statistics: BatchStatistics
 
     def chunks(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -219,7 +220,7 @@ def payload_row(table_number: int, shuffle_partition: int, kind: PayloadKind, pa
     )
 
 
-def with_buckets(rows: pa.RecordBatch, keys: Sequence[BucketKey]) -> pa.RecordBatch:
+def with_buckets(rows: pa.RecordBatch, keys: Sequence[BucketId]) -> pa.RecordBatch:
     """Return the rows with the list of their buckets in the metadata of their schema; see `buckets_of`."""
     found, numbers = np.unique(rows.column(BUCKET_COLUMN).to_numpy(), return_inverse=True)
     at = rows.schema.get_field_index(BUCKET_COLUMN)
@@ -228,8 +229,8 @@ def with_buckets(rows: pa.RecordBatch, keys: Sequence[BucketKey]) -> pa.RecordBa
     return rows.replace_schema_metadata({_BUCKETS: pickle.dumps(named)})
 
 
-def buckets_of(rows: pa.RecordBatch) -> list[BucketKey]:
-    return [BucketKey(partition, bucket) for partition, bucket in pickle.loads(rows.schema.metadata[_BUCKETS])]
+def buckets_of(rows: pa.RecordBatch) -> list[BucketId]:
+    return [BucketId(partition, bucket) for partition, bucket in pickle.loads(rows.schema.metadata[_BUCKETS])]
 
 
 def to_ipc(rows: pa.RecordBatch) -> bytes:

@@ -18,8 +18,8 @@ import zstandard
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
 from tidelake.storage.base.garbage_collection import paused_collection
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.restored_table import RestoredState, restore_files
 
 _BUCKET_COST_BYTES: Final = 40_000  # a file costs as much as writing this many bytes of rows
@@ -139,7 +139,7 @@ def task_plans(tables: Sequence[TableContext], statistics: BatchStatistics, shuf
     restored: list[dict[int, RestoredState]] = [{} for _ in range(shuffle.tasks)]
     for number, of in statistics.tables.items():
         context = tables[number]
-        keys = [BucketKey(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
+        keys = [BucketId(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
         if not keys:
             continue
         with_files = context.schema.has_primary_key and not context.options.write_only
@@ -149,7 +149,7 @@ def task_plans(tables: Sequence[TableContext], statistics: BatchStatistics, shuf
             for of_task in restored:
                 of_task[number] = state.only(keys)
             continue
-        keys_of_task: dict[int, list[BucketKey]] = defaultdict(list)
+        keys_of_task: dict[int, list[BucketId]] = defaultdict(list)
         for key in keys:
             partition = shuffle_partition_of(context, key, len(shuffle.task_of_partition))
             keys_of_task[shuffle.task_of_partition[partition]].append(key)

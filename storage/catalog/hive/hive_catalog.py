@@ -89,7 +89,7 @@ class HiveCatalog(FileSystemCatalog):
             self._client.change(lambda c: c.create_database(self._style.new_database(name, location)))
         except ttypes.AlreadyExistsException:
             if not if_not_exists:
-                raise BadInput(f"database {name!r} exists already in {self!r}; choose another name") from None
+                raise BadInput(f"database {name!r} already exists in {self!r}; choose another name") from None
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """See Catalog. Raises BadInput if the database contains tables that Paimon did not create."""
@@ -157,7 +157,7 @@ class HiveCatalog(FileSystemCatalog):
             raise self._no_database(identifier.database)
         is_new = self._format_tables.create(identifier, schema, self._paths(identifier).location)
         if not is_new and not if_not_exists:
-            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+            raise BadInput(f"table {identifier} already exists; choose another name, or pass if_not_exists=True")
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """See Catalog. The files of an external table stay."""

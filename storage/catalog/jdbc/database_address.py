@@ -126,7 +126,7 @@ class DatabaseAddress:
         """Runs the block in a transaction, and commits if the block raises no error.
 
         Raises ConnectionError, with the name of the database, if the database fails. Raises sqlalchemy's IntegrityError
-        for a row that exists already.
+        for a row that already exists.
         """
         engine = _engine(self, os.getpid())
         from sqlalchemy.exc import IntegrityError, SQLAlchemyError  # noqa: PLC0415  # an extra, and heavy

@@ -107,7 +107,7 @@ class JdbcCatalog(FileSystemCatalog):
         self._check_letters(name)
         is_new = not self._names.has_database(name) and self._names.add_database(name, self._database_path(name))
         if not is_new and not if_not_exists:
-            raise BadInput(f"database {name!r} exists already in {self!r}; choose another name")
+            raise BadInput(f"database {name!r} already exists in {self!r}; choose another name")
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """See Catalog. Deletes the files of the tables. Other files in the database's directory stay."""
@@ -172,7 +172,7 @@ class JdbcCatalog(FileSystemCatalog):
                 self._refuse_leftovers(identifier)
                 is_new = self._create(identifier, schema)
         if not is_new and not if_not_exists:
-            raise BadInput(f"table {identifier} exists already; choose another name, or pass if_not_exists=True")
+            raise BadInput(f"table {identifier} already exists; choose another name, or pass if_not_exists=True")
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
         """See Catalog. The columns of object tables never change."""

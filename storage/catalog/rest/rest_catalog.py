@@ -156,7 +156,7 @@ class RestCatalog:
                 if if_not_exists:
                     return
                 raise BadInput(
-                    f"table {identifier} exists already; choose another name, or pass if_not_exists=True"
+                    f"table {identifier} already exists; choose another name, or pass if_not_exists=True"
                 ) from e
             raise (self._no_database(identifier.database) if e.status == _NOT_FOUND else BadInput(str(e))) from e
 
@@ -345,7 +345,7 @@ class RestCatalog:
         if identifier.branch != DEFAULT_BRANCH and self._find(main) is not None:
             return BadInput(f"table {main} has no branch {identifier.branch!r}")
         tables = self.list_tables(identifier.database)
-        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table makes one)")
+        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table creates one)")
 
 
 def _is_folder_table(found: Mapping[str, Any]) -> bool:

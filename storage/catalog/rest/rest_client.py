@@ -28,7 +28,7 @@ _READ_RETRIES: Final = urllib3.Retry(
 class Refused(Exception):
     """The server refused the request (4xx) and changed nothing.
 
-    status: the HTTP status; 404 means that the thing does not exist, 409 that it exists already.
+    status: the HTTP status; 404 means that the thing does not exist, 409 that it already exists.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -64,7 +64,8 @@ class RestClient:
             uri = f"http://{uri}"
         if not uri.startswith(("http://", "https://")) or "@" in uri:
             raise BadInput(
-                "catalog option uri is no address of a REST catalog; write http://host, and pass the token as an option"
+                "catalog option uri is not the address of a REST catalog; use http://host, and pass the token as an "
+                "option"
             )
         headers = {key.removeprefix(_HEADER): value for key, value in options.items() if key.startswith(_HEADER)}
         provider = options.get("token.provider", "").strip().lower()

@@ -24,6 +24,7 @@ from tidelake.storage.commit.manifests.snapshot_files import delta_list, live_en
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -88,7 +89,7 @@ class DeletionPlanner:
     def __init__(self, context: TableContext, manifests: ManifestStore) -> None:
         self._context = context
         self._manifests = manifests
-        self._directories: dict[tuple[bytes, int], str] = {}
+        self._directories: dict[BucketId, str] = {}
 
     def deleted_data(
         self, snapshots: Iterable[Snapshot], keep: Callable[[DataFileMeta], bool] = lambda _: False
@@ -208,7 +209,7 @@ class DeletionPlanner:
             _log.warning("metadata unreadable in expiry", path=path, error=str(error), effect=otherwise)
 
     def _directory(self, entry: ManifestEntry) -> str:
-        bucket = entry.partition, entry.bucket
+        bucket = entry.bucket_id
         if bucket not in self._directories:
             self._directories[bucket] = bucket_directory(self._context, *bucket)
         return self._directories[bucket]

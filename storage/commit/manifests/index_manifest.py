@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.commit.manifests.record_file import Record, file_name, read_records
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, DeletionVectorMeta
 from tidelake.storage.model.format import INDEX_MANIFEST_VERSION, FileKind
 from tidelake.storage.model.table import TableContext
@@ -33,6 +34,10 @@ class IndexEntry:
     file: IndexFileMeta
     kind: FileKind = FileKind.ADD
 
+    @property
+    def bucket_id(self) -> BucketId:
+        return BucketId(self.partition, self.bucket)
+
     def as_delete(self) -> IndexEntry:
         return replace(self, kind=FileKind.DELETE)
 
@@ -49,7 +54,7 @@ def read_index_manifest(context: TableContext, name: str | None) -> Sequence[Ind
     try:
         data = context.io.read(path)
     except FileNotFoundError:
-        raise CorruptFile(path, "an index manifest that a snapshot refers to", "no file") from None
+        raise CorruptFile(path, "an index manifest that a snapshot references", "no file") from None
     return read_records(data, path, entry_from_record)
 
 
@@ -57,15 +62,15 @@ def index_entry_path(context: TableContext, entry: IndexEntry) -> str:
     return index_file_path(context, entry.partition, entry.bucket, entry.file)
 
 
-def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[tuple[bytes, int], list[IndexFileMeta]]:
+def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[BucketId, list[IndexFileMeta]]:
     """Returns the index files by (partition, bucket)."""
-    found: dict[tuple[bytes, int], list[IndexFileMeta]] = defaultdict(list)
+    found: dict[BucketId, list[IndexFileMeta]] = defaultdict(list)
     for entry in entries:
-        found[entry.partition, entry.bucket].append(entry.file)
+        found[entry.bucket_id].append(entry.file)
     return found
 
 
-def deletion_files(context: TableContext, name: str | None) -> dict[tuple[bytes, int], dict[str, DeletionFile]]:
+def deletion_files(context: TableContext, name: str | None) -> dict[BucketId, dict[str, DeletionFile]]:
     """Returns by (partition, bucket) the deletion vector of each data file that has one.
 
     name: name of the index manifest.

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tidelake.storage.commit.manifests.record_file import Record, file_name
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import MANIFEST_ENTRY_VERSION, FileKind, FileSource
 
 # partition, bucket, level, file name, extra files, embedded index, external path: equal values mean the same entry.
@@ -37,6 +38,10 @@ class ManifestEntry:
     bucket: int
     total_buckets: int
     file: DataFileMeta
+
+    @property
+    def bucket_id(self) -> BucketId:
+        return BucketId(self.partition, self.bucket)
 
     @property
     def identity(self) -> Identity:
@@ -75,7 +80,7 @@ def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None
     """Returns the entries that remain after the given ones, which must be in the order of commits.
 
     A DELETE removes the entry that it names. A DELETE without such an entry remains (its ADD is in a manifest that was
-    not read). Raises ValueError if a file is added that exists already or was deleted before: files are lost or
+    not read). Raises ValueError if a file is added that already exists or was deleted before: files are lost or
     duplicated then.
 
     merged: the remaining entries of earlier manifests. It is changed and returned; after an error it is unusable.
@@ -92,7 +97,7 @@ def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None
         elif known is None:
             merged[identity] = entry
         else:
-            what = "exists already" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
+            what = "already exists" if known.kind is FileKind.ADD else "was deleted by an earlier entry"
             raise ValueError(f"file {identity[3]} is added, which {what}")
     return merged
 

@@ -135,7 +135,7 @@ class ManifestStore:
             data = self._io.read(path)
         except FileNotFoundError:
             raise CorruptFile(
-                path, "a metadata file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)"
+                path, "a metadata file that a snapshot references", "no file (has the snapshot expired?)"
             ) from None
         self.formats.setdefault(format_of_metadata(data), path)
         return data

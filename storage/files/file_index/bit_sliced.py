@@ -165,4 +165,4 @@ class BitSlicedIndex:
 
 def _check_version(version: int) -> None:
     if version != _VERSION:
-        raise ValueError(f"version {version} of a bit-sliced index; {_VERSION} is known")
+        raise ValueError(f"version {version} of a bit-sliced index; {_VERSION} is supported")

@@ -143,7 +143,7 @@ class BitmapIndex:
         self._data_type = data_type
         version, self._rows, self._values, has_null = _HEAD.unpack_from(data)
         if version not in (VERSION_1, VERSION_2):
-            raise ValueError(f"version {version} of a bitmap index; 1 and 2 are known")
+            raise ValueError(f"version {version} of a bitmap index; 1 and 2 are supported")
         reader = KeyReader(data, data_type, _HEAD.size)
         self._nulls: _Place | None = None
         if has_null:

@@ -158,7 +158,7 @@ def _indexed_type(option: str, indexed: IndexedColumn, fields: Mapping[str, Data
         return field.type
     if (of_key := value_type(field.type)) is None:
         raise BadInput(
-            f"{option}: {indexed} names a key, but column {field.name} is {field.type}, not a MAP with text keys"
+            f"{option}: {indexed} names a key, but column {field.name} is {field.type}, not a MAP with string keys"
         )
     return of_key
 

@@ -86,7 +86,7 @@ class RangeBitmapIndex:
         (head_length,) = _INT.unpack_from(data)
         version, self._rows, self._values = _HEAD.unpack_from(data, _INT.size)
         if version != _VERSION:
-            raise ValueError(f"version {version} of a range bitmap; {_VERSION} is known")
+            raise ValueError(f"version {version} of a range bitmap; {_VERSION} is supported")
         reader = KeyReader(data, data_type, _INT.size + _HEAD.size)
         self._ends: tuple[Key, Key] | None = (reader.key(), reader.key()) if self._values > 0 else None
         dictionary_length = reader.int32()

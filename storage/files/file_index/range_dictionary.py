@@ -95,7 +95,7 @@ class RangeDictionary:
         self._data_type = data_type
         head_length, version, self._count, offsets_length, heads_length = _HEAD.unpack_from(data, at)
         if version != _VERSION:
-            raise ValueError(f"version {version} of a dictionary; {_VERSION} is known")
+            raise ValueError(f"version {version} of a dictionary; {_VERSION} is supported")
         self._offsets_at = at + _INT.size + head_length
         self._heads_at = self._offsets_at + offsets_length
         self._keys_at = self._heads_at + heads_length
@@ -121,7 +121,7 @@ class RangeDictionary:
         reader = KeyReader(self._data, self._data_type, self._heads_at + offset)
         version = reader.byte()
         if version != _VERSION:
-            raise ValueError(f"version {version} of a dictionary's chunk; {_VERSION} is known")
+            raise ValueError(f"version {version} of a dictionary's chunk; {_VERSION} is supported")
         first = reader.key()
         code, keys_offset, count, *lengths = _CHUNK_PLACE.unpack_from(self._data, reader.at)
         return _Chunk(first, code, keys_offset, count, (lengths[0], lengths[1]))

@@ -50,6 +50,10 @@ _FIELD_ID_KEY: Final = "PARQUET:field_id"
 ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: their column chunks are still large
 _ROW_GROUP_ROWS: Final = 1024 * 1024
+# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted.
+_NO_ROW_LIMIT_OF_PAGES: Final = (
+    {"max_rows_per_page": _ROW_GROUP_ROWS} if int(pa.__version__.split(".")[0]) >= 23 else dict[str, int]()
+)
 _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_STEP_ROWS: Final = 1024  # Arrow checks whether a page is full after so many values
 _INITIAL_STORED_RATIO: Final = 1.0  # until a row group is written: as without compression
@@ -381,7 +385,7 @@ class _WriterOptions:
             "column_encoding": dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
             "write_statistics": [f.name for f in form.schema if f.name in bounds_for and f.type != INT96],
             "data_page_size": self.page_bytes,
-            "max_rows_per_page": _ROW_GROUP_ROWS,
+            **_NO_ROW_LIMIT_OF_PAGES,
             "store_schema": False,
             "store_decimal_as_integer": True,
             "write_time_adjusted_to_utc": True,

@@ -51,13 +51,13 @@ def _check_distinguishable_from_null(texts: pa.Array, name: str, settings: CsvSe
     if (found := pc.index(texts, settings.null).as_py()) >= 0:
         raise BadInput(
             f"column {name!r}: the value {settings.null!r} in row {found} of the batch equals csv.null-literal, and "
-            "would be read as NULL; set csv.null-literal to a text that is not a value"
+            "would be read as NULL; set csv.null-literal to a string that is not a value"
         )
     pattern = r"[\r\n]" if is_standard(settings.line_end) else None
     holds = pc.match_substring_regex(texts, pattern) if pattern else pc.match_substring(texts, settings.line_end)
     if (row := pc.index(holds, True).as_py()) >= 0:
         raise BadInput(
-            f"column {name!r}: {shown(texts[row].as_py())} in row {row} of the batch contains a line end, where "
+            f"column {name!r}: {shown(texts[row].as_py())} in row {row} of the batch contains a line break, where "
             "readers begin the next row; use file.format = json or parquet"
         )
 

@@ -67,7 +67,7 @@ def new_format_table(
         raise BadInput(f"partition_by names {missing[0]!r}, which is not a column; the table has {', '.join(names)}")
     for group in (names, partition_keys):
         if repeated := [name for name in group if group.count(name) > 1]:
-            raise BadInput(f"column {repeated[0]!r} is named twice; name it once")
+            raise BadInput(f"column {repeated[0]!r} occurs twice; list it once")
     check_own_options(options)
     ids = FieldIds()
     made = tuple(ids.column(column) for column in fields)

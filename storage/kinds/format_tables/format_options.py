@@ -133,7 +133,7 @@ class CsvSettings:
         }
         for key, text in found.items():
             if len(text) != 1 or text in "\0\r\n":
-                raise BadInput(f"option {key} = {text!r}: expected one character that is not a line end")
+                raise BadInput(f"option {key} = {text!r}: expected one character other than a line break")
         delimiter, quote, escape = found.values()
         if len({delimiter, quote, escape}) < 3:
             raise BadInput(f"csv: field delimiter {delimiter!r}, quote {quote!r} and escape {escape!r} must differ")
@@ -183,7 +183,7 @@ def is_standard(line_end: str) -> bool:
 def _line_end(options: TableOptions, key: str) -> str:
     text = _text(options, key)
     if not text:
-        raise BadInput(f"option {key} is empty: expected a line end")
+        raise BadInput(f"option {key} is empty: expected a line break")
     return text
 
 

@@ -22,6 +22,7 @@ from tidelake.storage.kinds.format_tables.lines import read_lines
 from tidelake.storage.kinds.format_tables.partition_directories import Partition, list_files, list_partitions
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.predicate import Predicate
 
 
@@ -43,7 +44,7 @@ def scan_format_table(
     for partition in list_partitions(context, predicate):
         for path in list_files(context, partition.location):
             for rows in _file(context, partition, path, needed, predicate):
-                kept = rows if condition is None else rows.filter(condition)
+                kept = rows if condition is None else matching_rows(rows, condition)
                 if kept.num_rows:
                     yield kept.select(columns).cast(schema) if columns else kept.select([])
 

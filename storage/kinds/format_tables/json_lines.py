@@ -59,7 +59,7 @@ def json_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: Json
     ]
     if any(settings.line_end in line for line in lines):
         raise BadInput(
-            f"json.line-delimiter = {settings.line_end!r} occurs in a row; use a text that JSON does not contain"
+            f"json.line-delimiter = {settings.line_end!r} occurs in a row; use a string that JSON does not contain"
         )
     return joined(pa.array(lines, pa.string()), settings.line_end)
 

@@ -17,6 +17,7 @@ from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, STRING, DataField, not_null
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.predicate import Predicate
 
 OBJECT_TABLE: Final = "object-table"
@@ -108,6 +109,6 @@ def _kept(
         return
     values = zip(*batch, strict=True)
     rows = pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
-    kept = rows if condition is None else rows.filter(condition)
+    kept = rows if condition is None else matching_rows(rows, condition)
     if kept.num_rows:
         yield kept.select(columns)

@@ -266,12 +266,12 @@ def _writer(stream: pa.NativeFile, fields: Sequence[DataField], context: TableCo
 
 def _text_lines(column: pa.Array, name: str, settings: TextSettings) -> bytes:
     if column.null_count:
-        raise BadInput(f"column {name!r}: a line of text is never NULL; write a text, or use file.format = csv")
+        raise BadInput(f"column {name!r}: text files can't store NULL; write a string, or use file.format = csv")
     holds = (
         pc.match_substring_regex(column, r"[\r\n]")
         if is_standard(settings.line_end)
         else pc.match_substring(column, settings.line_end)
     )
     if pc.any(holds).as_py():
-        raise BadInput(f"column {name!r}: a text contains a line end, where readers begin the next row; use json")
+        raise BadInput(f"column {name!r}: a value contains a line break, where readers begin the next row; use json")
     return joined(column, settings.line_end)

@@ -41,7 +41,7 @@ def files_at(context: TableContext, snapshot: Snapshot | None) -> list[ManifestE
         return []
     with raise_if_snapshot_expired(context, snapshot.id):
         entries = live_entries(context, snapshot)
-    return sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
+    return sorted(entries, key=lambda entry: entry.bucket_id)
 
 
 _BUCKET: Final = pa.field("bucket", pa.int32(), nullable=False)

@@ -184,7 +184,7 @@ class BucketsTable(MetadataTable[FileTotals]):
 
     def items(self, at: SystemTableRead) -> Sequence[FileTotals]:
         context = at.context
-        found = list(totals(files_at(context, at.snapshot), lambda entry: (entry.partition, entry.bucket)).values())
+        found = list(totals(files_at(context, at.snapshot), lambda entry: entry.bucket_id).values())
         texts = sql_row_texts([item.partition for item in found], context.schema.partition_fields, context.name)
         for item, partition_text in zip(found, texts.to_pylist(), strict=True):
             item.partition_text = partition_text

@@ -83,7 +83,7 @@ class StatisticsTable(MetadataTable[Mapping[str, Any]]):
         try:
             data = at.context.io.read(path)
         except FileNotFoundError:
-            raise CorruptFile(path, "statistics that a snapshot refers to", "no file") from None
+            raise CorruptFile(path, "statistics that a snapshot references", "no file") from None
         members = parse_json_object(data, path, "statistics")
         if missing := {"snapshotId", "schemaId"} - members.keys():
             raise CorruptFile(path, "the JSON of statistics", f"no {sorted(missing)[0]}")

@@ -75,7 +75,7 @@ def read_statistics(context: TableContext, snapshot: Snapshot) -> TableStatistic
             dict(stored.get("colStats") or {}),
         )
     except FileNotFoundError:
-        raise CorruptFile(path, "statistics that a snapshot refers to", "no file") from None
+        raise CorruptFile(path, "statistics that a snapshot references", "no file") from None
     except (ValueError, KeyError, TypeError) as e:
         raise CorruptFile(path, "the JSON of statistics", str(e)) from None
 

@@ -25,6 +25,7 @@ from typing import Final
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
@@ -42,6 +43,7 @@ from tidelake.storage.maintenance.migration.foreign_files import (
     read_foreign_file,
 )
 from tidelake.storage.model.binary_row import serialize_row
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.paths import parse_partition_path
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -207,11 +209,14 @@ def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool, add
     fields = data_fields(target.schema)
     made = [
         CommitMessage(
-            key,
-            0,
-            new_files=tuple(
-                replace(meta_of(plan.source.io, f, name, fields, plan.source.format_name), schema_id=target.schema.id)
-                for f, name in files
+            BucketId(key, 0),
+            CommitIncrement(
+                new_files=tuple(
+                    replace(
+                        meta_of(plan.source.io, f, name, fields, plan.source.format_name), schema_id=target.schema.id
+                    )
+                    for f, name in files
+                )
             ),
         )
         for key, files in messages.items()
@@ -254,7 +259,7 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
         try:
             os.link(local_path(file.path), local_target)
         except FileExistsError:
-            raise BadInput(f"{path} exists already, with another size; move it away") from None
+            raise BadInput(f"{path} already exists, with another size; move it away") from None
         except OSError as e:
             if e.errno not in _LINK_UNSUPPORTED_ERRORS:
                 raise
@@ -278,7 +283,7 @@ def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence
     for file, path in moves:
         if path not in live or not _is_same(plan.source.io, file.path, target.io, path):
             raise BadInput(
-                f"table {target.name} was migrated already, but {file.path} was added later, or its rows were "
+                f"table {target.name} was already migrated, but {file.path} was added later, or its rows were "
                 "compacted since; nothing was removed. Migrate the file into another table, or remove it"
             )
 

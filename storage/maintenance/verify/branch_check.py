@@ -181,7 +181,7 @@ class BranchCheck:
             size = self._listing.size_bytes(path)
             if size is None or size != entry.file.file_size:
                 recorded_size = entry.file.file_size
-                what = "is missing" if size is None else f"has {size} bytes, its manifest says {recorded_size}"
+                what = "is missing" if size is None else f"has {size} bytes, but its manifest says {recorded_size}"
                 yield Finding("index-file", where, f"index file {path} {what}", RESTORE)
             else:
                 valid.append(entry)

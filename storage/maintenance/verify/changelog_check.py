@@ -40,6 +40,7 @@ from tidelake.storage.merge.merge_functions import merge_function_of
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder
 from tidelake.storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
 from tidelake.storage.merge.sections import BatchSize, batch_size
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.schema.table_schema import KIND_FIELD
@@ -58,7 +59,6 @@ _BEFORE, _CHANGE, _AFTER = range(3)
 _KEY_NUMBER: Final = "_KEY_NUMBER"
 
 T = TypeVar("T")
-_Bucket = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +187,10 @@ class _Check:
 
     def run(self) -> ChangelogReport:
         before, after = self._buckets(self._start), self._buckets(self._end)
-        changes: dict[_Bucket, list[ManifestEntry]] = defaultdict(list)
+        changes: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
         for snapshot in self._checked_snapshots:
             for entry in self._changes.entries(snapshot):
-                changes[entry.partition, entry.bucket].append(entry)
+                changes[entry.bucket_id].append(entry)
         for bucket in sorted(before.keys() | after.keys() | changes.keys()):
             self._check(_Parts(before.get(bucket), changes.get(bucket, ()), after.get(bucket)))
         return self._report
@@ -231,13 +231,13 @@ class _Check:
 
     # ------------------------------------------------------------ rows, in the order of keys
 
-    def _buckets(self, snapshot: Snapshot | None) -> dict[_Bucket, Split]:
+    def _buckets(self, snapshot: Snapshot | None) -> dict[BucketId, Split]:
         scan = TableScan(
             self._context,
             keep_entry=lambda entry: is_read_first(entry.file.level, self._context.options),
             in_key_order=True,
         )
-        return {(split.partition, split.bucket): split for split in scan.plan(snapshot)}
+        return {split.bucket_id: split for split in scan.plan(snapshot)}
 
     def _rows_of(self, split: Split | None) -> Iterator[pa.RecordBatch]:
         if split is not None:

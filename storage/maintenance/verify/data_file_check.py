@@ -16,6 +16,7 @@ from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
 from tidelake.storage.maintenance.verify.file_listing import FileListing
 from tidelake.storage.maintenance.verify.finding import REPORT, RESTORE, Finding
 from tidelake.storage.merge.sorted_run import key_ranges
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.table import TableContext
 
@@ -41,7 +42,7 @@ class DataFileCheck:
 
     def __init__(self, listing: FileListing) -> None:
         self._listing = listing
-        self._directories: dict[tuple[bytes, int], str] = {}
+        self._directories: dict[BucketId, str] = {}
         self.files: dict[str, ReferencedFile] = {}
         self.names: set[str] = set()
         self.row_counts: dict[str, int] = {}
@@ -69,7 +70,7 @@ class DataFileCheck:
             yield from _check_keys(context, in_buckets, where)
 
     def _directory(self, context: TableContext, entry: ManifestEntry) -> str:
-        bucket = entry.partition, entry.bucket
+        bucket = entry.bucket_id
         if bucket not in self._directories:
             self._directories[bucket] = bucket_directory(context, *bucket)
         return self._directories[bucket]

@@ -69,7 +69,7 @@ def check_hash_index(context: TableContext, entries: Sequence[IndexEntry], where
             continue
         if len(hashes) != entry.file.row_count:
             expected = entry.file.row_count
-            what = f"{label} holds {len(hashes)} hashes, its manifest says {expected}"
+            what = f"{label} holds {len(hashes)} hashes, but its manifest says {expected}"
             yield Finding("hash-index", where, what, REPORT)
         found[entry.partition][entry.bucket] = hashes
     for partition, buckets in found.items():

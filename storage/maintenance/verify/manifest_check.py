@@ -68,8 +68,8 @@ class ManifestCheck:
                 "manifest-format",
                 path,
                 f"it is {found}, and option manifest.format says {option}: Java Paimon reads it as that, and fails",
-                "Set the option to what most manifests are with Java Paimon or Spark, which let it be changed; this "
-                "reader opens all of them",
+                "With Java Paimon or Spark, which allow it, set the option to the format of most manifests; this "
+                "reader opens all formats",
             )
             for found, path in self._store.formats.items()
             if found is not None and found != option.lower()

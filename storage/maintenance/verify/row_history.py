@@ -21,6 +21,7 @@ from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, CommitKi
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.changes.change_reader import ChangeReader
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import And, Predicate, col
@@ -145,11 +146,7 @@ class _HistoryReader:
                     continue
                 seen.add(place)
                 is_live = live.get(entry.file.file_name) == entry.file.level
-                made_from = [
-                    deleted.file.file_name
-                    for deleted in removed
-                    if (deleted.partition, deleted.bucket) == (entry.partition, entry.bucket)
-                ]
+                made_from = [deleted.file.file_name for deleted in removed if deleted.bucket_id == entry.bucket_id]
                 for kind, number, row in self._rows(entry):
                     yield Version(
                         snapshot, *place, entry.bucket, kind, number, row, is_live, made_from if snapshot else ()
@@ -180,7 +177,7 @@ class _HistoryReader:
             self._context, entry.file, path, fields, partition=entry.partition, predicate=self._predicate
         )
         for batch in batches:
-            found = batch.filter(self._expression)
+            found = matching_rows(batch, self._expression)
             kinds, numbers = (found.column(name).to_pylist() for name in (KIND_COLUMN, SEQUENCE_COLUMN))
             rows = found.select(self._context.schema.names)
             for place, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from tidelake.storage.base.errors import CommitConflict, TidelakeError
-from tidelake.storage.commit.conflicts import Bucket, check_bucket_counts, check_levels
+from tidelake.storage.commit.conflicts import check_bucket_counts, check_levels
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_list
@@ -18,6 +18,7 @@ from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.maintenance.verify.data_file_check import DataFileCheck
 from tidelake.storage.maintenance.verify.finding import REPORT, Finding
 from tidelake.storage.maintenance.verify.manifest_check import ManifestCheck
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -37,7 +38,7 @@ class SnapshotChain:
         self._checks_levels = bool(self._key_types) and not context.options.pk_clustering_override
         self._last: Snapshot | None = None
         self._metas: Sequence[ManifestFileMeta] = ()
-        self._live: dict[Bucket, dict[Identity, ManifestEntry]] = {}
+        self._live: dict[BucketId, dict[Identity, ManifestEntry]] = {}
         self.rows = 0
 
     def step(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
@@ -60,7 +61,7 @@ class SnapshotChain:
             what = "its delta deletes a file and adds it again, which readers of changes can't follow"
             yield Finding("delta-contradicts", where, what, REPORT)
         yield from self._check_counts(snapshot, self.rows - before, where)
-        touched = {(entry.partition, entry.bucket) for entry in entries} if follows else set(self._live)
+        touched = {entry.bucket_id for entry in entries} if follows else set(self._live)
         added = [entry for entry in entries if entry.kind is FileKind.ADD] if follows else self._entries()
         yield from self._files.check(self._context, added, where)
         yield from self._check_buckets(touched, where)
@@ -82,7 +83,7 @@ class SnapshotChain:
 
     def _apply(self, entries: Iterable[ManifestEntry], where: str) -> Iterator[Finding]:
         for entry in entries:
-            files = self._live.setdefault((entry.partition, entry.bucket), {})
+            files = self._live.setdefault(entry.bucket_id, {})
             is_live = entry.identity in files
             if entry.kind is FileKind.ADD:
                 if is_live:
@@ -111,7 +112,7 @@ class SnapshotChain:
             return
         merged, expected = _net(entries), {identity for files in self._live.values() for identity in files}
         if merged is None or {identity for identity, kind in merged.items() if kind is FileKind.ADD} != expected:
-            what = "its base manifest list does not say what the snapshot before it said"
+            what = "its base manifest list differs from the state after the snapshot before it"
             if merged is None:
                 what += ", and contradicts itself: readers fail"
             elif lost := expected - merged.keys():
@@ -130,7 +131,7 @@ class SnapshotChain:
         if wrong:
             yield Finding("record-count", where, "; ".join(wrong), REPORT)
 
-    def _check_buckets(self, touched: Iterable[Bucket], where: str) -> Iterator[Finding]:
+    def _check_buckets(self, touched: Iterable[BucketId], where: str) -> Iterator[Finding]:
         touched = set(touched)
         entries = [entry for bucket in touched for entry in self._live.get(bucket, {}).values()]
         try:

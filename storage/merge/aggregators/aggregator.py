@@ -79,7 +79,7 @@ class WithoutRetract:
         if steps is not None and (steps == Step.RETRACT).any():
             column, name = self.aggregation.field.name, self.aggregation.function
             raise BadInput(
-                f"column {column!r}: aggregate function {name} can't retract a value, but a row -U or -D needs it; "
+                f"column {column!r}: aggregate function {name} can't retract values, which -U and -D rows require; "
                 f"set fields.{column}.ignore-retract = true to ignore such rows, or don't send them"
             )
         return self.function.aggregate(values, groups, steps)

@@ -1,4 +1,4 @@
-"""Merges rows in tables whose compactions look up older rows: a row above level 0 includes those of all higher levels.
+"""Merging after lookup compaction: a row above level 0 already contains everything below it.
 
 Such a compaction (changelog-producer `lookup`, `force-lookup`) merges level-0 rows with the row of the lowest level
 above 0, and writes the result to a level in between. The older row stays in its level. A merge of the result with the

@@ -60,7 +60,7 @@ def read_stored(io: FileIO, deletion: DeletionFile) -> bytes:
     try:
         source = io.open_input(path)
     except FileNotFoundError:
-        raise CorruptFile(path, "an index file that a snapshot refers to", "no file") from None
+        raise CorruptFile(path, "an index file that a snapshot references", "no file") from None
     with source:
         version = source.read_at(1, 0)
         if version != bytes([DELETION_VECTORS_VERSION]):

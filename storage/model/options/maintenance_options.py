@@ -99,4 +99,4 @@ def _zone(option: str, name: str) -> tzinfo | None:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise BadInput(f"option {option} = {name!r} is no time zone; write one like Asia/Shanghai or +08:00") from None
+        raise BadInput(f"option {option} = {name!r} is not a time zone; use one like Asia/Shanghai or +08:00") from None

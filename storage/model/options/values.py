@@ -135,7 +135,7 @@ def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
 
     def parse_exactly(text: str) -> object:
         if text != text.strip():
-            raise BadInput(f"Java does not ignore the blanks; write {text.strip()!r}")
+            raise BadInput(f"Java does not ignore the spaces; write {text.strip()!r}")
         return parse(text)
 
     return parse_exactly
@@ -166,7 +166,7 @@ def _columns(text: str) -> tuple[str, ...]:
 def _exact_columns(text: str) -> tuple[str, ...]:
     names = _columns(text)
     if ",".join(names) != text:
-        raise BadInput(f"Java does not ignore the blanks; write {','.join(names)!r}")
+        raise BadInput(f"Java does not ignore the spaces; write {','.join(names)!r}")
     return names
 
 

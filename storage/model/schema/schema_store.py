@@ -32,7 +32,7 @@ class SchemaStore:
             data = self._io.read(path)
         except FileNotFoundError:
             raise CorruptFile(
-                path, f"schema version {schema_id}, which files of the table refer to", "no file"
+                path, f"schema version {schema_id}, which files of the table reference", "no file"
             ) from None
         schema = TableSchema.from_json(data, path)
         with self._lock:

@@ -76,7 +76,7 @@ class TagStore:
             raise BadInput(f"{name!r} can't be the name of a tag: it is blank or contains a slash")
         check_file_name("tag", name, affix=TAG_PREFIX)
         if not self._io.create_if_absent(self._paths.tag(name), _tag_bytes(snapshot, retained, now)):
-            raise BadInput(f"{self._paths.location} has a tag {name!r} already; choose another name")
+            raise BadInput(f"{self._paths.location} already has a tag {name!r}; choose another name")
 
     def replace(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
         """Writes an existing tag again. now: as in `create`."""

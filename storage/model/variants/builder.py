@@ -132,7 +132,7 @@ def variant_of_json(document: str) -> tuple[bytes, bytes]:
     try:
         parsed = json.loads(document, parse_float=_Number, object_pairs_hook=_Object, parse_constant=_no_constant)
     except (ValueError, RecursionError) as e:
-        raise BadInput(f"a variant is made of JSON, and {document[:60]!r} is none: {e}") from None
+        raise BadInput(f"a variant is made from JSON, but {document[:60]!r} is not JSON: {e}") from None
     builder = VariantBuilder()
     value = builder.json(parsed)
     if len(value) > SIZE_MAX:

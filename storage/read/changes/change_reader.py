@@ -187,8 +187,8 @@ class ChangeReader:
     def rows(self, entries: Sequence[ManifestEntry], skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
         """Reads the rows of these files, bucket by bucket, without the first `skip_rows` rows."""
         # The sort is stable: inside a bucket, files keep the order of the plan.
-        ordered = sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
-        for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: (entry.partition, entry.bucket)):
+        ordered = sorted(entries, key=lambda entry: entry.bucket_id)
+        for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: entry.bucket_id):
             directory = bucket_directory(self._context, partition, bucket)
             if self._context.options.data_evolution_enabled:
                 for group in row_id_groups([entry.file for entry in of_bucket]):

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -45,7 +46,7 @@ def overwritten_rows(
     if scan.skips_level_0:
         wanted = [entry for entry in wanted if entry.file.level > 0]
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
-    removed: dict[tuple[bytes, int], list[Split]] = {}
+    removed: dict[BucketId, list[Split]] = {}
     if context.schema.has_primary_key and (deleted := _of_kind(wanted, FileKind.DELETE)):
         before = context.snapshots.find(snapshot.id - 1)
         if before is None and context.options.deletion_vectors_enabled:  # only it says which rows were deleted before
@@ -72,8 +73,8 @@ def _of_kind(entries: list[ManifestEntry], kind: FileKind) -> list[ManifestEntry
     return [entry for entry in entries if entry.kind is kind]
 
 
-def _by_bucket(splits: list[Split]) -> dict[tuple[bytes, int], list[Split]]:
-    found: dict[tuple[bytes, int], list[Split]] = {}
+def _by_bucket(splits: list[Split]) -> dict[BucketId, list[Split]]:
+    found: dict[BucketId, list[Split]] = {}
     for split in splits:
-        found.setdefault((split.partition, split.bucket), []).append(split)
+        found.setdefault(split.bucket_id, []).append(split)
     return found

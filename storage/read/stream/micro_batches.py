@@ -20,6 +20,7 @@ from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.options.scan_options import StartupMode
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -61,7 +62,7 @@ class StreamOffset:
                 raise ValueError(f"{_INDEX} is {index!r}")
             return cls(ChangePosition.of_members(dict(members)), index)
         except ValueError as error:
-            raise BadInput(f"{dict(members)!r} is no offset of a table's stream: {error}") from None
+            raise BadInput(f"{dict(members)!r} is not an offset of a table's stream: {error}") from None
 
     def to_members(self) -> dict[str, Any]:
         members = self.position.to_members()
@@ -95,7 +96,7 @@ class StreamUnit:
     """
 
     snapshot: Snapshot
-    bucket: tuple[bytes, int] | None
+    bucket: BucketId | None
     content: UnitContent
     row_count: int
     size_bytes: int
@@ -252,10 +253,10 @@ class MicroBatches:
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             return self._overwrite(snapshot)
         with raise_if_changes_expired(self._context, snapshot):
-            entries = sorted(self._reader.entries(snapshot), key=lambda entry: (entry.partition, entry.bucket))
+            entries = sorted(self._reader.entries(snapshot), key=lambda entry: entry.bucket_id)
         return [
             _of_entries(snapshot, bucket, tuple(of_bucket))
-            for bucket, of_bucket in groupby(entries, key=lambda entry: (entry.partition, entry.bucket))
+            for bucket, of_bucket in groupby(entries, key=lambda entry: entry.bucket_id)
         ]
 
     def _overwrite(self, snapshot: Snapshot) -> list[StreamUnit]:
@@ -307,9 +308,9 @@ def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[p
 def _of_split(snapshot: Snapshot, split: Split) -> StreamUnit:
     files = split.files
     size = sum(file.file_size for file in files)
-    return StreamUnit(snapshot, (split.partition, split.bucket), split, split.row_count, size, len(files))
+    return StreamUnit(snapshot, split.bucket_id, split, split.row_count, size, len(files))
 
 
-def _of_entries(snapshot: Snapshot, bucket: tuple[bytes, int], entries: tuple[ManifestEntry, ...]) -> StreamUnit:
+def _of_entries(snapshot: Snapshot, bucket: BucketId, entries: tuple[ManifestEntry, ...]) -> StreamUnit:
     size = sum(entry.file.file_size for entry in entries)
     return StreamUnit(snapshot, bucket, entries, sum(entry.file.row_count for entry in entries), size, len(entries))

@@ -207,5 +207,5 @@ def _epoch_ms(time: datetime) -> int:
         return int(time.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise BadInput(
-            f"{time} is ambiguous in the local time zone, or does not exist; pass a datetime with a zone"
+            f"{time} is ambiguous in the local time zone, or does not exist; pass a datetime with a time zone"
         ) from None

@@ -180,7 +180,7 @@ def _cast(values: list[Any], kind: DataType, target: DataType, fail_on_error: bo
             return [v for value in values for v in _cast([value], kind, target, fail_on_error)]
         if not fail_on_error:
             return [None]
-        raise BadInput(f"variant_get: {values[0]!r} is no {target}: {e}") from None
+        raise BadInput(f"variant_get: {values[0]!r} is not a valid {target}: {e}") from None
 
 
 def _nested(value: bytes, metadata: bytes, at: int, target: DataType, fail_on_error: bool) -> Any:
@@ -210,4 +210,4 @@ def _nested(value: bytes, metadata: bytes, at: int, target: DataType, fail_on_er
         return None
     if not fail_on_error:
         return None
-    raise BadInput(f"variant_get: {json_of(value, metadata, at)} is no {target}")
+    raise BadInput(f"variant_get: {json_of(value, metadata, at)} is not a valid {target}")

@@ -55,7 +55,7 @@ def parse_path(path: str) -> list[str | int]:
         segments.append(int(index) if index is not None else next(name for name in names if name is not None))
         at = match.end()
     if path[:1] != "$" or at < len(path):
-        raise BadInput(f"{path!r} is no path into a variant; write $, then .name, ['name'] or [number]")
+        raise BadInput(f"{path!r} is not a path into a variant; write $, then .name, ['name'] or [number]")
     return segments
 
 

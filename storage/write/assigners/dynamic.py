@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import CommitConflict, UnsupportedFeature
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.commit.uncommitted_files import delete_uncommitted_files
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.data_file import EMPTY_ROW
-from tidelake.storage.files.index_file import IndexFileMeta, index_file_path
+from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.model.binary_row import hash_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -131,8 +134,8 @@ class DynamicBucketAssigner:
             self._discard(messages)
             raise
         for message in messages:
-            for file in message.new_index_files:
-                self._partitions[message.partition].prepared[message.bucket] = file
+            for file in message.increment.new_index_files:
+                self._partitions[message.partition].prepared[message.bucket.bucket] = file
         for state in self._partitions.values():
             state.index.forget_new()
             state.is_used = False
@@ -240,17 +243,20 @@ class DynamicBucketAssigner:
                 replaced = (known_files[bucket],) if bucket in known_files else ()
                 messages.append(
                     CommitMessage(
-                        partition, bucket, new_index_files=(file,), deleted_index_files=replaced, base_hash_index=base
+                        BucketId(partition, bucket),
+                        CommitIncrement(new_index_files=(file,), deleted_index_files=replaced),
+                        CommitBase(hash_index=base),
                     )
                 )
         except BaseException:
             self._discard(messages)
             raise
-        return messages or [CommitMessage(partition, min(known_files, default=0), base_hash_index=base)]
+        return messages or [
+            CommitMessage(BucketId(partition, min(known_files, default=0)), base=CommitBase(hash_index=base))
+        ]
 
     def _discard(self, messages: Sequence[CommitMessage]) -> None:
-        paths = [index_file_path(self._context, m.partition, m.bucket, f) for m in messages for f in m.new_index_files]
-        self._context.io.delete_all(paths)
+        delete_uncommitted_files(self._context, messages)
 
     def _assigners(
         self, rows: PartitionedRows, number: int, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]

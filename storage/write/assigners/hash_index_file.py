@@ -35,7 +35,7 @@ def read_hash_file(context: TableContext, partition: bytes, bucket: int, file: I
     try:
         data = context.io.read(path)
     except FileNotFoundError:
-        raise CorruptFile(path, "an index file that a snapshot refers to", "no file") from None
+        raise CorruptFile(path, "an index file that a snapshot references", "no file") from None
     if len(data) != file.file_size:
         raise CorruptFile(path, f"{file.file_size} bytes", f"{len(data)} bytes")
     return decode_hashes(data, path)

@@ -27,6 +27,7 @@ from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, 
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import arrow_field
+from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.predicate import And, IsIn, IsNan, Or, Predicate
 from tidelake.storage.read.scan import TableScan
 
@@ -53,7 +54,7 @@ def lookup_newest_rows(
     expression = condition.expression(context.schema.arrow)
     held = map(_on_level_0, uncommitted)
     # batch by batch, because all batches together may be the whole table
-    parts = [batch.filter(expression) for batch in chain(_committed(context, snapshot, condition), held)]
+    parts = [matching_rows(batch, expression) for batch in chain(_committed(context, snapshot, condition), held)]
     columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
     versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
     if versions is None or not versions.num_rows:

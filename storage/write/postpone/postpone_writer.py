@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.files.writer import RollingFileWriter
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.bucket_writer import AppendBucketWriter
 
 _NO_NUMBER: Final = -1  # the sequence number in files: rows get real numbers when they get their bucket
@@ -27,7 +27,7 @@ _USER: Final = "tidelake"  # for file names; the commit user may be another
 class PostponeBucketWriter(AppendBucketWriter):
     """Writes rows with their kinds and without sequence numbers."""
 
-    def __init__(self, context: TableContext, key: BucketKey) -> None:
+    def __init__(self, context: TableContext, key: BucketId) -> None:
         super().__init__(context, BucketFiles(_file_context(context), key), next_sequence_number=0)
         self._table_name = context.name
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from tidelake.storage.base.clock import local_time_as_utc_ms
 from tidelake.storage.base.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.bucket_directory import bucket_directory
@@ -139,7 +140,7 @@ class _Update:
                 rows = self.rows.filter(pa.array(here))
                 files = _GroupUpdate(self.context, split, group, rows, self.ids[here]).write()
                 base = None if snapshot is None else snapshot.id
-                found.append(CommitMessage(split.partition, split.bucket, new_files=files, base_row_ids=base))
+                found.append(CommitMessage(split.bucket_id, CommitIncrement(new_files=files), CommitBase(row_ids=base)))
             if left.any():
                 raise BadInput(f"{self.context.name} has no row {self.ids[left][0]}; nothing was written")
         except BaseException:

@@ -86,7 +86,7 @@ def keyed_messages(
         writer.write(rows)
     messages = writer.prepare_commit()
     read_id = None if snapshot is None else snapshot.id
-    if any(message.base_snapshot_id != read_id for message in messages if message.new_files):
+    if any(message.base.snapshot_id != read_id for message in messages if message.increment.new_files):
         TableCommit(context, "").abort(messages)
         raise CommitConflict(f"{context.name}: other writers committed while the matching rows were read")
     return messages

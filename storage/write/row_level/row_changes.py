@@ -26,13 +26,13 @@ from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict, settle_writer
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
 from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSITION_COLUMN
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.predicate import Predicate
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.compactor import CompactorFactory
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 from tidelake.storage.write.row_level.assignments import Assignments
@@ -164,23 +164,23 @@ def _written(
         yield matching
 
 
-def _positions(found: Iterator[MatchingRows]) -> dict[BucketKey, dict[str, NDArray[np.int64]]]:
+def _positions(found: Iterator[MatchingRows]) -> dict[BucketId, dict[str, NDArray[np.int64]]]:
     """Return the positions of rows by bucket and data file."""
-    parts: dict[BucketKey, dict[str, list[NDArray[np.int64]]]] = defaultdict(lambda: defaultdict(list))
+    parts: dict[BucketId, dict[str, list[NDArray[np.int64]]]] = defaultdict(lambda: defaultdict(list))
     for matching in found:
-        of_file = parts[BucketKey(matching.partition, matching.bucket)][matching.file.file_name]
+        of_file = parts[BucketId(matching.partition, matching.bucket)][matching.file.file_name]
         of_file.append(matching.rows.column(POSITION_COLUMN).to_numpy())
     return {key: {name: np.concatenate(rows) for name, rows in files.items()} for key, files in parts.items()}
 
 
 def _marked(
-    context: TableContext, snapshot: Snapshot | None, positions: Mapping[BucketKey, Mapping[str, NDArray[np.int64]]]
+    context: TableContext, snapshot: Snapshot | None, positions: Mapping[BucketId, Mapping[str, NDArray[np.int64]]]
 ) -> list[CommitMessage]:
     """Write index files in which these rows are deleted, too."""
     index = index_files_by_bucket(read_index_manifest(context, snapshot.index_manifest if snapshot else None))
-    maintainers: dict[BucketKey, DeletionVectorMaintainer] = {}
+    maintainers: dict[BucketId, DeletionVectorMaintainer] = {}
     for key, of_files in positions.items():
-        maintainers[key] = DeletionVectorMaintainer(context, key, index.get((key.partition, key.bucket), ()))
+        maintainers[key] = DeletionVectorMaintainer(context, key, index.get(key, ()))
         for data_file, rows in of_files.items():
             maintainers[key].delete(data_file, rows)
     return write_index_changes(context, maintainers)

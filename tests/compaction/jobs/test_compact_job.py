@@ -21,12 +21,13 @@ from tidelake.compaction.cancellation import CancellationToken
 from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.publisher import CommitEnvironment
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY
-from tidelake.storage.write.bucket_router import BucketKey
 
 NO_WAIT = CommitEnvironment(sleep_ms=lambda _: None)
 FULL = CompactionRequest(full=True)
@@ -426,7 +427,7 @@ def test_a_lost_manifest_is_reported_although_newer_snapshots_exist(tmp_path: Pa
             oldest.unlink(missing_ok=True)
         return None
 
-    with pytest.raises(CorruptFile, match="a metadata file that a snapshot refers to"):
+    with pytest.raises(CorruptFile, match="a metadata file that a snapshot references"):
         compact_table(with_io(table, FaultyFileIO(local_io(tmp_path), act)), environment=NO_WAIT)
 
 
@@ -515,7 +516,7 @@ def test_a_file_that_is_missing_stops_the_job(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     write(table, *commits(5))
     next(Path(table.location, "bucket-0").iterdir()).unlink()
-    with pytest.raises(CorruptFile, match="a data file that a snapshot refers to"):
+    with pytest.raises(CorruptFile, match="a data file that a snapshot references"):
         compact_table(table.context)
     assert orphans(table.context) == set()
 
@@ -523,9 +524,9 @@ def test_a_file_that_is_missing_stops_the_job(tmp_path: Path) -> None:
 def test_overlapping_levels_stop_the_job(tmp_path: Path) -> None:
     table = new_table(tmp_path, keyed=True)
     write(table, *commits(2))
-    broken = replace(live_files(table.context)[BucketKey(EMPTY_ROW, 0)][0], level=5)
+    broken = replace(live_files(table.context)[BucketId(EMPTY_ROW, 0)][0], level=5)
     files = tuple(replace(broken, file_name=name) for name in ("a", "b"))
-    message = CommitMessage(EMPTY_ROW, 0, new_files=files, base_snapshot_id=2)
+    message = CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=files), CommitBase(snapshot_id=2))
     TableCommit(table.context, "vandal").commit(Committable(1, [message]))
     with pytest.raises(CorruptFile, match=r"levels above 0 in which no files overlap, found files a and b overlap"):
         compact_table(table.context)
@@ -536,7 +537,7 @@ def test_overlapping_levels_block_no_other_bucket(tmp_path: Path) -> None:
     write(table, *commits(6, partitions="abc"))
     key, (file, *_) = next(item for item in sorted(live_files(table.context).items(), key=lambda item: str(item[0])))
     files = tuple(replace(file, file_name=name, level=5) for name in ("one", "other"))
-    message = CommitMessage(key.partition, key.bucket, new_files=files, base_snapshot_id=6)
+    message = CommitMessage(key, CommitIncrement(new_files=files), CommitBase(snapshot_id=6))
     TableCommit(table.context, "vandal").commit(Committable(1, [message]))
     with pytest.raises(CorruptFile, match=r"files one and other overlap.*Other buckets were compacted") as e:
         compact_table(table.context)
@@ -700,7 +701,7 @@ def test_sorting_spills_to_disk_when_memory_is_small(tmp_path: Path, monkeypatch
 
 def test_table_compact_names_the_unsupported_feature(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    with pytest.raises(BadInput, match=r"order_by.*no list of str; give \["):
+    with pytest.raises(BadInput, match=r"order_by.*must be list of str, not .*; pass \["):
         table.compact(order_by="k")
     with pytest.raises(BadInput, match="name the columns to sort by"):
         table.compact(strategy="zorder")

@@ -12,9 +12,9 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import EMPTY_ROW
-from tidelake.storage.write.bucket_router import BucketKey
+from tidelake.storage.model.bucket_id import BucketId
 
-KEY = BucketKey(EMPTY_ROW, 0)
+KEY = BucketId(EMPTY_ROW, 0)
 FULL = CompactionRequest(full=True)
 
 

@@ -20,11 +20,11 @@ from tidelake.compaction.merge_tree.compact_unit import PickReason
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge import sections
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileSource, RowKind
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 
-MakeBucket: TypeAlias = Callable[..., tuple[TableContext, BucketKey, list[DataFileMeta]]]
+MakeBucket: TypeAlias = Callable[..., tuple[TableContext, BucketId, list[DataFileMeta]]]
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 
@@ -33,7 +33,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 def tree_of(tmp_path: Path) -> MakeBucket:
     """A bucket with a file of level 0 for each list of (key, kind)."""
 
-    def make(*files: list[tuple[int, RowKind]], **options: str) -> tuple[TableContext, BucketKey, list[DataFileMeta]]:
+    def make(*files: list[tuple[int, RowKind]], **options: str) -> tuple[TableContext, BucketId, list[DataFileMeta]]:
         catalog = tidelake.open_catalog(str(tmp_path))
         catalog.create_database("db")
         given = {name.replace("_", "-"): value for name, value in options.items()}

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config import load_config, parse_config, shown
-from tidelake.ingest.config.yaml_settings import ConfigError
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings

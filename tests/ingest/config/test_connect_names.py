@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.config.connect_names import CONNECT_NAMES
-from tidelake.ingest.config.yaml_settings import ConfigError
 from tidelake.ingest.settings import ErrorSettings
 
 BASE = "warehouse: /lake\nsource: {type: change-log-folder, path: /in}\ntables: [{name: shop.orders}]\n"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
-from tidelake.ingest.config.yaml_settings import ConfigError
 from tidelake.ingest.settings import Config, SourceTablesSettings
 from tidelake.storage.base.errors import BadInput
 

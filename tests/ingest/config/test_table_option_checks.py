@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.tables.test_pipeline_tables import ORDERS, Lake, record
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.config.yaml_settings import ConfigError
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.storage.base.errors import BadInput, TidelakeError
 

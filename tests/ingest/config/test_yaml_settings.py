@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.support.command_line import Call
 from tests.support.levels import examples
+from tidelake.errors import ConfigError
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.config.yaml_settings import ConfigError, read_settings
+from tidelake.ingest.config.yaml_settings import read_settings
 from tidelake.ingest.settings import Config
 
 DEEP = 5_000
@@ -64,7 +65,7 @@ CASES = [
         "PK\x03\x04",
         """\
         c.yaml:1:3: not YAML: the character U+0003 can't be part of a text
-        Give a text file in UTF-8.""",
+        Use a UTF-8 text file.""",
     ),
     Case("a list", "- a\n", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),
     Case("a text", "hello", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),
@@ -122,7 +123,7 @@ CASES = [
     Case(
         "levels without end",
         "pipeline: " + "[" * DEEP,
-        "c.yaml: lists and mappings are nested too deep\nUse fewer levels.",
+        "c.yaml: lists and mappings are nested too deeply\nUse fewer levels.",
     ),
 ]
 

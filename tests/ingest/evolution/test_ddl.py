@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+from tidelake.errors import RecordRefused
 from tidelake.ingest.formats.ddl_statements import ColumnStatement, column_statements
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.pipeline.error_policy import RecordRefused
 from tidelake.ingest.tables.table_router import Route, TableRouter
 from tidelake.storage.ddl.schema_changes import DropColumn, RenameColumn
 

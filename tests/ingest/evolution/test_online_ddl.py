@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
+from tidelake.errors import RecordRefused
 from tidelake.ingest.formats.online_ddl import shadow_changes
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.pipeline.error_policy import RecordRefused
 
 INCLUDE: Final = "schema_evolution: {mode: %s, include: [add, alter, rename, drop]}, format: %s"
 GH_OST: Final = (

@@ -24,7 +24,7 @@ from tests.support.cases import recorded_bytes, recorded_lines, recording
 from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES
 from tests.support.schema_registry import schema_registry
-from tidelake.ingest.formats.avro.schema_registry import RegistryUnavailable
+from tidelake.errors import RegistryUnavailable
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target
 from tidelake.ingest.formats.registry import FORMATS, open_format
 from tidelake.ingest.raw_batch import RawBatch

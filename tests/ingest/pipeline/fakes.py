@@ -54,11 +54,12 @@ from tidelake.ingest.tables.table_router import Route, TableRouter
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, STRING, DataField
-from tidelake.storage.write.bucket_router import BucketKey, RoutedRows
+from tidelake.storage.write.bucket_router import RoutedRows
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
 
@@ -328,7 +329,7 @@ class FakeSink:
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
         self.at_route()
-        return RoutedRows([(BucketKey(b"", 0), rows)])
+        return RoutedRows([(BucketId(b"", 0), rows)])
 
     reads_files = False
 
@@ -349,7 +350,7 @@ class FakeSink:
         self.at_prepare()
         self._table.log.append(f"prepare {self.name}")
         self._prepared, self._written = self._written, []
-        return [CommitMessage(b"", 0)] if self._prepared else []
+        return [CommitMessage(BucketId(b"", 0))] if self._prepared else []
 
     commit_attempts = 0
 

@@ -73,7 +73,7 @@ def test_a_folder_starts_at_its_beginning(tmp_path: Path) -> None:
         pytest.param(
             ["format_options={unavailable_value_placeholder: 5}"],
             BadInput,
-            "must be a text, not 5",
+            "must be a string, not 5",
             id="a number for a text",
         ),
         pytest.param(

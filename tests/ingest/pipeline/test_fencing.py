@@ -17,7 +17,6 @@ import tidelake
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Published, Rig, raw_batch
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch, epoch_of
-from tidelake.checkpoint.fence import RecoveryOutdated
 from tidelake.checkpoint.offsets import (
     POSITION_PROPERTY,
     OffsetRange,
@@ -28,6 +27,7 @@ from tidelake.checkpoint.offsets import (
     position_from_text,
     position_to_text,
 )
+from tidelake.errors import RecoveryOutdated
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics

@@ -6,7 +6,7 @@ import pytest
 
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.ingest.pipeline.error_policy import RecordRefused
+from tidelake.errors import RecordRefused
 
 T0 = TopicPartition("t", 0)
 

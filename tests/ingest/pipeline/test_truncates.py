@@ -20,9 +20,9 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, chain_breaks, position_from_text
+from tidelake.errors import RecordRefused
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
-from tidelake.ingest.pipeline.error_policy import RecordRefused
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY
 from tidelake.storage.catalog.filesystem import FileSystemCatalog

@@ -219,8 +219,8 @@ def test_several_assigners_fill_separate_buckets(key: list[str]) -> None:
     table = new_table(key, **{"dynamic-bucket.target-row-num": "100"})
     job = Job(table, [batch_of([(n, "mon", 0, 0) for n in range(100)], count())], cores=4)
     messages = job.messages()
-    assert {message.bucket for message in messages if message.new_files} == {0, 1, 2, 3}
-    indexes = [message.bucket for message in messages if message.new_index_files]
+    assert {message.bucket.bucket for message in messages if message.increment.new_files} == {0, 1, 2, 3}
+    indexes = [message.bucket.bucket for message in messages if message.increment.new_index_files]
     assert sorted(indexes) == ([0, 1, 2, 3] if len(key) == 2 else [])
 
 

@@ -34,7 +34,7 @@ def test_a_run_writes_each_batch_of_a_target_once(case: Case) -> None:
     batches.add(target("orders"), "a", 7)
     given = target("orders" if case.is_same_target else "customers")
     if case.is_refused:
-        with pytest.raises(PositionRefused, match=r"orders: this run .* has written batch 7 already"):
+        with pytest.raises(PositionRefused, match=r"orders: this run .* has already written batch 7"):
             batches.check_absent(given, case.run, case.batch_id)
     else:
         batches.check_absent(given, case.run, case.batch_id)

@@ -199,7 +199,7 @@ def test_a_reset_checkpoint_directory_is_refused(stream: Stream) -> None:
     for batch_id in (1, 2):
         stream.forget_batch(batch_id)
     stream.put([{"id": 3, "name": "b"}])
-    with pytest.raises(Exception, match=r"(?s)batch 1, but 'spark-.*committed batch 2 already.*or it was reset"):
+    with pytest.raises(Exception, match=r"(?s)batch 1, but 'spark-.*has already committed batch 2.*or it was reset"):
         stream.run()
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1, 2]
 

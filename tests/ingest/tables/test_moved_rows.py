@@ -19,8 +19,8 @@ from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tests.support.levels import examples
 from tidelake.checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import RecordRefused
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tidelake.ingest.pipeline.error_policy import RecordRefused
 from tidelake.ingest.tables.moved_rows.moved_row_files import REPLACED_MAX
 from tidelake.storage.maintenance.verify import verify
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import pytest
 
 from tidelake.storage.base.pickled_values import pickles_as_values
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileSource
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.compactor import RestoredBucket
 
 STATS = SimpleStats(b"least", b"most", (0, None, 3))
@@ -24,9 +25,12 @@ FILE = DataFileMeta("a.parquet", 10, 2, b"k1", b"k2", STATS, EMPTY_STATS, 5, 6, 
     [
         STATS,
         FILE,
-        BucketKey(EMPTY_ROW, 3),
+        BucketId(EMPTY_ROW, 3),
         RestoredBucket([FILE]),
-        CommitMessage(EMPTY_ROW, 3, new_files=(FILE,), known_files=frozenset({"a.parquet"})),
+        CompactResult((FILE,), (FILE, FILE), reason="size ratio", known_files=frozenset({"a.parquet"})),
+        CommitIncrement(new_files=(FILE,), compacted=CompactResult((FILE,))),
+        CommitBase(7, 4, hash_index=frozenset({"index-1"})),
+        CommitMessage(BucketId(EMPTY_ROW, 3), CommitIncrement(new_files=(FILE,)), CommitBase(7)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -125,7 +125,7 @@ def test_databases_that_were_created_are_listed_sorted_and_empty(catalog: FileSy
 def test_creating_a_database_twice_is_refused_unless_allowed(catalog: FileSystemCatalog) -> None:
     catalog.create_database("shop")
     catalog.create_database("shop", if_not_exists=True)
-    with pytest.raises(BadInput, match="database 'shop' exists already"):
+    with pytest.raises(BadInput, match="database 'shop' already exists"):
         catalog.create_database("shop")
 
 
@@ -208,7 +208,7 @@ def test_a_table_exists_from_its_creation_to_its_end(shop: FileSystemCatalog) ->
 def test_creating_a_table_twice_is_refused_unless_allowed(shop: FileSystemCatalog) -> None:
     shop.create_table("shop.orders", pa.schema([("other", pa.int8())]), if_not_exists=True)
     assert shop.load("shop.orders").schema.names == ("k", "v")
-    with pytest.raises(BadInput, match=r"table shop\.orders exists already; choose another name, or pass"):
+    with pytest.raises(BadInput, match=r"table shop\.orders already exists; choose another name, or pass"):
         shop.create_table("shop.orders", COLUMNS)
 
 
@@ -244,7 +244,7 @@ def test_one_of_two_concurrent_creators_wins(shop: FileSystemCatalog, if_not_exi
     if if_not_exists:
         late.create_table("shop.t", COLUMNS, comment="late", if_not_exists=True)
     else:
-        with pytest.raises(BadInput, match="exists already"):
+        with pytest.raises(BadInput, match="already exists"):
             late.create_table("shop.t", COLUMNS, comment="late")
     assert shop.load("shop.t").schema.comment == "other"
 
@@ -292,7 +292,7 @@ def test_renaming_onto_an_existing_name_is_refused(shop: FileSystemCatalog) -> N
     shop.create_table("shop.t", COLUMNS)
     put(shop, "shop.db/notes/readme")
     for name in ("t", "notes", "orders"):
-        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* exists already"):
+        with pytest.raises(BadInput, match=rf"shop\.{name} can't be the new name: .* already exists"):
             shop.rename_table("shop.orders", f"shop.{name}")
     assert shop.list_tables("shop") == ["orders", "t"]
 
@@ -421,7 +421,7 @@ def test_a_change_that_contradicts_the_winning_one_is_refused(shop: FileSystemCa
             shop.alter_table("shop.orders", [AddColumn("a", "STRING")])
 
     late = FileSystemCatalog(FaultyFileIO(io_of(shop), other_commits_first), shop.warehouse)
-    with pytest.raises(BadInput, match="'a' exists already"):
+    with pytest.raises(BadInput, match="'a' already exists"):
         late.alter_table("shop.orders", [AddColumn("a", "INT")])
 
 

@@ -9,9 +9,11 @@ import pytest
 from tests.storage.model.snapshots.tables import added, data_file
 from tests.support.cases import case_id, check_members, vectors
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
 
 
@@ -28,18 +30,21 @@ def message_of(increment: dict[str, Any]) -> CommitMessage:
     }
     check_members(increment, known)
     return CommitMessage(
-        EMPTY_ROW,
-        0,
-        new_files=files("new_files"),
-        deleted_files=files("deleted_files"),
-        changelog_files=files("new_changelog"),
-        compact_before=files("compact_before"),
-        compact_after=files("compact_after"),
-        compact_changelog=files("compact_changelog"),
-        new_index_files=index("new_index_files"),
-        deleted_index_files=index("deleted_index_files"),
-        compact_new_index_files=index("compact_index_files"),
-        compact_deleted_index_files=index("compact_deleted_index_files"),
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(
+            new_files=files("new_files"),
+            deleted_files=files("deleted_files"),
+            changelog_files=files("new_changelog"),
+            new_index_files=index("new_index_files"),
+            deleted_index_files=index("deleted_index_files"),
+            compacted=CompactResult(
+                before=files("compact_before"),
+                after=files("compact_after"),
+                changelog=files("compact_changelog"),
+                new_index_files=index("compact_index_files"),
+                deleted_index_files=index("compact_deleted_index_files"),
+            ),
+        ),
     )
 
 
@@ -70,7 +75,9 @@ def test_commit_kinds(case: dict[str, Any]) -> None:
 
 def test_entries_keep_the_message_order_and_deletes_precede_their_replacements() -> None:
     a, b = data_file("a"), data_file("b", level=5)
-    compaction = CommitMessage(EMPTY_ROW, 1, compact_before=(a,), compact_after=(b,))
+    compaction = CommitMessage(
+        BucketId(EMPTY_ROW, 1), CommitIncrement(compacted=CompactResult(before=(a,), after=(b,)))
+    )
     first, second = commit_changes([added("x"), compaction, added("y")], 1, ignore_empty=True)
     assert [entry.file.file_name for entry in first.entries] == ["x", "y"]
     assert second.kind is CommitKind.COMPACT
@@ -81,6 +88,8 @@ def test_entries_keep_the_message_order_and_deletes_precede_their_replacements()
 
 
 def test_a_message_without_a_bucket_count_uses_that_of_the_table() -> None:
-    saying = CommitMessage(EMPTY_ROW, 1, total_buckets=8, new_files=(data_file("b"),))
+    saying = CommitMessage(
+        BucketId(EMPTY_ROW, 1), CommitIncrement(new_files=(data_file("b"),)), CommitBase(total_buckets=8)
+    )
     (change,) = commit_changes([added("a"), saying], 4, ignore_empty=True)
     assert [entry.total_buckets for entry in change.entries] == [4, 8]

@@ -11,6 +11,7 @@ from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
 
 COMPACT, OVERWRITE = CommitKind.COMPACT, CommitKind.OVERWRITE
@@ -56,9 +57,9 @@ CASES = [
     Case("it is there in another bucket", COMPACT, "+a#1", "-a +c@5", "has already removed it"),
     Case("it is there in another partition", COMPACT, "+a!x", "-a!y +c@5!y", "has already removed it"),
     Case("nothing is there", COMPACT, "", "-a +c@5", "has already removed it"),
-    Case("the same file again", COMPACT, "+a +c@5:1-3", "-a +c@5:1-3", "is added, which exists already"),
-    Case("a file is added twice", COMPACT, "", "+c@5 +c@5", "contradicts itself.*exists already"),
-    Case("a file is deleted, then added", OVERWRITE, "+a", "-a +a", "contradicts itself.*was deleted"),
+    Case("the same file again", COMPACT, "+a +c@5:1-3", "-a +c@5:1-3", "is added, which already exists"),
+    Case("a file is added twice", COMPACT, "", "+c@5 +c@5", "lists a file twice.*already exists"),
+    Case("a file is deleted, then added", OVERWRITE, "+a", "-a +a", "lists a file twice.*was deleted"),
     Case("levels next to each other", COMPACT, "+a +x@5:1-4 +y@5:9-12", "-a +c@5:5-8"),
     Case("level 0 may overlap", OVERWRITE, "+a:1-9 +x:1-9", "-a:1-9 +c:2-3"),
     Case("ranges that share their last key", COMPACT, "+a +x@5:1-4", "-a +c@5:4-8", "level 5: files x and c overlap"),
@@ -99,7 +100,7 @@ def test_the_files_of_a_first_commit_agree_on_buckets() -> None:
         check_bucket_counts(entries("+a/2!x +b/4!x"), bytes.hex)
 
 
-B0, B1 = (b"p", 0), (b"p", 1)
+B0, B1 = BucketId(b"p", 0), BucketId(b"p", 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ B0, B1 = (b"p", 0), (b"p", 1)
     ],
 )
 def test_sequence_numbers_continue_what_is_there(
-    bases: dict[tuple[bytes, int], int], foreign: dict[tuple[bytes, int], int], conflict: bool
+    bases: dict[BucketId, int], foreign: dict[BucketId, int], conflict: bool
 ) -> None:
     if conflict:
         with pytest.raises(CommitConflict, match=r"rows could win in the wrong order.*set sequence.field"):

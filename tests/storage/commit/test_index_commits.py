@@ -9,12 +9,14 @@ import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, live_names, make_table, partition
 from tidelake.storage.base.errors import CommitConflict
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionVectorMeta
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.table import TableContext
@@ -35,7 +37,9 @@ def deletes(
     bucket: int = 0,
     in_partition: bytes = EMPTY_ROW,
 ) -> CommitMessage:
-    return CommitMessage(in_partition, bucket, new_index_files=tuple(new), deleted_index_files=tuple(old))
+    return CommitMessage(
+        BucketId(in_partition, bucket), CommitIncrement(new_index_files=tuple(new), deleted_index_files=tuple(old))
+    )
 
 
 def compaction(
@@ -45,12 +49,12 @@ def compaction(
     old: Sequence[IndexFileMeta] = (),
 ) -> CommitMessage:
     return CommitMessage(
-        EMPTY_ROW,
-        0,
-        compact_before=tuple(before),
-        compact_after=tuple(after),
-        compact_new_index_files=tuple(new),
-        compact_deleted_index_files=tuple(old),
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(
+            compacted=CompactResult(
+                before=tuple(before), after=tuple(after), new_index_files=tuple(new), deleted_index_files=tuple(old)
+            )
+        ),
     )
 
 
@@ -142,7 +146,7 @@ def test_deleted_rows_do_not_reappear_through_a_concurrent_compaction(table: Tab
 def test_a_vector_is_kept_for_an_upgraded_file() -> None:
     table = make_table(IO, f"memory://{uuid4()}/t", primary_key=True, options={"bucket": "1"})
     low, high = data_file("a", keys=(0, 0), level=4), data_file("a", keys=(0, 0), level=5)
-    commit(table, CommitMessage(EMPTY_ROW, 0, new_files=(low,)))
+    commit(table, CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(low,))))
     commit(table, deletes([vectors_of("index-1", "a")]))
     commit(table, compaction([low], [high]))
     assert (index_names(table), live_names(table)) == (["index-1"], ["a"])

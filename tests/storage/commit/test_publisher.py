@@ -33,6 +33,7 @@ from tidelake.storage.base.errors import (
     UnsupportedFeature,
     WriterFenced,
 )
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import table_manifests
@@ -41,6 +42,7 @@ from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.table import TableContext
@@ -147,10 +149,12 @@ def test_a_compaction_that_lost_the_race_is_checked_against_the_winner(io: Fault
     other = committer(seen_by_others(table), "other")
     other.commit(Committable(1, [added("a")]))
     compaction = CommitMessage(
-        EMPTY_ROW,
-        0,
-        compact_before=(data_file("a", keys=(0, 0)),),
-        compact_after=(data_file("b", level=5, keys=(0, 0)),),
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(
+            compacted=CompactResult(
+                before=(data_file("a", keys=(0, 0)),), after=(data_file("b", level=5, keys=(0, 0)),)
+            )
+        ),
     )
     io.fault = once(lambda: _ignore(other.truncate()))
     with pytest.raises(CommitConflict, match=r"file a .*has already removed it"):
@@ -386,12 +390,14 @@ def prepared() -> tuple[FaultyFileIO, TableContext]:
 
 def append(table: TableContext) -> object:
     message = CommitMessage(
-        partition("x"),
-        0,
-        new_files=(data_file("new"),),
-        changelog_files=(data_file("changes"),),
-        compact_before=(data_file("old-1"), data_file("new")),
-        compact_after=(data_file("merged", rows=2),),
+        BucketId(partition("x"), 0),
+        CommitIncrement(
+            new_files=(data_file("new"),),
+            changelog_files=(data_file("changes"),),
+            compacted=CompactResult(
+                before=(data_file("old-1"), data_file("new")), after=(data_file("merged", rows=2),)
+            ),
+        ),
     )
     return committer(table).commit(Committable(100, [message]))
 

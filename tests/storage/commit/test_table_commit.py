@@ -18,15 +18,18 @@ from tests.storage.model.snapshots.tables import (
     make_table,
     partition,
     snapshots,
+    with_increment,
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, live_entries
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -62,7 +65,9 @@ def keyed(io: FileIO, place: str) -> TableContext:
 
 def test_the_first_snapshot_equals_javas(table: TableContext) -> None:
     files = (data_file("a", rows=3), data_file("b", rows=4))
-    message = CommitMessage(EMPTY_ROW, 0, new_files=files, changelog_files=(data_file("c", rows=5),))
+    message = CommitMessage(
+        BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=files, changelog_files=(data_file("c", rows=5),))
+    )
     assert committer(table).commit(Committable(7, [message], watermark=99, properties={"k": "v"})) == 1
     snapshot = latest(table)
     assert snapshot == replace(
@@ -98,7 +103,9 @@ def test_counts_and_watermark_continue_from_the_last_snapshot(table: TableContex
     commit = committer(table)
     commit.commit(Committable(1, [added("a", "b")], watermark=50))
     commit.commit(Committable(2, [added("c")], watermark=20))
-    commit.commit(Committable(3, [CommitMessage(EMPTY_ROW, 0, deleted_files=(data_file("a"),))]))
+    commit.commit(
+        Committable(3, [CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(deleted_files=(data_file("a"),)))])
+    )
     counts = [
         (s.total_record_count, s.delta_record_count, s.changelog_record_count, s.watermark) for s in snapshots(table)
     ]
@@ -110,13 +117,16 @@ def test_append_then_compact_are_two_snapshots_of_one_identifier(keyed: TableCon
     commit = committer(keyed)
     commit.commit(Committable(1, [added("old")]))
     message = CommitMessage(
-        EMPTY_ROW,
-        0,
-        new_files=(data_file("new", keys=(2, 2)),),
-        compact_before=(data_file("old", keys=(0, 0)), data_file("new", keys=(2, 2))),
-        compact_after=(data_file("merged", keys=(0, 2), level=5, rows=2),),
-        compact_changelog=(data_file("changes"),),
-        base_snapshot_id=1,
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(
+            new_files=(data_file("new", keys=(2, 2)),),
+            compacted=CompactResult(
+                before=(data_file("old", keys=(0, 0)), data_file("new", keys=(2, 2))),
+                after=(data_file("merged", keys=(0, 2), level=5, rows=2),),
+                changelog=(data_file("changes"),),
+            ),
+        ),
+        CommitBase(snapshot_id=1),
     )
     assert commit.commit(Committable(2, [message], properties={"position": "9"})) == 3
     _, append, compact = snapshots(keyed)
@@ -157,11 +167,10 @@ def test_an_already_committed_identifier_publishes_nothing(table: TableContext) 
 @pytest.mark.parametrize("expired", [False, True], ids=["both snapshots are there", "that of the rows has expired"])
 def test_files_of_a_replay_are_deleted_only_if_certainly_unreferenced(table: TableContext, expired: bool) -> None:
     committer(table).commit(Committable(3, [added("a")]))
-    first = replace(added("b"), compact_before=(data_file("a", keys=(0, 0)),), compact_after=(data_file("c"),))
+    compacted = CompactResult((data_file("a", keys=(0, 0)),), (data_file("c"),))
+    first = with_increment(added("b"), compacted=compacted)
     committer(table).commit(Committable(4, [first]))
-    again = replace(
-        added("b", "d"), compact_before=first.compact_before, compact_after=(data_file("c"), data_file("e"))
-    )
+    again = with_increment(added("b", "d"), compacted=replace(compacted, after=(data_file("c"), data_file("e"))))
     for name in "abcde":
         table.io.write(f"{table.location}/bucket-0/{name}", b"")
     if expired:
@@ -266,7 +275,10 @@ def test_commits_to_a_branch_do_not_change_the_table(table: TableContext) -> Non
 
 
 def test_a_commit_message_is_small_when_pickled() -> None:
-    message = CommitMessage(EMPTY_ROW, 0, new_files=(data_file("data-558cf2ff-8452-4868-a29e-d890247edb24-0.parquet"),))
+    message = CommitMessage(
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(new_files=(data_file("data-558cf2ff-8452-4868-a29e-d890247edb24-0.parquet"),)),
+    )
     pickled = pickle.dumps(message)
     assert pickle.loads(pickled) == message
     assert len(pickled) < 1_000
@@ -277,15 +289,22 @@ def test_a_commit_message_is_small_when_pickled() -> None:
 
 def compaction(before: str, after: str, level: int = 5) -> CommitMessage:
     return CommitMessage(
-        EMPTY_ROW,
-        0,
-        compact_before=(data_file(before, keys=(0, 0)),),
-        compact_after=(data_file(after, keys=(0, 0), level=level),),
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(
+            compacted=CompactResult(
+                before=(data_file(before, keys=(0, 0)),), after=(data_file(after, keys=(0, 0), level=level),)
+            )
+        ),
     )
 
 
 def test_the_first_commit_must_agree_on_the_number_of_buckets(keyed: TableContext) -> None:
-    messages = [CommitMessage(EMPTY_ROW, 0, total_buckets=n, new_files=(data_file(f"a{n}"),)) for n in (2, 4)]
+    messages = [
+        CommitMessage(
+            BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(data_file(f"a{n}"),)), CommitBase(total_buckets=n)
+        )
+        for n in (2, 4)
+    ]
     with pytest.raises(CommitConflict, match="2 buckets, but this commit has 4"):
         committer(keyed).commit(Committable(1, messages))
     assert snapshots(keyed) == []
@@ -324,7 +343,7 @@ def test_a_conflicting_compaction_is_discarded_and_the_rows_are_kept(
         keyed.io.write(f"{directory}/{name}", b"x")
     lost: list[CommitMessage] = []
     commit = TableCommit(keyed, "etl", on_lost_compaction=lost.extend)
-    message = replace(compaction("gone", "y"), new_files=(data_file("new", keys=(9, 9)),))
+    message = with_increment(compaction("gone", "y"), new_files=(data_file("new", keys=(9, 9)),))
     assert commit.commit(Committable(1, [message])) == 1
     assert live_names(keyed) == ["new"]
     assert lost == [message]
@@ -339,7 +358,7 @@ def test_a_full_disk_during_the_compaction_commit_does_not_hide_the_published_ro
     keyed = make_table(io, place, primary_key=True)
     commit = committer(keyed)
     commit.commit(Committable(1, [added("old")]))
-    message = replace(compaction("old", "y"), new_files=(data_file("new", keys=(9, 9)),))
+    message = with_increment(compaction("old", "y"), new_files=(data_file("new", keys=(9, 9)),))
     io.fault = lambda call: Fault.BEFORE if call.name == "open_output" and keyed.snapshots.exists(2) else None
     with pytest.raises(
         CommitOutcomeUnknown, match=r"identifier 2, are in the table, in snapshot 2, but the compaction .* is not"
@@ -355,7 +374,7 @@ def test_a_fence_between_the_two_snapshots_of_a_commit_raises(keyed: TableContex
         if snapshots(keyed):
             raise WriterFenced("another took over")
 
-    message = replace(compaction("new", "y"), new_files=(data_file("new"),))
+    message = with_increment(compaction("new", "y"), new_files=(data_file("new"),))
     with pytest.raises(WriterFenced):
         committer(keyed, guard=guard).commit(Committable(1, [message]))
     assert live_names(keyed) == ["new"]
@@ -448,7 +467,7 @@ def overwritten(table: TableContext) -> Snapshot:
 
 
 def test_a_dynamic_overwrite_replaces_the_partitions_it_wrote_to(xyz: TableContext) -> None:
-    message = replace(in_partition("x", "x3"), changelog_files=(data_file("c"),))
+    message = with_increment(in_partition("x", "x3"), changelog_files=(data_file("c"),))
     assert committer(xyz).overwrite(Committable(2, [message])) == 2
     assert live_names(xyz) == ["n1", "x3", "y1"]
     snapshot = overwritten(xyz)
@@ -516,7 +535,9 @@ def test_files_that_overwrite_a_bucket_go_to_the_top_level(
     keyed: TableContext, ranges: list[tuple[int, int]], levels: set[int]
 ) -> None:
     files = tuple(data_file(f"a{i}", keys=keys) for i, keys in enumerate(ranges))
-    committer(keyed).overwrite(Committable(1, [CommitMessage(EMPTY_ROW, 0, new_files=files)]))
+    committer(keyed).overwrite(
+        Committable(1, [CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=files))])
+    )
     assert {entry.file.level for entry in live_entries(keyed, latest(keyed))} == levels
 
 
@@ -528,7 +549,7 @@ def test_overwrite_upgrade_can_be_disabled(io: FileIO, place: str) -> None:
 
 def test_a_compaction_in_an_overwrite_is_a_second_snapshot(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("old")]))
-    message = replace(compaction("new", "merged"), new_files=(data_file("new", keys=(0, 0)),))
+    message = with_increment(compaction("new", "merged"), new_files=(data_file("new", keys=(0, 0)),))
     assert committer(keyed).overwrite(Committable(2, [message])) == 3
     assert [s.commit_kind for s in snapshots(keyed)][1:] == [CommitKind.OVERWRITE, CommitKind.COMPACT]
     assert live_names(keyed) == ["merged"]
@@ -536,9 +557,9 @@ def test_a_compaction_in_an_overwrite_is_a_second_snapshot(keyed: TableContext) 
 
 def test_an_overwrite_has_no_changelog(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("old")]))
-    message = replace(
-        compaction("new", "merged"), new_files=(data_file("new", keys=(0, 0)),), compact_changelog=(data_file("c"),)
-    )
+    message = compaction("new", "merged")
+    compacted = replace(message.increment.compacted, changelog=(data_file("c"),))
+    message = with_increment(message, new_files=(data_file("new", keys=(0, 0)),), compacted=compacted)
     committer(keyed).overwrite(Committable(2, [message]))
     assert [s.changelog_manifest_list for s in snapshots(keyed)] == [None, None, None]
 
@@ -551,7 +572,9 @@ def test_postponed_files_are_not_overwritten(keyed: TableContext) -> None:
 
 def test_an_overwrite_may_change_the_number_of_buckets(keyed: TableContext) -> None:
     committer(keyed).commit(Committable(1, [added("a")]))
-    message = CommitMessage(EMPTY_ROW, 0, total_buckets=8, new_files=(data_file("b", keys=(0, 0)),))
+    message = CommitMessage(
+        BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(data_file("b", keys=(0, 0)),)), CommitBase(total_buckets=8)
+    )
     committer(keyed).overwrite(Committable(2, [message]))
     assert [entry.total_buckets for entry in live_entries(keyed, latest(keyed))] == [8]
 
@@ -585,7 +608,7 @@ def test_dropping_without_a_partition_is_refused(xyz: TableContext, specs: list[
 def test_delete_entries_keep_statistics_unless_disabled(io: FileIO, place: str) -> None:
     table = make_table(io, place, options={"manifest.delete-file-drop-stats": "true"})
     file = data_file("a", value_stats_columns=None)
-    committer(table).commit(Committable(1, [CommitMessage(EMPTY_ROW, 0, new_files=(file,))]))
+    committer(table).commit(Committable(1, [CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(file,)))]))
     committer(table).truncate()
     assert live_names(table) == []
 
@@ -598,12 +621,14 @@ def test_aborting_deletes_new_files_and_keeps_upgraded_ones(keyed: TableContext)
     for name in ("new", "new.index", "changes", "moved", "merged"):
         keyed.io.write(f"{directory}/{name}", b"x")
     message = CommitMessage(
-        EMPTY_ROW,
-        0,
-        new_files=(data_file("new", extra_files=("new.index",)),),
-        changelog_files=(data_file("changes"),),
-        compact_before=(data_file("moved"),),
-        compact_after=(data_file("moved", level=5), data_file("merged", level=5)),
+        BucketId(EMPTY_ROW, 0),
+        CommitIncrement(
+            new_files=(data_file("new", extra_files=("new.index",)),),
+            changelog_files=(data_file("changes"),),
+            compacted=CompactResult(
+                before=(data_file("moved"),), after=(data_file("moved", level=5), data_file("merged", level=5))
+            ),
+        ),
     )
     TableCommit(keyed, "etl").abort([message])
     assert {file.name for file in keyed.io.list_directory(directory)} == {"moved"}

@@ -479,8 +479,8 @@ class Refused:
 
 
 REFUSALS = [
-    Refused("adding what is there", [AddColumn("v", "INT")], "column 'v' exists already; choose"),
-    Refused("adding what is there, inside", [AddColumn(("r", "x"), "INT")], "column 'r.x' exists already"),
+    Refused("adding what is there", [AddColumn("v", "INT")], "column 'v' already exists; choose"),
+    Refused("adding what is there, inside", [AddColumn(("r", "x"), "INT")], "column 'r.x' already exists"),
     Refused("adding NOT NULL", [AddColumn("a", "INT NOT NULL")], "older rows have no value; add it as nullable"),
     Refused("adding after nothing", [AddColumn("a", "INT", after="nn")], "no column 'nn'.*did you mean 'n'"),
     Refused("adding at two places", [AddColumn("a", "INT", first=True, after="k")], "both first and after 'k'"),
@@ -504,8 +504,8 @@ REFUSALS = [
     Refused("dropping row kinds", [DropColumn("v")], "rowkind.field: no column", {"rowkind.field": "v"}),
     Refused("dropping an index", [DropColumn("v")], "'v' can't be dropped", {"pk-btree.index.columns": "v"}),
     Refused("renaming what is not there", [RenameColumn("q", "w")], "no column 'q'"),
-    Refused("renaming to what is there", [RenameColumn("v", "n")], "column 'n' exists already"),
-    Refused("renaming to itself", [RenameColumn("v", "v")], "column 'v' exists already"),
+    Refused("renaming to what is there", [RenameColumn("v", "n")], "column 'n' already exists"),
+    Refused("renaming to itself", [RenameColumn("v", "v")], "column 'v' already exists"),
     Refused("renaming to nothing", [RenameColumn("v", "")], "without a name"),
     Refused("renaming to a key column's prefix", [RenameColumn("v", "_KEY_v")], "'_KEY_v'"),
     Refused("renaming a partition", [RenameColumn("p", "q")], "'p' can't be renamed"),

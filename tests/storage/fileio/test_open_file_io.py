@@ -93,7 +93,7 @@ def test_an_endpoint_in_the_environment_is_checked_as_well(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("option", ["s3.access-key", "s3.session.token", "s3.region"])
 def test_values_invalid_in_headers_are_refused_without_being_shown(option: str) -> None:
-    with pytest.raises(BadInput, match=f"option {option} holds a line end") as caught:
+    with pytest.raises(BadInput, match=f"option {option} contains a line break") as caught:
         config("s3", "b", {**KEYS, option: "hush\n"})
     assert "hush" not in str(caught.value)
 

@@ -229,7 +229,7 @@ def test_indexes_of_a_renamed_column_are_found_and_those_of_a_new_type_are_not()
             r"x is DECIMAL\(10, 2\), which bitmap does not support; the column can have bsi",
         ),
         ({"file-index.bitmap.columns": "m"}, "column m is MAP.*no index supports it"),
-        ({"file-index.bitmap.columns": "v[a]"}, "column v is STRING, not a MAP with text keys"),
+        ({"file-index.bitmap.columns": "v[a]"}, "column v is STRING, not a MAP with string keys"),
         ({"file-index.bitmap.v.version": "1"}, "v has no such index; add it to file-index.bitmap.columns"),
         ({**BLOOM, "file-index.bloom-filter.v.items": "0"}, "items = 0"),
         ({**BLOOM, "file-index.bloom-filter.v.fpp": "1.5"}, r"bloom-filter.v.fpp = 1.5: expected a share"),

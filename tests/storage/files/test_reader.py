@@ -180,7 +180,7 @@ def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     context = context_of(tmp_path, table_schema({"a": "INT"}))
     file = written(context, {"a": [1]})
     (Path(bucket(context)) / file.file_name).unlink()
-    with pytest.raises(CorruptFile, match="did the snapshot expire meanwhile"):
+    with pytest.raises(CorruptFile, match="has the snapshot expired"):
         rows(context, file, context.schema.fields)
 
 

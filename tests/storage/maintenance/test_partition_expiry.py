@@ -12,7 +12,15 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.storage.model.snapshots.tables import FakeTime, added, committer, data_file, make_table, partition
+from tests.storage.model.snapshots.tables import (
+    FakeTime,
+    added,
+    committer,
+    data_file,
+    make_table,
+    partition,
+    with_increment,
+)
 from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.storage.commit import table_commit
@@ -89,7 +97,7 @@ def test_partitions_expire_by_their_last_update() -> None:
     for number, (name, value, time_ms) in enumerate(made, start=1):
         message = added(name, in_partition=partition(value))
         files = (data_file(name, creation_time_ms=time_ms),)
-        committer(table).commit(Committable(number, [type(message)(message.partition, 0, new_files=files)]))
+        committer(table).commit(Committable(number, [with_increment(message, new_files=files)]))
     assert expire_partitions(table, now=NOW) == ["p=old"]
     assert left(table) == {partition("touched"), partition("unknown")}
 
@@ -99,12 +107,12 @@ def test_a_partition_written_during_its_expiry_is_kept(monkeypatch: pytest.Monke
     table = new_table(options=DAY | {"partition.expiration-strategy": "update-time"})
     message = added("a", in_partition=partition("p"))
     old = (data_file("a", creation_time_ms=LOCAL_MS - 10**9),)
-    committer(table).commit(Committable(1, [type(message)(message.partition, 0, new_files=old)]))
+    committer(table).commit(Committable(1, [with_increment(message, new_files=old)]))
     new = (data_file("b", creation_time_ms=LOCAL_MS),)
     remove = table_commit.TableCommit.remove_partitions
 
     def write_first(self: table_commit.TableCommit, choose: object) -> None:
-        committer(table).commit(Committable(2, [type(message)(message.partition, 0, new_files=new)]))
+        committer(table).commit(Committable(2, [with_increment(message, new_files=new)]))
         remove(self, choose)  # type: ignore[arg-type]
 
     monkeypatch.setattr(table_commit.TableCommit, "remove_partitions", write_first)

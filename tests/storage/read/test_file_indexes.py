@@ -268,9 +268,9 @@ def test_one_map_key_can_be_used_in_a_condition(kind: str, condition: Any, rows:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        pytest.param(lambda: col("id")["a"] == 1, "not a MAP with text keys", id="no map"),
+        pytest.param(lambda: col("id")["a"] == 1, "not a MAP with string keys", id="no map"),
         pytest.param(lambda: col("n")[1] == 1, r"the key of n\[…\]", id="a number for a key"),  # type: ignore[index]
-        pytest.param(lambda: col("n")["1"] == 1, "not a MAP with text keys", id="a map with numbers for keys"),
+        pytest.param(lambda: col("n")["1"] == 1, "not a MAP with string keys", id="a map with numbers for keys"),
         pytest.param(lambda: col("m")["a"]["b"] == "x", "a key of a map within a map", id="a map in a map"),
         pytest.param(lambda: col("m")["a"] == 3, r"m\['a'\]", id="another type"),
         pytest.param(lambda: col("x")["a"] == "y", "the filter names column 'x'", id="no column"),

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, DOUBLE, STRING, DataField, not_null
 from tidelake.storage.write.assigners import bucket_assigner_of
-from tidelake.storage.write.bucket_router import BucketKey, BucketRouter
+from tidelake.storage.write.bucket_router import BucketRouter
 
 FIELDS = (
     DataField(0, "dt", not_null(STRING)),
@@ -82,7 +83,7 @@ def test_a_key_always_reaches_the_same_bucket_and_arrival_order_holds(
 def test_one_bucket_without_partitions_passes_the_batch_unchanged() -> None:
     rows = batch([("a", 1.0, 1), ("b", 2.0, 2)])
     [(key, part)] = router(FLAT, 1).route(rows)
-    assert key == BucketKey(EMPTY_ROW, 0)
+    assert key == BucketId(EMPTY_ROW, 0)
     assert part is rows
 
 

@@ -14,12 +14,12 @@ from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import read_vector
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import BucketKey
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 
-KEY = BucketKey(EMPTY_ROW, 0)
+KEY = BucketId(EMPTY_ROW, 0)
 
 
 def bucketed(options: Mapping[str, str] | None = None) -> TableContext:

@@ -61,11 +61,11 @@ def messages_of(context: TableContext, rows: pa.RecordBatch) -> list[dict[str, A
     writer.abort()
     found = []
     for message in sorted(messages, key=lambda m: m.bucket):
-        (file,) = message.new_files
+        (file,) = message.increment.new_files
         meta = asdict(file)
-        assert (Path(context.location) / f"bucket-{message.bucket}" / meta.pop("file_name")).stat().st_size == meta.pop(
-            "file_size"
-        )
+        assert (
+            Path(context.location) / f"bucket-{message.bucket.bucket}" / meta.pop("file_name")
+        ).stat().st_size == meta.pop("file_size")
         assert meta.pop("creation_time_ms") > 0
         meta["extra_files"] = len(meta["extra_files"])
         found.append({"bucket": message.bucket, **meta})
@@ -145,7 +145,7 @@ def test_only_columns_of_more_than_a_few_bytes_are_compressed(tmp_path: Path) ->
     writer.write(pa.record_batch({"id": ids, "text": pa.array(["long text " * 20] * 100)}))
     messages = writer.prepare_commit(1)
     writer.abort()
-    path = Path(context.location) / f"bucket-{messages[0].bucket}" / messages[0].new_files[0].file_name
+    path = Path(context.location) / f"bucket-{messages[0].bucket.bucket}" / messages[0].increment.new_files[0].file_name
     group = pq.read_metadata(path).row_group(0)
     codecs = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
     assert codecs["text"] == "ZSTD"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread, current_thread
 
@@ -11,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tests.storage.model.snapshots.tables import with_lost_compaction
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
-from tidelake.storage.write import memory_budget, table_writer
+from tidelake.storage.write import memory_budget, open_buckets
 from tidelake.storage.write.bucket_writer import PrimaryKeyBucketWriter
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter
@@ -132,8 +132,8 @@ def test_a_commit_succeeds_if_rereading_the_table_fails_and_the_next_call_raises
     writer.write(rows(ONE, "a"))
     messages = writer.prepare_commit(1)
     TableCommit(table().context, "etl").commit(Committable(1, messages))
-    writer.restart_compaction([replace(message, compact_before=message.new_files) for message in messages])
-    monkeypatch.setattr(table_writer, "restore_bucket", fail)
+    writer.restart_compaction([with_lost_compaction(message) for message in messages])
+    monkeypatch.setattr(open_buckets, "restore_bucket", fail)
     writer.committed(1)
     with pytest.raises(tidelake.TidelakeError, match=r"failed before \(no route to host"):
         writer.write(rows(ONE, "b"))
@@ -197,7 +197,7 @@ def test_a_table_larger_than_memory_is_written_in_slices(
     writer = TableWriter(table().context, memory=MemoryBudget(limit_bytes))
     writer.write(pa.Table.from_batches(whole.to_batches(max_chunksize=len(whole) // batches)))
     assert max(held) < 2 * limit_bytes
-    assert sum(file.row_count for message in writer.prepare_commit(1) for file in message.new_files) == 2_000
+    assert sum(file.row_count for message in writer.prepare_commit(1) for file in message.increment.new_files) == 2_000
     writer.abort()
 
 

@@ -108,7 +108,7 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
         ("3 < amount", "condition: expected a column\n    3 < amount\n    ^"),
         (
             "status = new",
-            "condition: expected a value; texts are written in single quotes\n    status = new\n             ^",
+            "condition: expected a value; strings are written in single quotes\n    status = new\n             ^",
         ),
         (
             "status = null",
@@ -132,14 +132,17 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
         ('"" = 5', 'condition: expected a column\'s name between the quotes\n    "" = 5\n    ^'),
         (
             "amount = 5a",
-            "condition: not a number; texts are written in single quotes, and there is no arithmetic\n"
+            "condition: not a number; strings are written in single quotes, and there is no arithmetic\n"
             "    amount = 5a\n             ^",
         ),
         (
             "status like '%x'",
             "condition: LIKE takes a prefix followed by %, as in 'abc%'\n    status like '%x'\n                ^",
         ),
-        ("tags[1] = 'x'", "condition: expected a key of a map: a text in single quotes\n    tags[1] = 'x'\n         ^"),
+        (
+            "tags[1] = 'x'",
+            "condition: expected a key of a map: a string in single quotes\n    tags[1] = 'x'\n         ^",
+        ),
         ("tags['a' = 'x'", "condition: expected ]\n    tags['a' = 'x'\n             ^"),
         ("", "condition: expected a column\n    \n    ^"),
     ],

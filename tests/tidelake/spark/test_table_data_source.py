@@ -300,7 +300,7 @@ def test_a_missing_or_wrong_option_is_named_with_the_remedy(
 
 def test_options_of_a_stream_are_refused_in_a_batch_read(orders: tidelake.Table, tmp_path: Path) -> None:
     given = {"warehouse": str(tmp_path / "lake"), "table": "shop.orders", STREAM_OPTIONS[0]: "1"}
-    with pytest.raises(BadInput, match=r"options read\.stream\.… and skip-overwrites are of streaming reads"):
+    with pytest.raises(BadInput, match=r"options read\.stream\.… and skip-overwrites are only for streaming reads"):
         TidelakeDataSource(given).reader(StructType([]))
 
 

@@ -242,7 +242,7 @@ def test_a_missing_file_raises_and_never_loses_rows(spark: SparkSession, table: 
         try:
             with pytest.raises(Exception, match="FILE_NOT_EXIST"):
                 rows.collect()
-            with pytest.raises(CorruptFile, match="a data file that a snapshot refers to"):
+            with pytest.raises(CorruptFile, match="a data file that a snapshot references"):
                 read(spark, "shop.t", home)
         finally:
             spark.conf.unset("spark.sql.files.ignoreMissingFiles")

@@ -39,7 +39,7 @@ def add_alter(verbs: Verbs) -> None:
         ("--set-not-null", "COLUMN", "allow no nulls from now on"),
         ("--set-default", "COLUMN=VALUE", "value that writers use where a row has none"),
         ("--drop-default", "COLUMN", "remove the default value of a column; the default is then null"),
-        ("--comment-column", "COLUMN=TEXT", "comment of a column; empty text removes it"),
+        ("--comment-column", "COLUMN=TEXT", "comment of a column; an empty string removes it"),
         ("--move", "COLUMN", "'note FIRST', 'note AFTER id', 'note BEFORE id'"),
         ("--set", "KEY=VALUE", "table option of Paimon, as in --set bucket=4"),
         ("--unset", "KEY", "reset an option to its default"),

@@ -68,7 +68,7 @@ def demo(out: CommandOutput, *, engine: str, directory: str | None, records: int
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; give 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; use 0 or more")
     return seconds
 
 
@@ -127,7 +127,7 @@ def _print_report(out: CommandOutput, report: DemoReport) -> None:
     rate = report.records / report.seconds if report.seconds else 0
     size = sum(path.stat().st_size for path in report.layout.log.iterdir())
     became = f"{report.records:,} records ({size_text(size)}) became {report.snapshots} snapshots"
-    throughput = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew ({report.engine})"
+    throughput = f"in {report.seconds:.1f} s, {rate:,.0f} records/s, while the log still grew"
     console.print(Text(f"{became} {throughput}"), soft_wrap=True)
     console.print(Text(f"The tables: {report.layout.warehouse}   the change log: {report.layout.log}"), soft_wrap=True)
     if report.is_right:

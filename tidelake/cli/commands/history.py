@@ -150,7 +150,7 @@ def fast_forward(out: CommandOutput, *, name: str, catalog: CatalogAddress, bran
 def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, branch: str) -> None:
     snapshot_id = catalog.open().table(name).merge_branch(branch)
     what = (
-        f"were appended: snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"are all in {name} already"
+        f"were appended: snapshot {snapshot_id} of {name}" if snapshot_id is not None else f"are already all in {name}"
     )
     out.result({"snapshot": snapshot_id}, f"the rows added on branch {branch} {what}")
 

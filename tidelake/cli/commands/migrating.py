@@ -12,7 +12,7 @@ from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 
 if TYPE_CHECKING:
-    from tidelake.table_kinds.migrating import Migration
+    from tidelake.migration import Migration
 
 
 def add_migrate(verbs: Verbs) -> None:

@@ -81,7 +81,7 @@ def refresh(
 def _wait_ms(every: str) -> int:
     wait_ms = duration_ms("--every", every)
     if wait_ms < 1:
-        raise UsageError(f"--every {every}: give a time greater than 0, as in '10 min'")
+        raise UsageError(f"--every {every}: the time must be longer than 0, for example '10 min'")
     return wait_ms
 
 

@@ -57,7 +57,7 @@ def run(
 ) -> None:
     """Run a pipeline until the source ends, or until SIGINT or SIGTERM."""
     from tidelake.ingest.config.config import load_config
-    from tidelake.prerequisites import missing_for_spark
+    from tidelake.spark_prerequisites import missing_for_spark
 
     loaded = load_config(Path(config), settings)
     if (missing := missing_for_spark()) is not None:
@@ -108,7 +108,7 @@ def submit(
     passed_on: its options. With `--deploy-mode cluster` the configuration file is submitted, too.
     """
     from tidelake.ingest.config.config import load_config
-    from tidelake.prerequisites import missing_for_spark
+    from tidelake.spark_prerequisites import missing_for_spark
 
     loaded = load_config(Path(config), settings)
     if (missing := missing_for_spark()) is not None:
@@ -196,7 +196,7 @@ def call(
     conf: Sequence[tuple[str, str]],
 ) -> None:
     """Call a procedure. A session is started only for procedures with tasks."""
-    from tidelake.prerequisites import missing_for_spark
+    from tidelake.spark_prerequisites import missing_for_spark
 
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)

@@ -155,7 +155,7 @@ def _parquet_schema(path: str) -> pa.Schema:
     except pa.ArrowInvalid as error:
         raise BadInput(f"--schema-from {path!r} is not a Parquet file: {str(error).splitlines()[0]}") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise BadInput(f"--schema-from {path!r} can't be read: {error}. Give the path of a Parquet file") from None
+        raise BadInput(f"--schema-from {path!r} can't be read: {error}. Pass the path of a Parquet file") from None
 
 
 # ---------------------------------------------------------------- list, show, snapshots

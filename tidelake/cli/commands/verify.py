@@ -138,7 +138,7 @@ def _verify_changelog(out: CommandOutput, table: Table, start: int | None, end: 
 
 def _changelog_members(table: Table, report: ChangelogReport, history: RowHistory | None) -> dict[str, Any]:
     from tidelake.cli.rendering.row_versions import history_members
-    from tidelake.explanation import plain_row
+    from tidelake.row_origin import plain_row
 
     first = report.first
     return {

@@ -17,7 +17,7 @@ from tidelake.cli.demo.comparison import TableComparison, compare_table
 from tidelake.cli.demo.engines import AsyncioEngine, DemoEngine
 from tidelake.cli.demo.shop import TABLES, Shop
 from tidelake.ingest.config.config import load_config
-from tidelake.prerequisites import missing_for_spark
+from tidelake.spark_prerequisites import missing_for_spark
 from tidelake.storage.base.errors import BadInput, TidelakeError
 from tidelake.table import Table
 
@@ -72,8 +72,7 @@ class DemoPaths:
         """Create the directories. Raises BadInput if they already contain something."""
         if self.directory.exists() and (not self.directory.is_dir() or any(self.directory.iterdir())):
             raise BadInput(
-                f"{self.directory} is not empty. Name an empty or new directory, or none: then the demo creates a "
-                "temporary one"
+                f"{self.directory} is not empty. Pass an empty or new directory, or omit it to use a temporary one"
             )
         for folder in (self.log, self.warehouse, self.scratch):
             folder.mkdir(parents=True)

@@ -15,6 +15,7 @@ from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.json_values import json_rows
 
@@ -40,9 +41,9 @@ def lsm_trees(
     """
     if not context.schema.has_primary_key:
         return []
-    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+    buckets: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
     for entry in entries:
-        buckets[entry.partition, entry.bucket].append(entry.file)
+        buckets[entry.bucket_id].append(entry.file)
     now_ms = epoch_ms()
     trees = []
     for (partition, bucket), files in sorted(buckets.items(), key=lambda item: item[0]):

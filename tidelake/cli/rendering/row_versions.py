@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tidelake.cli.formatting import cut_text, value_text
 from tidelake.cli.output import CommandOutput
-from tidelake.explanation import members_of_version, merge_description, plain_row, source_ranges, writer_of
+from tidelake.row_origin import members_of_version, merge_description, plain_row, source_ranges, writer_of
 from tidelake.storage.maintenance.verify.row_history import RowHistory
 from tidelake.table import Table
 

@@ -27,14 +27,14 @@ from tidelake.spark.changelog_folder.folder_files import (
 )
 from tidelake.spark.changelog_folder.folder_options import FORMAT, FolderReadOptions
 from tidelake.spark.changelog_folder.line_reading import record_batches
-from tidelake.spark.spark_types import check_columns, record_schema
-from tidelake.spark.stream_reader import (
+from tidelake.spark.read_limits import (
     HAS_LIMITS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.storage.base.errors import BadInput, PositionRefused, UnsupportedFeature
 
 

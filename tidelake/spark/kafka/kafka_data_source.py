@@ -23,14 +23,14 @@ from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
 from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
 from tidelake.spark.kafka.topics import Topics
-from tidelake.spark.spark_types import check_columns, record_schema
-from tidelake.spark.stream_reader import (
+from tidelake.spark.read_limits import (
     HAS_LIMITS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from tidelake.spark.spark_types import check_columns, record_schema
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 
 _FORMAT: Final = "tidelake-kafka"

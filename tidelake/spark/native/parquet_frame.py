@@ -94,4 +94,4 @@ def _limited_listing_parallelism(spark: SparkSession) -> Iterator[None]:
 
 
 def _missing(path: str) -> CorruptFile:
-    return CorruptFile(path, "a data file that a snapshot refers to", "no file (did the snapshot expire meanwhile?)")
+    return CorruptFile(path, "a data file that a snapshot references", "no file (has the snapshot expired?)")

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelake.catalog import open_catalog
 from tidelake.ingest.spark.batch_rows import TypedColumns
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
-from tidelake.materialized.engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.plain_query import PlainQuery
+from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.refresh import Refresh, RefreshKind
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.spark.table_data_source import register

@@ -1,6 +1,7 @@
-"""Procedures for a table's manifests, for repairs of catalogs and tables, and for copies. They run in the driver.
+"""Procedures that repair catalogs and tables, merge manifests and copy tables. They run in the driver.
 
-Procedures of Paimon that are not supported, and the reasons. paimon-spark supports them, in the same warehouse.
+`UNSUPPORTED_PROCEDURES` names the procedures of Paimon that are refused, and why: paimon-spark offers them for the same
+warehouse.
 """
 
 from __future__ import annotations

@@ -91,6 +91,6 @@ def _check(fields: Sequence[DataField]) -> None:
         if f.type.root is not Root.BLOB:
             raise UnsupportedFeature(
                 f"column {f.name} {f.type} in blob files",
-                "this release knows blob files of BLOB columns, not of arrays and maps of them",
+                "this release supports blob files of BLOB columns, but not of arrays and maps of them",
                 "Use Java Paimon for it, or leave the column out",
             )

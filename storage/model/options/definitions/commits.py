@@ -86,7 +86,7 @@ COMMITS_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             FILE_WRITING_OPERATIONS,
             other_than("avro", "parquet", "orc", example="json"),
-            "manifests can be written as avro, parquet and orc",
+            "manifests can be written as avro, parquet or orc",
             "Choose one of them",
         ),
     ),

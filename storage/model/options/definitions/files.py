@@ -36,7 +36,7 @@ FILES_OPTIONS: Final[tuple[Option, ...]] = (
         "parquet",
         FILE_WRITING_OPERATIONS,
         Refusal(
-            FILE_WRITING_OPERATIONS, _NO_FORMAT, "files can be written as parquet, orc and avro", "Choose one of them"
+            FILE_WRITING_OPERATIONS, _NO_FORMAT, "files can be written as parquet, orc or avro", "Choose one of them"
         ),
     ),
     supported("file.format.per.level", MAP, None, FILE_WRITING_OPERATIONS),

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -103,7 +104,7 @@ class CrossPartitionAssigner:
         self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
         self._committed_id: int | None = None
         self._is_checked_since_commit = True
-        self._written_to: tuple[bytes, int] | None = None  # any bucket with rows since the last commit was prepared
+        self._written_to: BucketId | None = None  # any bucket with rows since the last commit was prepared
         self._is_lost = False
 
     # ------------------------------------------------------------ rows
@@ -137,7 +138,7 @@ class CrossPartitionAssigner:
         if assigned.rows.rows.num_rows:
             place = int(placed.places[0])
             partition = self._partitions[int(self._capacities.partition_of[place])]
-            self._written_to = partition, int(self._capacities.bucket_of[place])
+            self._written_to = BucketId(partition, int(self._capacities.bucket_of[place]))
         return assigned
 
     def _assigned(self, rows: pa.RecordBatch, partitions: NDArray[np.int32], placed: Placement) -> AssignedRows:
@@ -195,7 +196,7 @@ class CrossPartitionAssigner:
         written_to, self._written_to = self._written_to, None
         if written_to is None or self._base_id is None:
             return ()
-        return (CommitMessage(*written_to, base_key_index=self._base_id),)
+        return (CommitMessage(written_to, base=CommitBase(key_index=self._base_id)),)
 
     def committed(self, snapshot_id: int) -> None:
         if self._replaces:

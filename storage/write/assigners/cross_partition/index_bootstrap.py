@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import pyarrow as pa
 
@@ -28,13 +28,12 @@ from tidelake.storage.merge.merge_functions import merge_function_of
 from tidelake.storage.merge.merge_reader import drop_retracts
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
 from tidelake.storage.write.assigners.cross_partition.key_words import IndexWords, index_words
-
-Bucket: TypeAlias = tuple[bytes, int]  # partition as serialized BinaryRow, bucket
 
 _BUFFERED_BATCHES: Final = 4  # batches that were read and wait to be added to the index
 
@@ -46,7 +45,7 @@ class BucketKeys:
     keys: the words of n distinct keys; their order does not matter
     """
 
-    bucket: Bucket
+    bucket: BucketId
     keys: IndexWords
 
 
@@ -54,7 +53,7 @@ class BucketKeys:
 class _Task:
     """A section of a bucket. No other section has its keys."""
 
-    bucket: Bucket
+    bucket: BucketId
     section: Section
 
 
@@ -67,9 +66,9 @@ def read_keys(
     at_once: number of sections to read in parallel, at most the number of cores
     """
     live = live_entries_of(context.shared(ManifestStore), snapshot, None, context.name)
-    files: dict[Bucket, list[DataFileMeta]] = defaultdict(list)
+    files: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
     for entry in live:
-        files[entry.partition, entry.bucket].append(entry.file)
+        files[entry.bucket_id].append(entry.file)
     key_types = [field.type for field in context.schema.key_fields]
     tasks = [
         _Task(bucket, section)
@@ -94,7 +93,7 @@ class _KeyReader:
     vectors: the deletion files of each data file, by partition and bucket.
     """
 
-    def __init__(self, context: TableContext, vectors: dict[Bucket, dict[str, DeletionFile]]) -> None:
+    def __init__(self, context: TableContext, vectors: dict[BucketId, dict[str, DeletionFile]]) -> None:
         self._context = context
         self._vectors = vectors
         self._merge_function = merge_function_of(context)

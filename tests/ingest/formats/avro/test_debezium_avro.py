@@ -20,10 +20,10 @@ from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of,
 from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tidelake.errors import RegistryUnavailable
 from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
 from tidelake.ingest.formats.avro import debezium_avro_decoder as decoder_module
-from tidelake.ingest.formats.avro.schema_registry import RegistryUnavailable
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, OpenedFormat, Skipped, Target
 from tidelake.ingest.formats.case_insensitive.lower_case import LowerCaseFormat
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER

@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tidelake.errors import RegistryUnavailable
 from tidelake.ingest.formats.avro.registry_options import RegistryOptions
-from tidelake.ingest.formats.avro.schema_registry import RegistryUnavailable, SchemaRegistry
+from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.storage.base.errors import BadInput
 
@@ -145,7 +146,7 @@ def test_a_schema_of_another_kind_is_a_bad_record(server: SchemaRegistryServer) 
         ({"basic_auth_user_info": "a:b", "bearer_auth_token": "c"}, "not both"),
         ({"ssl_key_location": "key.pem"}, "needs ssl_certificate_location"),
         ({"schema_registry_timeout_s": "soon"}, "must be a number of seconds up to 600"),
-        ({"schema_registry_url": 8081}, "must be a text, not 8081"),
+        ({"schema_registry_url": 8081}, "must be a string, not 8081"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

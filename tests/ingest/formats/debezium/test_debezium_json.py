@@ -156,7 +156,7 @@ FAILURES: Final = (
     FailureCase("an empty value", raw(b""), "not a JSON object"),
     FailureCase("a list", raw(b"[]"), "not a JSON object"),
     FailureCase("two objects", raw(b'{"op":"c"}{"op":"c"}'), "not a JSON object"),
-    FailureCase("not UTF-8", raw(b'{"op":"c","after":{"id":1,"note":"\xff"}}'), "column note: .*not a readable text"),
+    FailureCase("not UTF-8", raw(b'{"op":"c","after":{"id":1,"note":"\xff"}}'), "column note: .*not readable text"),
     FailureCase("a schema without payload", raw(b'{"schema":null}'), "it has a member schema, but no payload"),
     FailureCase(
         "a schema that is none",

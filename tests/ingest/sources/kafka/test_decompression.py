@@ -100,5 +100,5 @@ def test_a_client_release_with_another_decompression_is_refused(monkeypatch: pyt
     theirs = module.gzip_decode.__wrapped__
     monkeypatch.setattr(module, "gzip_decode", theirs)
     monkeypatch.setattr(inflation, "_DECODERS", {})
-    with pytest.raises(UnsupportedFeature, match="uncompresses batches in a different way, without a limit"):
+    with pytest.raises(UnsupportedFeature, match="decompresses batches in a different way, without a limit"):
         install_limited_decoders()

@@ -12,8 +12,8 @@ from aiokafka.client import AIOKafkaClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import SourceUnavailable
 from tidelake.ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import KafkaClient
 from tidelake.ingest.sources.kafka.retries import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, BrokerBackoff

@@ -19,20 +19,13 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import (
-    AtGroupOffsets,
-    AtOffsets,
-    AtTimestamp,
-    Earliest,
-    Latest,
-    SourceUnavailable,
-    Start,
-)
+from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
 from tidelake.ingest.sources.kafka.source import KafkaSource
 from tidelake.storage.base.errors import BadInput, PositionRefused
 

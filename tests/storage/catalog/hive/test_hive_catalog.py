@@ -60,7 +60,7 @@ def test_a_table_is_created_altered_renamed_and_dropped(
     hive_lake: HiveLake, lake: tidelake.Catalog, call: Call
 ) -> None:
     lake.create_table(hive_lake.name("orders"), SCHEMA, primary_key=["id"], options={"bucket": "1"})
-    with pytest.raises(tidelake.BadInput, match="exists already"):
+    with pytest.raises(tidelake.BadInput, match="already exists"):
         lake.create_table(hive_lake.name("orders"), SCHEMA)
     with pytest.raises(tidelake.BadInput, match="not empty: it holds orders"):
         lake.drop_database(hive_lake.database)

@@ -54,7 +54,7 @@ def test_a_database_without_tables_exists_once_it_is_created(tmp_path: Path) -> 
         ("exists", "true"),
         ("location", f"{tmp_path}/lake/shop.db"),
     ]
-    with pytest.raises(tidelake.BadInput, match="exists already"):
+    with pytest.raises(tidelake.BadInput, match="already exists"):
         lake.create_database("shop")
     with pytest.raises(tidelake.BadInput, match=r"no database 'shopp'.*did you mean 'shop'"):
         lake.list_tables("shopp")
@@ -100,9 +100,9 @@ def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     for name in ("t", "u"):
         lake.create_table(f"shop.{name}", SCHEMA)
-    with pytest.raises(tidelake.BadInput, match="exists already"):
+    with pytest.raises(tidelake.BadInput, match="already exists"):
         lake.create_table("shop.t", SCHEMA)
-    with pytest.raises(tidelake.BadInput, match="exists already"):
+    with pytest.raises(tidelake.BadInput, match="already exists"):
         lake.rename_table("shop.t", "shop.u")
     rows(tmp_path, "INSERT INTO paimon_views VALUES ('jdbc', 'shop', 'v', '{}')")
     with pytest.raises(tidelake.BadInput, match="name of a view"):
@@ -132,7 +132,7 @@ def test_a_rename_refused_by_the_store_changes_no_name(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     lake.create_table("shop.t", SCHEMA)
     (tmp_path / "lake/shop.db/u/files").mkdir(parents=True)
-    with pytest.raises(tidelake.BadInput, match="exists already"):
+    with pytest.raises(tidelake.BadInput, match="already exists"):
         lake.rename_table("shop.t", "shop.u")
     assert lake.table("shop.t").scan().to_arrow().num_rows == 0
 

@@ -83,7 +83,7 @@ def test_lists_are_read_page_by_page(lake: tidelake.Catalog) -> None:
 
 def test_refusals_of_the_server_name_the_object(lake: tidelake.Catalog) -> None:
     create(lake, "shop.t")
-    with pytest.raises(tidelake.BadInput, match=r"shop\.t exists already"):
+    with pytest.raises(tidelake.BadInput, match=r"shop\.t already exists"):
         create(lake, "shop.t")
     with pytest.raises(tidelake.BadInput, match="no database 'shopp'"):
         create(lake, "shopp.t")
@@ -158,7 +158,7 @@ def test_the_server_gives_credentials_for_the_files_of_a_table(
     ("options", "message"),
     [
         ({}, "uri is missing"),
-        ({"uri": "ftp://h"}, "no address of a REST catalog"),
+        ({"uri": "ftp://h"}, "not the address of a REST catalog"),
         ({"uri": "http://user:secret@h"}, "pass the token as an option"),
         ({"uri": "http://h", "token.provider": "bear"}, "token is missing"),
         ({"uri": "http://h", "token.provider": "dlf"}, "only bearer tokens"),

@@ -12,13 +12,15 @@ from random import Random
 
 from tests.storage.commit.expire.table_model import BUCKETS, FILE_BYTES, NOON
 from tests.storage.model.snapshots.tables import FakeTime, committer, data_file, make_table
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.expire.changelog_expiry import ChangelogExpiry
 from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.commit.expire.snapshot_expiry import SnapshotExpiry
 from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, delta_entries, live_entries
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import DEFAULT_BRANCH, CommitKind, FileKind
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
@@ -97,7 +99,9 @@ class BranchedLife:
         new = [self._new_file("data", bucket) for _ in range(self.dice.randint(1, 3))]
         made = line.table.options.changelog_producer is not ChangelogProducer.NONE
         changelog = [self._new_file("changelog", bucket)] if made and self.dice.random() < 0.8 else []
-        message = CommitMessage(EMPTY_ROW, bucket, new_files=tuple(new), changelog_files=tuple(changelog))
+        message = CommitMessage(
+            BucketId(EMPTY_ROW, bucket), CommitIncrement(new_files=tuple(new), changelog_files=tuple(changelog))
+        )
         after = line.live | {(bucket, file.file_name): file for file in new}
         self._commit(line, message, after, changelog if made else new)
 
@@ -105,20 +109,24 @@ class BranchedLife:
         bucket, files = self._some_files(line)
         if files:
             new = self._new_file("data", bucket, level=5)
-            message = CommitMessage(EMPTY_ROW, bucket, compact_before=tuple(files), compact_after=(new,))
+            message = CommitMessage(
+                BucketId(EMPTY_ROW, bucket), CommitIncrement(compacted=CompactResult(before=tuple(files), after=(new,)))
+            )
             self._commit(line, message, _without(line.live, bucket, files) | {(bucket, new.file_name): new})
 
     def upgrade(self, line: Line) -> None:
         bucket, files = self._some_files(line)
         if files:
             new = replace(files[0], level=4 if files[0].level != 4 else 3)
-            message = CommitMessage(EMPTY_ROW, bucket, compact_before=(files[0],), compact_after=(new,))
+            message = CommitMessage(
+                BucketId(EMPTY_ROW, bucket), CommitIncrement(compacted=CompactResult(before=(files[0],), after=(new,)))
+            )
             self._commit(line, message, _without(line.live, bucket, files[:1]) | {(bucket, new.file_name): new})
 
     def overwrite(self, line: Line) -> None:
         bucket = self.dice.randrange(BUCKETS)
         new = self._new_file("data", bucket)
-        message = CommitMessage(EMPTY_ROW, bucket, new_files=(new,))
+        message = CommitMessage(BucketId(EMPTY_ROW, bucket), CommitIncrement(new_files=(new,)))
         self._publish(line, lambda commit: commit.overwrite(Committable(next(self._numbers), [message])))
         self._note(line, {(bucket, new.file_name): replace(new, level=5)}, ())
 
@@ -135,11 +143,9 @@ class BranchedLife:
             if old:
                 messages.append(
                     CommitMessage(
-                        EMPTY_ROW,
-                        bucket,
-                        new_files=tuple(new),
-                        deleted_files=tuple(old),
-                        base_snapshot_id=max(line.states),
+                        BucketId(EMPTY_ROW, bucket),
+                        CommitIncrement(new_files=tuple(new), deleted_files=tuple(old)),
+                        CommitBase(snapshot_id=max(line.states)),
                     )
                 )
         if messages:
@@ -312,7 +318,7 @@ class BranchedLife:
         return bucket, self.dice.sample(files, min(len(files), self.dice.randint(1, 3)))
 
     def _commit(self, line: Line, message: CommitMessage, after: Files, changes: Sequence[DataFileMeta] = ()) -> None:
-        message = replace(message, base_snapshot_id=max(line.states, default=None))
+        message = replace(message, base=CommitBase(max(line.states, default=None)))
         self._publish(line, lambda commit: commit.commit(Committable(next(self._numbers), [message])))
         self._note(line, after, changes)
 

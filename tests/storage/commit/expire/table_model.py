@@ -9,10 +9,12 @@ from itertools import count
 from random import Random
 
 from tests.storage.model.snapshots.tables import FakeTime, committer, data_file, latest, make_table, snapshots
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.snapshots.consumers import Consumer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import TagStore
@@ -60,7 +62,9 @@ class TableLife:
         bucket = self.dice.randrange(BUCKETS)
         new = [self._new_file("data", bucket) for _ in range(self.dice.randint(1, 3))]
         changelog = [self._new_file("changelog", bucket)] if self.dice.random() < 0.5 else []
-        message = CommitMessage(EMPTY_ROW, bucket, new_files=tuple(new), changelog_files=tuple(changelog))
+        message = CommitMessage(
+            BucketId(EMPTY_ROW, bucket), CommitIncrement(new_files=tuple(new), changelog_files=tuple(changelog))
+        )
         after = self.live | {(bucket, file.file_name): file for file in new}
         self._commit(message, after, {file.file_name for file in changelog})
 
@@ -70,7 +74,9 @@ class TableLife:
         if not files:
             return
         new = self._new_file("data", bucket, level=5)
-        message = CommitMessage(EMPTY_ROW, bucket, compact_before=tuple(files), compact_after=(new,))
+        message = CommitMessage(
+            BucketId(EMPTY_ROW, bucket), CommitIncrement(compacted=CompactResult(before=tuple(files), after=(new,)))
+        )
         self._commit(message, self._without(bucket, files) | {(bucket, new.file_name): new})
 
     def upgrade(self) -> None:
@@ -80,7 +86,9 @@ class TableLife:
             return
         old = files[0]
         new = replace(old, level=4 if old.level != 4 else 3)
-        message = CommitMessage(EMPTY_ROW, bucket, compact_before=(old,), compact_after=(new,))
+        message = CommitMessage(
+            BucketId(EMPTY_ROW, bucket), CommitIncrement(compacted=CompactResult(before=(old,), after=(new,)))
+        )
         self._commit(message, self._without(bucket, [old]) | {(bucket, new.file_name): new})
 
     def overwrite(self) -> None:
@@ -89,7 +97,7 @@ class TableLife:
     def overwrite_bucket(self, bucket: int) -> None:
         """Removes all files of the table, and adds one file of this bucket."""
         new = self._new_file("data", bucket)
-        message = CommitMessage(EMPTY_ROW, bucket, new_files=(new,))
+        message = CommitMessage(BucketId(EMPTY_ROW, bucket), CommitIncrement(new_files=(new,)))
         self._publish(lambda commit: commit.overwrite(Committable(next(self._numbers), [message])))
         self._note({(bucket, new.file_name): replace(new, level=5)})  # option overwrite-upgrade
 
@@ -109,7 +117,9 @@ class TableLife:
                 base = max(self.states)
                 messages.append(
                     CommitMessage(
-                        EMPTY_ROW, bucket, new_files=tuple(new), deleted_files=tuple(old), base_snapshot_id=base
+                        BucketId(EMPTY_ROW, bucket),
+                        CommitIncrement(new_files=tuple(new), deleted_files=tuple(old)),
+                        CommitBase(snapshot_id=base),
                     )
                 )
             elif new:
@@ -121,7 +131,9 @@ class TableLife:
     def restore(self, bucket: int, files: list[DataFileMeta]) -> None:
         """These files instead of all that the bucket has now."""
         old = [file for (b, _), file in self.live.items() if b == bucket]
-        message = CommitMessage(EMPTY_ROW, bucket, new_files=tuple(files), deleted_files=tuple(old))
+        message = CommitMessage(
+            BucketId(EMPTY_ROW, bucket), CommitIncrement(new_files=tuple(files), deleted_files=tuple(old))
+        )
         self._commit(message, self._without(bucket, old) | {(bucket, file.file_name): file for file in files})
 
     def tag(self) -> None:
@@ -195,7 +207,7 @@ class TableLife:
         return {key: file for key, file in self.live.items() if key not in names}
 
     def _commit(self, message: CommitMessage, after: Files, changelog: set[str] | None = None) -> None:
-        message = replace(message, base_snapshot_id=max(self.states, default=None))
+        message = replace(message, base=CommitBase(max(self.states, default=None)))
         self._publish(lambda commit: commit.commit(Committable(next(self._numbers), [message])))
         self._note(after, changelog)
 

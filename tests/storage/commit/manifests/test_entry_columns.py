@@ -16,6 +16,7 @@ from tests.storage.model.snapshots.tables import committer, data_file, latest, m
 from tests.support.cases import GoldenTable, golden_tables
 from tests.support.levels import examples
 from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests import entry_columns, record_file
 from tidelake.storage.commit.manifests.entry_columns import columns_of_entries, live_entry_columns
@@ -24,6 +25,7 @@ from tidelake.storage.commit.manifests.snapshot_files import live_entries, table
 from tidelake.storage.fileio import open_file_io
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import SimpleStats
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.table import TableContext
 
@@ -38,7 +40,7 @@ def few_blocks_count() -> Iterator[None]:
 
 
 def by_entries(context: TableContext) -> list[dict[str, Any]]:
-    entries = sorted(live_entries(context, latest(context)), key=lambda entry: (entry.partition, entry.bucket))
+    entries = sorted(live_entries(context, latest(context)), key=lambda entry: entry.bucket_id)
     found: list[dict[str, Any]] = columns_of_entries(entries).to_pylist()
     return found
 
@@ -76,16 +78,17 @@ def test_columns_equal_the_merged_entries(steps: list[tuple[str, int, str | None
                 value_stats_columns=None if number % 2 else ("k",),
                 first_row_id=number if number % 3 else None,
             )
-            changes: dict[str, Any] = {}
+            increment = CommitIncrement()
             if step == "+" and level is None:
-                changes, there[place] = {"new_files": (file,)}, 0
+                increment, there[place] = CommitIncrement(new_files=(file,)), 0
             elif step == "-" and level is not None:
-                changes = {"compact_before": (file,)}
+                increment = CommitIncrement(compacted=CompactResult((file,)))
                 del there[place]
             elif step == "^" and level == 0:
                 moved = data_file(file.file_name, level=5)
-                changes, there[place] = {"compact_before": (file,), "compact_after": (moved,)}, 5
-            commit.commit(Committable(identifier, [CommitMessage(partition(name), number % 2, **changes)]))
+                increment, there[place] = CommitIncrement(compacted=CompactResult((file,), (moved,))), 5
+            message = CommitMessage(BucketId(partition(name), number % 2), increment)
+            commit.commit(Committable(identifier, [message]))
     assert len(by_entries(context)) == len(there)
     if table_manifests(context.shared(ManifestStore), latest(context)):
         assert by_blocks(context) == by_entries(context)
@@ -113,7 +116,9 @@ def test_manifests_of_other_writers_are_read_by_blocks_too(golden: GoldenTable, 
 )
 def test_a_corrupt_manifest_is_named(damage: Any, tmp_path: Path) -> None:
     context = make_table(open_file_io(str(tmp_path)), f"{tmp_path}/t")
-    committer(context).commit(Committable(1, [CommitMessage(bytes(12), 0, new_files=(data_file("a.parquet"),))]))
+    committer(context).commit(
+        Committable(1, [CommitMessage(BucketId(bytes(12), 0), CommitIncrement(new_files=(data_file("a.parquet"),)))])
+    )
     (manifest,) = (path for path in (tmp_path / "t/manifest").iterdir() if "list" not in path.name)
     data = manifest.read_bytes()
     manifest.unlink()

@@ -20,9 +20,11 @@ from tests.storage.model.snapshots.tables import (
     snapshots,
 )
 from tests.support.java_oracle import JavaOracle
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.snapshots.tags import TagStore
 from tidelake.storage.model.table import TableContext
@@ -47,12 +49,13 @@ def written(table: TableContext, name: str, where: str | None, rows: list[tuple[
     path = directory / f"{name}.parquet"
     pq.write_table(pa.table(values, schema=pa.schema(fields)), path)
     file = data_file(path.name, rows=len(rows), file_size=path.stat().st_size)
-    return CommitMessage(partition(where), 0, new_files=(file,))
+    return CommitMessage(BucketId(partition(where), 0), CommitIncrement(new_files=(file,)))
 
 
 def compaction(where: str, before: list[CommitMessage], after: CommitMessage) -> CommitMessage:
-    gone: tuple[DataFileMeta, ...] = tuple(file for message in before for file in message.new_files)
-    return CommitMessage(partition(where), 0, compact_before=gone, compact_after=after.new_files)
+    gone: tuple[DataFileMeta, ...] = tuple(file for message in before for file in message.increment.new_files)
+    compacted = CompactResult(before=gone, after=after.increment.new_files)
+    return CommitMessage(BucketId(partition(where), 0), CommitIncrement(compacted=compacted))
 
 
 def test_java_reads_every_kind_of_commit_and_continues(

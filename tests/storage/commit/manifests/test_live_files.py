@@ -10,6 +10,7 @@ import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, make_table
 from tidelake.storage.base.errors import CorruptFile
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests import live_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -17,6 +18,7 @@ from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of, merged, table_manifests
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.table import TableContext
@@ -68,9 +70,11 @@ def test_a_deleted_file_is_no_longer_live(read: list[str]) -> None:
     context = new_table()
     commit = committer(context)
     old, other, new = data_file("old"), data_file("other"), data_file("new")
-    commit.commit(Committable(1, [CommitMessage(EMPTY_ROW, 0, new_files=(old, other))]))
+    commit.commit(Committable(1, [CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(old, other)))]))
     assert found(context) == ["old", "other"]
-    message = CommitMessage(EMPTY_ROW, 0, compact_before=(old,), compact_after=(new,))
+    message = CommitMessage(
+        BucketId(EMPTY_ROW, 0), CommitIncrement(compacted=CompactResult(before=(old,), after=(new,)))
+    )
     commit.commit(Committable(2, [message]))
     assert found(context) == ["other", "new"]
 
@@ -104,7 +108,7 @@ def test_a_contradiction_is_raised_each_time_and_never_cached() -> None:
     assert found(context) == ["f"]
     commit.commit(Committable(2, [twice]))
     for _ in range(2):
-        with pytest.raises(CorruptFile, match="exists already"):
+        with pytest.raises(CorruptFile, match="already exists"):
             live_entries_of(context.shared(ManifestStore), latest(context), None, context.name)
 
 

@@ -62,7 +62,7 @@ def test_entries_are_merged(given: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        pytest.param("+a +a", "exists already", id="added twice"),
+        pytest.param("+a +a", "already exists", id="added twice"),
         pytest.param("-a +a", "was deleted by an earlier entry", id="deleted, then added"),
     ],
 )

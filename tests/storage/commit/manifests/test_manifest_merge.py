@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.storage.model.snapshots.tables import committer, data_file, latest, make_table, partition, snapshots
 from tests.support.levels import examples
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta, describe_manifest
@@ -22,6 +23,7 @@ from tidelake.storage.commit.manifests.partition_stats import partition_stats
 from tidelake.storage.commit.manifests.snapshot_files import base_list, live_entries, merged, table_manifests
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_STATS
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 
 LIMITS = MergeLimits(target_bytes=1000, full_bytes=10**9, min_count=3)
@@ -103,15 +105,19 @@ def test_each_state_equals_the_previous_one_and_its_changes(
         files = tuple(data_file(next(fresh), rows=2) for _ in range(count))
         names = [file.file_name for file in files]
         if what == "append":
-            commit.commit(Committable(number, [CommitMessage(partition(where), 0, new_files=files)]))
+            commit.commit(
+                Committable(number, [CommitMessage(BucketId(partition(where), 0), CommitIncrement(new_files=files))])
+            )
             model[where] += names
         elif what == "compact":
             before = tuple(data_file(name, rows=2) for name in model[where])
-            compaction = CommitMessage(partition(where), 0, compact_before=before, compact_after=files[:1])
+            compaction = CommitMessage(
+                BucketId(partition(where), 0), CommitIncrement(compacted=CompactResult(before=before, after=files[:1]))
+            )
             commit.commit(Committable(number, [compaction]))
             model[where] = names[:1]
         else:
-            message = CommitMessage(partition(where), 0, new_files=files)
+            message = CommitMessage(BucketId(partition(where), 0), CommitIncrement(new_files=files))
             commit.overwrite(Committable(number, [message]), {"p": where})
             model[where] = names
         newest = latest(context)

@@ -169,7 +169,7 @@ def test_on_an_object_store_rows_become_visible_with_the_commit(
 def test_rows_refused_by_the_format_end_the_writer_without_files(lake: tidelake.Catalog) -> None:
     table = new_table(lake)
     with table.writer() as writer:
-        with pytest.raises(tidelake.BadInput, match="a line end"):
+        with pytest.raises(tidelake.BadInput, match="a line break"):
             writer.write(rows((1, "a", "2026-05-01", 7), (2, "two\nlines", "2026-05-02", 8)))
         with pytest.raises(tidelake.BadInput, match="is closed"):
             writer.commit()

@@ -177,8 +177,8 @@ def test_columns_are_matched_by_position() -> None:
     ("value", "reason"),
     [
         pytest.param("", "csv.null-literal", id="how NULL is written"),
-        pytest.param("two\nlines", "a line end", id="a line end"),
-        pytest.param("two\rlines", "a line end", id="another line's end"),
+        pytest.param("two\nlines", "a line break", id="a line end"),
+        pytest.param("two\rlines", "a line break", id="another line's end"),
     ],
 )
 def test_a_string_that_cannot_be_read_back_is_refused(value: str, reason: str) -> None:

@@ -184,7 +184,7 @@ def test_after_a_crash_no_row_is_lost_and_the_same_call_continues(
 def test_files_added_after_the_migration_are_not_deleted(lake: tidelake.Catalog, folder: Path) -> None:
     lake.migrate_table(str(folder), "shop.visits")
     late = write(folder / "day=2026-05-01" / "000000_0", rows(700))
-    with pytest.raises(tidelake.BadInput, match=r"was migrated already, but .*000000_0 was added later"):
+    with pytest.raises(tidelake.BadInput, match=r"was already migrated, but .*000000_0 was added later"):
         lake.migrate_table(str(folder), "shop.visits")
     assert late.exists()
 
@@ -194,7 +194,7 @@ def test_a_target_table_with_rows_is_refused(lake: tidelake.Catalog, folder: Pat
     with table.writer() as writer:
         writer.write(rows(1))
         writer.commit()
-    with pytest.raises(tidelake.BadInput, match="exists already, and is not an unfinished migration"):
+    with pytest.raises(tidelake.BadInput, match="already exists, and is not an unfinished migration"):
         lake.migrate_table(str(folder), "shop.visits")
     assert len(files(folder)) == 3
 

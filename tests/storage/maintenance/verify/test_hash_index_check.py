@@ -60,7 +60,7 @@ def test_another_number_of_hashes_than_the_manifest_says_is_found(context: Table
     first, second = entries(context)
     wrong = replace(first, file=replace(first.file, row_count=3))
     (finding,) = check_hash_index(context, [wrong, second], "snapshot 1")
-    assert "holds 2 hashes, its manifest says 3" in finding.what
+    assert "holds 2 hashes, but its manifest says 3" in finding.what
 
 
 def test_an_index_file_that_is_gone_is_found(context: TableContext) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tidelake.explanation import merge_description, writer_of
+from tidelake.row_origin import merge_description, writer_of
 from tidelake.storage.maintenance.verify.row_history import row_history
 from tidelake.storage.model.format import RowKind
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.publisher import CommitEnvironment, Guard
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from tidelake.storage.model.binary_row import serialize_row
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.schema.schema_store import SchemaStore
@@ -89,7 +92,17 @@ def data_file(
 def added(*names: str, bucket: int = 0, in_partition: bytes = EMPTY_ROW, base: int | None = None) -> CommitMessage:
     """New files of one bucket, one row each."""
     files = tuple(data_file(name, keys=(i, i)) for i, name in enumerate(names))
-    return CommitMessage(in_partition, bucket, new_files=files, base_snapshot_id=base)
+    return CommitMessage(BucketId(in_partition, bucket), CommitIncrement(new_files=files), CommitBase(snapshot_id=base))
+
+
+def with_increment(message: CommitMessage, **changes: Any) -> CommitMessage:
+    """The message with other files: fields of `CommitIncrement`."""
+    return replace(message, increment=replace(message.increment, **changes))
+
+
+def with_lost_compaction(message: CommitMessage) -> CommitMessage:
+    """The message, as if its new files had been compacted, too."""
+    return with_increment(message, compacted=CompactResult(message.increment.new_files))
 
 
 @dataclass

@@ -59,7 +59,7 @@ def test_a_retention_is_stored_with_the_creation_time(
 
 def test_a_tag_name_is_unique(table: TableContext, tags: TagStore) -> None:
     tags.create("t", latest(table), now=NOW)
-    with pytest.raises(BadInput, match="has a tag 't' already"):
+    with pytest.raises(BadInput, match="already has a tag 't'"):
         tags.create("t", latest(table), now=NOW)
 
 

@@ -18,6 +18,7 @@ from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry, read_index_manifest
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.index_file import index_file_path
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.write.assigners.hash_index_file import read_hash_file
 from tidelake.storage.write.table_writer import TableWriter
 
@@ -61,7 +62,7 @@ def hash_entries(table: tidelake.Table) -> list[IndexEntry]:
     return [e for e in read_index_manifest(context, latest.index_manifest) if e.file.index_type == "HASH"]
 
 
-def sizes(table: tidelake.Table) -> dict[tuple[bytes, int], int]:
+def sizes(table: tidelake.Table) -> dict[BucketId, int]:
     """Keys of each bucket, by the index; no key is in two."""
     entries = hash_entries(table)
     found = [
@@ -70,7 +71,7 @@ def sizes(table: tidelake.Table) -> dict[tuple[bytes, int], int]:
         for one in read_hash_file(table.context, entry.partition, entry.bucket, entry.file)
     ]
     assert not [key for key, count in Counter(found).items() if count > 1], "a key in two buckets"
-    return {(entry.partition, entry.bucket): entry.file.row_count for entry in entries}
+    return {entry.bucket_id: entry.file.row_count for entry in entries}
 
 
 def keys_in(table: tidelake.Table) -> dict[int, str]:
@@ -194,7 +195,7 @@ def test_a_table_whose_index_is_missing_is_not_written_to(tmp_path: Path) -> Non
     (entry,) = hash_entries(table)
     path = index_file_path(table.context, entry.partition, entry.bucket, entry.file)
     table.context.io.delete_all([path])
-    with pytest.raises(CorruptFile, match=r"an index file that a snapshot refers to, found no file"):
+    with pytest.raises(CorruptFile, match=r"an index file that a snapshot references, found no file"):
         write(table, rows([7]))
 
 

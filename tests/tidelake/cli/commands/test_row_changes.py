@@ -61,7 +61,7 @@ def test_rows_that_match_the_condition_are_updated(lake: Path, call: Call) -> No
         (("delete", "--where", "id ="), 1, "expected a value"),
         (("delete",), 2, "--where"),
         (("update", "--where", "id = 1"), 2, "--set"),
-        (("update", "--where", "id = 1", "--set", "status=new"), 1, "texts are written in single quotes"),
+        (("update", "--where", "id = 1", "--set", "status=new"), 1, "strings are written in single quotes"),
         (("update", "--where", "id = 1", "--set", "status='a', id=1"), 1, "repeat --set for another column"),
         (("update", "--where", "id = 1", "--set", "status='a'", "--set", "status='b'"), 2, "column status twice"),
         (("update", "--where", "id = 1", "--set", "amount='much'"), 1, "amount"),

@@ -96,7 +96,7 @@ def test_a_table_is_created_with_its_database(call: Call, warehouse: Path) -> No
     assert dict(table.options) == {"bucket": "4", "changelog-producer": "input"}
     again = call("table", "create", "shop.orders", "-w", warehouse, *columns)
     assert (again.code, again.out) == (1, "")
-    assert "exists already" in again.err
+    assert "already exists" in again.err
     assert call("table", "create", "shop.orders", "-w", warehouse, *columns, "--if-not-exists", "--json").code == 0
 
 
@@ -111,7 +111,7 @@ def test_columns_may_come_from_a_parquet_file(call: Call, warehouse: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        pytest.param([], 2, "usage: give the columns either with --column or with --schema-from", id="no columns"),
+        pytest.param([], 2, "usage: pass the columns with either --column or --schema-from", id="no columns"),
         pytest.param(["--column", "id"], 2, "usage: --column 'id': write NAME:TYPE", id="a column without type"),
         pytest.param(["--column", "id:NUMBER"], 2, "usage: --column 'id:NUMBER': ", id="no such type"),
         pytest.param(["--column", "id:INT", "--primary-key", "nr"], 1, "nr", id="a key that is no column"),

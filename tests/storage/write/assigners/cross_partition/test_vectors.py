@@ -12,6 +12,7 @@ import pytest
 from tests.support.cases import Case, case_id, check_members, vectors
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.binary_row import decode_rows, serialize_rows
+from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
@@ -49,7 +50,7 @@ def out(assigner: CrossPartitionAssigner, values: Sequence[Sequence[int]]) -> li
 def assigner_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> CrossPartitionAssigner:
     found = [
         BucketKeys(
-            (serialize_rows([pa.array([one["partition"]], pa.int32())], [INT])[0], one["bucket"]),
+            BucketId(serialize_rows([pa.array([one["partition"]], pa.int32())], [INT])[0], one["bucket"]),
             index_words([pa.array([one["key"]], pa.int32())]),
         )
         for one in case.get("bootstrap", [])

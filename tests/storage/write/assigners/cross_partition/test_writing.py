@@ -156,7 +156,7 @@ def test_rows_routed_but_not_written_change_nothing() -> None:
     routed = writer.route(rows((1, "b", 2)).to_batches()[0])
     assert writer.opens_buckets(routed)
     writer.add(routed)
-    partitions = [message.partition for message in writer.prepare_commit(1) if message.new_files]
+    partitions = [message.partition for message in writer.prepare_commit(1) if message.increment.new_files]
     assert len(partitions) == len(set(partitions)) == 2, "the row, and the delete in the old partition"
     writer.abort()
 
@@ -205,7 +205,7 @@ def test_an_overwrite_of_all_rows_starts_with_an_empty_index() -> None:
     assigner = CrossPartitionAssigner(table.context, replaces=True)
     writer = TableWriter(table.context, bucket_assigner=assigner)
     writer.write(rows((1, "b", 2)))
-    written = [message for message in writer.prepare_commit(1) if message.new_files]
+    written = [message for message in writer.prepare_commit(1) if message.increment.new_files]
     assert len(written) == 1, "the replaced row needs no delete"
     writer.abort()
 

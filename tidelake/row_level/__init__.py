@@ -1,1 +1,0 @@
-"""The row-level operations of `tidelake.Table`."""
