@@ -121,7 +121,7 @@ class Scan:
 
     @checked
     def estimated_rows(self) -> int | None:
-        """The estimated number of rows, from the last `Table.analyze`; None without sufficient statistics.
+        """Return the estimated number of rows, from the last `Table.analyze`; None without sufficient statistics.
 
         Opens no data file.
         """

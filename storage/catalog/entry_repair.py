@@ -20,15 +20,15 @@ class RegisteringCatalog(Catalog, Protocol):
     """A catalog that keeps names separately from the directories of the warehouse."""
 
     def databases_of_files(self) -> list[str]:
-        """Returns the databases that have a directory in the warehouse."""
+        """Return the databases that have a directory in the warehouse."""
         ...
 
     def tables_of_files(self, database: str) -> list[str]:
-        """Returns the directories of the database that contain a schema."""
+        """Return the directories of the database that contain a schema."""
         ...
 
     def register(self, identifier: Identifier) -> bool:
-        """Makes the catalog's entry of a table agree with the table's files. Returns False if it agrees already.
+        """Make the catalog's entry of a table agree with the table's files. Returns False if it agrees already.
 
         Raises BadInput if the files are no table, or if the name belongs to something else.
         """
@@ -36,7 +36,7 @@ class RegisteringCatalog(Catalog, Protocol):
 
 
 def repair(catalog: Catalog, name: str | None = None) -> list[str]:
-    """Repairs the entries of one table, one database, or the whole warehouse. Creates missing databases.
+    """Repair the entries of one table, one database, or the whole warehouse. Creates missing databases.
 
     name: a database, or `database.table`; None means all databases of the warehouse.
 

@@ -16,7 +16,7 @@ from tidelake.storage.model.options.catalog_values import CatalogValues
 
 
 def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None) -> Catalog:
-    """Opens a catalog.
+    """Open a catalog.
 
     warehouse: a path, or a URI such as `s3://bucket/lake`.
     options: options of the catalog (`metastore`, `table-default.…`) and of the store (`s3.endpoint`).
@@ -47,7 +47,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
 
 
 def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
-    """Checks that the warehouse is a location where a caller, such as a pipeline, can store its own files.
+    """Check that the warehouse is a location where a caller, such as a pipeline, can store its own files.
 
     Raises UnsupportedFeature if the warehouse is only a server's name for a catalog.
     """

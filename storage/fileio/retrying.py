@@ -59,7 +59,7 @@ _log = get_logger(__name__)
 
 
 def is_transient(error: OSError) -> bool:
-    """Whether the same call may succeed a moment later."""
+    """Return whether the same call may succeed a moment later."""
     return error.errno in _TRANSIENT_ERRORS and not isinstance(error, TidelakeError)
 
 

@@ -113,7 +113,7 @@ def _by_id(context: TableContext) -> dict[int, Snapshot]:
 
 
 def _is_same(one: Snapshot, other: Snapshot | None) -> bool:
-    """Whether one snapshot was copied from one branch to the other.
+    """Return whether one snapshot was copied from one branch to the other.
 
     Their uuids and base manifest lists are then equal.
     """

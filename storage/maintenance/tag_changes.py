@@ -159,7 +159,7 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
 
 
 def is_kept(context: TableContext, snapshot: Snapshot, *, except_tag: str | None = None) -> bool:
-    """Whether the snapshot exists and its expiry has not begun, or a tag other than except_tag keeps it."""
+    """Return whether the snapshot exists and its expiry has not begun, or a tag other than except_tag keeps it."""
     store = context.snapshots
     hint = store.earliest_hint()
     if store.find(snapshot.id) == snapshot and (hint is None or hint <= snapshot.id or not store.exists(hint)):

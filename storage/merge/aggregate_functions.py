@@ -171,7 +171,7 @@ _ALIASES: Final = {"first_not_null_value": "first_non_null_value"}
 
 
 def aggregator_of(aggregation: ColumnAggregation) -> Aggregator:
-    """Returns the aggregate function of a column."""
+    """Return the aggregate function of a column."""
     function = AGGREGATE_FUNCTIONS[aggregation.function]
     made = function.make(aggregation)
     if aggregation.ignore_retract:
@@ -180,7 +180,7 @@ def aggregator_of(aggregation: ColumnAggregation) -> Aggregator:
 
 
 def is_emptied_by_retracts(aggregation: ColumnAggregation) -> bool:
-    """Whether a -D or -U sets the column to null."""
+    """Return whether a -D or -U sets the column to null."""
     return AGGREGATE_FUNCTIONS[aggregation.function].retracts is Retracts.EMPTY and not aggregation.ignore_retract
 
 
@@ -188,7 +188,7 @@ def is_emptied_by_retracts(aggregation: ColumnAggregation) -> bool:
 
 
 def function_name(column: str, options: Mapping[str, str], keys: Collection[str], sequences: Collection[str]) -> str:
-    """Returns the name of the function that merge-engine = aggregation uses for a column.
+    """Return the name of the function that merge-engine = aggregation uses for a column.
 
     keys: the columns of the primary key.
     sequences: the columns of `sequence.field`.
@@ -202,7 +202,7 @@ def function_name(column: str, options: Mapping[str, str], keys: Collection[str]
 
 
 def column_aggregation(name: str, field: DataField, options: TableOptions) -> ColumnAggregation:
-    """Returns the aggregation of a column.
+    """Return the aggregation of a column.
 
     name: the function's name, as given in an option.
 
@@ -246,7 +246,7 @@ def column_aggregation(name: str, field: DataField, options: TableOptions) -> Co
 
 
 def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[ColumnAggregation, ...]:
-    """Returns the aggregation of each column for merge-engine = aggregation. Raises BadInput."""
+    """Return the aggregation of each column for merge-engine = aggregation. Raises BadInput."""
     sequences = options.sequence_fields
     return tuple(
         column_aggregation(function_name(field.name, options, schema.primary_keys, sequences), field, options)
@@ -255,7 +255,7 @@ def column_aggregations(schema: TableSchema, options: TableOptions) -> tuple[Col
 
 
 def is_order_free(schema: TableSchema, options: TableOptions) -> bool:
-    """Whether the table's rows don't depend on the order in which the rows of a key were written."""
+    """Return whether the table's rows don't depend on the order in which the rows of a key were written."""
     if options.merge_engine is not MergeEngine.AGGREGATION or options.aggregation_removes_on_delete:
         return False
     keys = set(schema.primary_keys)
@@ -267,7 +267,7 @@ def is_order_free(schema: TableSchema, options: TableOptions) -> bool:
 
 
 def check_functions(options: Mapping[str, str]) -> None:
-    """Raises BadInput for an unknown function, even for columns that use none (keys, sequence fields), like Java."""
+    """Raise BadInput for an unknown function, even for columns that use none (keys, sequence fields), like Java."""
     for key, name in options.items():
         if key.startswith(_PREFIX) and key.endswith(_SUFFIX):
             _function(name, key.removeprefix(_PREFIX).removesuffix(_SUFFIX))
@@ -316,7 +316,7 @@ class _ColumnOptions:
         return NullKeys(self.options.parsed(self.key("nested-key-null-strategy"), _null_keys, None))
 
     def nested_fields(self, name: str) -> tuple[str, ...]:
-        """Returns names of fields of the nested ROW. Empty if the option is not set, or the function doesn't use it."""
+        """Return names of fields of the nested ROW. Empty if the option is not set, or the function doesn't use it."""
         if self.key(name) not in self.options or name not in self.function.options:
             return ()
         names = tuple(part.strip() for part in self.options[self.key(name)].split(","))
@@ -325,7 +325,7 @@ class _ColumnOptions:
         return names
 
     def timestamp_field(self) -> int:
-        """Returns the position of the time in the ROW. -1 for functions that don't use it."""
+        """Return the position of the time in the ROW. -1 for functions that don't use it."""
         if "ts-field" not in self.function.options:
             return -1
         names = list(inner_row(self.field.type))

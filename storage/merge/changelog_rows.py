@@ -43,18 +43,18 @@ class KeyedRows:
         return self if wanted.all() else KeyedRows(self.rows.filter(pa.array(wanted)), self.keys[wanted])
 
     def adds(self) -> KeyedRows:
-        """Returns the rows without retracts: a key whose row is a delete has no row then."""
+        """Return the rows without retracts: a key whose row is a delete has no row then."""
         return self.where(~is_retract(row_kinds(self.rows)))
 
     def of(self, keys: Mask) -> KeyedRows:
-        """Returns the rows of some keys.
+        """Return the rows of some keys.
 
         keys (g,): which of all keys to keep.
         """
         return self.where(keys[self.keys])
 
     def joined(self, others: KeyedRows) -> KeyedRows:
-        """Adds the rows of other keys. They must have the same columns."""
+        """Add the rows of other keys. They must have the same columns."""
         if not len(others.keys):
             return self
         if not len(self.keys):
@@ -77,7 +77,7 @@ class KeyedRows:
 def row_changes(
     before: KeyedRows, after: KeyedRows, count: int, compared: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """Returns changelog rows in key order, with the columns of `after.rows`, including `_VALUE_KIND`.
+    """Return changelog rows in key order, with the columns of `after.rows`, including `_VALUE_KIND`.
 
     before: the previous rows, without retracts. They have at least the columns of `after.rows`.
     after: the new rows, without retracts.
@@ -120,7 +120,7 @@ def changes_among(
 def equal_rows(
     rows: pa.RecordBatch, places: RowIndices, others: pa.RecordBatch, other_places: RowIndices, columns: Sequence[str]
 ) -> NDArray[np.intp]:
-    """Returns the positions of the pairs of rows that are equal in all the columns."""
+    """Return the positions of the pairs of rows that are equal in all the columns."""
     pairs = np.arange(len(places))
     for name in columns:
         if not len(pairs):
@@ -149,7 +149,7 @@ def _equal_values(one: pa.Array, other: pa.Array) -> Mask:
 
 
 def _bits(values: pa.Array) -> pa.Array:
-    """Converts floats to integers with the same bits. All NaN values become the same integer."""
+    """Convert floats to integers with the same bits. All NaN values become the same integer."""
     kind = values.type
     values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), values)
     return values.view(pa.int32() if pa.types.is_float32(kind) else pa.int64())

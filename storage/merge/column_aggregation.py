@@ -44,7 +44,7 @@ class ColumnAggregation:
 
 
 def inner_row(data_type: DataType) -> dict[str, DataType]:
-    """Returns the fields of the ROWs in an ARRAY or a MAP. Empty for other types."""
+    """Return the fields of the ROWs in an ARRAY or a MAP. Empty for other types."""
     match data_type:
         case ArrayType(element=RowType(fields=fields)) | MapType(value=RowType(fields=fields)):
             return {field.name: field.type for field in fields}

@@ -38,7 +38,7 @@ class PartialUpdateOptions:
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions) -> PartialUpdateOptions:
-        """Reads and checks the options.
+        """Read and check the options.
 
         Raises BadInput for options that Java refuses, and if Java's result would depend on the order of the options.
         """
@@ -79,7 +79,7 @@ def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
 def _aggregations(
     schema: TableSchema, options: TableOptions, groups: tuple[SequenceGroup, ...]
 ) -> tuple[ColumnAggregation, ...]:
-    """Returns the aggregated columns. Key columns and sequence fields are never aggregated.
+    """Return the aggregated columns. Key columns and sequence fields are never aggregated.
 
     Keys are the same in all rows of a key, and sequence fields follow the newest sequence.
     """

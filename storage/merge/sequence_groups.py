@@ -42,7 +42,7 @@ class SequenceGroup:
 
 
 def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
-    """Returns all groups, in the order of the options. No two groups share a column.
+    """Return all groups, in the order of the options. No two groups share a column.
 
     Raises BadInput for unknown columns, columns of the primary key, columns in two groups, and sequence fields of a
     type without an order.
@@ -80,7 +80,7 @@ def _group(schema: TableSchema, key: str, value: str) -> SequenceGroup:
 
 
 def check_columns(schema: TableSchema, where: str, names: Sequence[str]) -> None:
-    """Raises BadInput for a name that is not a column."""
+    """Raise BadInput for a name that is not a column."""
     for name in names:
         if name not in schema.by_name:
             known = ", ".join(schema.names)

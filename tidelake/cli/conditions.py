@@ -254,7 +254,7 @@ def _number(text: str) -> int | Decimal | float:
 
 
 def _why_no_token(text: str) -> str:
-    """Returns why a text begins neither with a column nor with a value or a sign."""
+    """Return why a text begins neither with a column nor with a value or a sign."""
     first = text[0]
     if text[:2] in ('""', "``"):
         return "expected a column's name between the quotes"

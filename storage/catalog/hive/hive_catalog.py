@@ -182,7 +182,7 @@ class HiveCatalog(FileSystemCatalog):
         )
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """Writes the schema first, then the entry.
+        """Write the schema first, then the entry.
 
         A crash in between leaves a directory. The next creation of the same table takes it over.
         """
@@ -214,12 +214,12 @@ class HiveCatalog(FileSystemCatalog):
             )
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
-        """Allows the files of an external table that was dropped: its files stay, and it may be created again."""
+        """Allow the files of an external table that was dropped: its files stay, and it may be created again."""
         if not self._style.is_external or self._schemas(identifier).latest_id() is None:
             super()._refuse_leftovers(identifier)
 
     def _delete(self, identifier: Identifier) -> None:
-        """Deletes the entry first. A crash then leaves a directory without a table, which blocks this name.
+        """Delete the entry first. A crash then leaves a directory without a table, which blocks this name.
 
         The files of an external table stay.
         """
@@ -234,7 +234,7 @@ class HiveCatalog(FileSystemCatalog):
             self._io.delete_directory(place)
 
     def _move(self, old: Identifier, new: Identifier) -> None:
-        """Moves the files first, then the entry.
+        """Move the files first, then the entry.
 
         The files are not moved if the table is external, or if it is not in its database's directory.
         """
@@ -260,16 +260,16 @@ class HiveCatalog(FileSystemCatalog):
     # ------------------------------------------------------------ changes
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Updates the entry before the schema file is published: the metastore may refuse a column's new type."""
+        """Update the entry before the schema file is published: the metastore may refuse a column's new type."""
         if schema.id:
             self._show(identifier, schema)
 
     def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Updates the entry again: another change may have happened in between, or an earlier one failed half-way."""
+        """Update the entry again: another change may have happened in between, or an earlier one failed half-way."""
         self._show(identifier, schema)
 
     def _show(self, identifier: Identifier, schema: TableSchema, older: Iterable[int] = ()) -> None:
-        """Updates the entry to show this schema.
+        """Update the entry to show this schema.
 
         older: ids of further versions whose options the entry may still contain. The version before `schema` is always
             considered.
@@ -332,7 +332,7 @@ class HiveCatalog(FileSystemCatalog):
         return entry is not None and is_paimon(entry)
 
     def _entry(self, identifier: Identifier) -> Any:
-        """Returns the metastore's entry of a table. None if it has no entry."""
+        """Return the metastore's entry of a table. None if it has no entry."""
         try:
             return self._client.read(lambda c: c.get_table(identifier.database, identifier.table))
         except ttypes.NoSuchObjectException:
@@ -356,7 +356,7 @@ class HiveCatalog(FileSystemCatalog):
             yield from self._client.read(_table_objects(database, list(names[start : start + _BATCH])))
 
     def _database(self, name: str) -> Any:
-        """Returns the metastore's entry of a database. None if it has no entry."""
+        """Return the metastore's entry of a database. None if it has no entry."""
         try:
             return self._client.read(lambda c: c.get_database(name))
         except ttypes.NoSuchObjectException:

@@ -35,7 +35,7 @@ class HiveSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> HiveSettings:
-        """Reads the options. Opens no connection. Raises the errors of `MetastoreAddress.of`."""
+        """Read the options. Opens no connection. Raises the errors of `MetastoreAddress.of`."""
         values = CatalogValues({"metastore": "hive", **options})
         client = MetastoreClient(MetastoreAddress.of(options))
         locks = MetastoreLocks(client, values.lock_check_max_sleep_ms, values.lock_acquire_timeout_ms)

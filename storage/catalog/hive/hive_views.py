@@ -94,7 +94,7 @@ class HiveViews:
         return True
 
     def _entry(self, identifier: Identifier) -> Any:
-        """Returns the metastore's entry. None if it has no entry."""
+        """Return the metastore's entry. None if it has no entry."""
         try:
             return self.client.read(lambda c: c.get_table(identifier.database, identifier.table))
         except ttypes.NoSuchObjectException:
@@ -102,7 +102,7 @@ class HiveViews:
 
 
 def _storage(columns: list[Any]) -> Any:
-    """Returns the storage descriptor of a view, with the values that Hive sets although a view does not use them."""
+    """Return the storage descriptor of a view, with the values that Hive sets although a view does not use them."""
     return ttypes.StorageDescriptor(
         cols=columns,
         inputFormat="org.apache.hadoop.mapred.SequenceFileInputFormat",

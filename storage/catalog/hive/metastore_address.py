@@ -45,7 +45,7 @@ class MetastoreAddress:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> MetastoreAddress:
-        """Reads the address from the options of the catalog.
+        """Read the address from the options of the catalog.
 
         options: `uri`, `hive-conf-dir`, `client-pool-size`.
 
@@ -74,7 +74,7 @@ def _server(uri: str) -> tuple[str, int]:
 
 
 def _site_properties(directory: str) -> dict[str, str]:
-    """Returns the properties of Hive's configuration file: name -> value."""
+    """Return the properties of Hive's configuration file: name -> value."""
     path = Path(directory) / _SITE_FILE
     try:
         root = ElementTree.parse(path).getroot()

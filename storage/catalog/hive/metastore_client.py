@@ -40,7 +40,7 @@ class MetastoreClient:
     address: MetastoreAddress
 
     def read(self, call: Callable[[Any], T]) -> T:
-        """Makes a call that may be repeated.
+        """Make a call that may be repeated.
 
         call: receives Thrift's client. It may be called a second time, with another connection.
 
@@ -121,5 +121,5 @@ class _Pool:
 
 @lru_cache(maxsize=64)
 def _pool(address: MetastoreAddress, process_id: int) -> _Pool:
-    """Returns the pool of this process: connections don't survive a fork."""
+    """Return the pool of this process: connections don't survive a fork."""
     return _Pool(address)

@@ -48,7 +48,7 @@ class MetastoreLocks:
         sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000),
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> Iterator[None]:
-        """Holds the lock of a table while the block runs.
+        """Hold the lock of a table while the block runs.
 
         table: a table, or a branch of it.
 
@@ -75,13 +75,13 @@ class MetastoreLocks:
             self._release(lock_id)
 
     def _states(self, lock_id: int, first: int) -> Iterator[int]:
-        """Yields the first state, which answered the lock request, then asks the metastore for each further state."""
+        """Yield the first state, which answered the lock request, then ask the metastore for each further state."""
         yield first
         while True:
             yield int(self.client.read(lambda c: c.check_lock(ttypes.CheckLockRequest(lockid=lock_id))).state)
 
     def _release(self, lock_id: int) -> None:
-        """Releases the lock. A failure is only logged, because what the lock protected is done."""
+        """Release the lock. A failure is only logged, because what the lock protected is done."""
         try:
             self.client.change(lambda c: c.unlock(ttypes.UnlockRequest(lockid=lock_id)))
         except (ConnectionError, ttypes.NoSuchLockException, ttypes.TxnOpenException) as e:
@@ -89,7 +89,7 @@ class MetastoreLocks:
 
 
 def _request(table: Identifier) -> Any:
-    """Returns a lock request without an operation type: with one, the metastore would look for a transaction."""
+    """Return a lock request without an operation type: with one, the metastore would look for a transaction."""
     component = ttypes.LockComponent(
         type=ttypes.LockType.EXCLUSIVE,
         level=ttypes.LockLevel.TABLE,

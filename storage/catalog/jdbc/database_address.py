@@ -67,7 +67,7 @@ class DatabaseAddress:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DatabaseAddress:
-        """Reads the address from the options of the catalog.
+        """Read the address from the options of the catalog.
 
         options: `uri`, `jdbc.user`, `jdbc.password`, …, `client-pool-size`.
 
@@ -123,7 +123,7 @@ class DatabaseAddress:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Runs the block in a transaction, and commits if the block raises no error.
+        """Run the block in a transaction, and commit if the block raises no error.
 
         Raises ConnectionError, with the name of the database, if the database fails. Raises sqlalchemy's IntegrityError
         for a row that already exists.
@@ -168,7 +168,7 @@ def _check_parameters_known(given: Mapping[str, str], known: frozenset[str], sys
 
 @lru_cache(maxsize=64)
 def _engine(address: DatabaseAddress, process_id: int) -> Engine:
-    """Returns the engine of this process: connections don't survive a fork."""
+    """Return the engine of this process: connections don't survive a fork."""
     from sqlalchemy import create_engine, event  # noqa: PLC0415  # an extra, and heavy
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
@@ -188,7 +188,7 @@ def _engine(address: DatabaseAddress, process_id: int) -> Engine:
 
 
 def _local_zone() -> str:
-    """Returns the current UTC offset of this process, in POSIX notation (west is positive).
+    """Return the current UTC offset of this process, in POSIX notation (west is positive).
 
     Java's driver sends the time zone of its process to PostgreSQL, and the time of a lock is stored without a zone. A
     process that compared that time in another zone would mistake a fresh lock for an expired one.

@@ -61,7 +61,7 @@ class LockTable:
         sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000),
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> Iterator[None]:
-        """Holds the lock of a table while the block runs.
+        """Hold the lock of a table while the block runs.
 
         table: a table, or a branch of it. Each branch has a separate lock.
 
@@ -80,7 +80,7 @@ class LockTable:
             self._release(lock_id, acquired_at)
 
     def _acquire(self, lock_id: str) -> object | None:
-        """Returns the time of acquisition by the database's clock. None if another process holds the lock."""
+        """Return the time of acquisition by the database's clock. None if another process holds the lock."""
         expired = f"DELETE FROM paimon_distributed_locks WHERE lock_id = :id AND {_AGE_SECONDS[self.address.system]} > "
         try:
             with self.address.transaction() as connection:
@@ -96,7 +96,7 @@ class LockTable:
             return None
 
     def _release(self, lock_id: str, acquired_at: object) -> None:
-        """Deletes our row only: our lock may have expired, and another process may hold a newer one.
+        """Delete our row only: our lock may have expired, and another process may hold a newer one.
 
         A failure is only logged, because what the lock protected is done.
         """

@@ -50,7 +50,7 @@ class JdbcSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_object_store: bool) -> JdbcSettings:
-        """Reads the options. Opens no connection. Raises the errors of `DatabaseAddress.of`."""
+        """Read the options. Opens no connection. Raises the errors of `DatabaseAddress.of`."""
         address = DatabaseAddress.of(options)
         values = CatalogValues(options)
         key = values.catalog_key
@@ -184,7 +184,7 @@ class JdbcCatalog(FileSystemCatalog):
         return self._names.has_table(identifier.database, identifier.table)
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """Writes the schema first, then the row.
+        """Write the schema first, then the row.
 
         A crash in between leaves a directory. The next creation of the same table takes it over.
         """
@@ -204,7 +204,7 @@ class JdbcCatalog(FileSystemCatalog):
             )
 
     def _delete(self, identifier: Identifier) -> None:
-        """Deletes the row first.
+        """Delete the row first.
 
         A crash then leaves a directory without a table; it blocks a new table of that name.
         """

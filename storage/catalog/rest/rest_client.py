@@ -51,7 +51,7 @@ class RestClient:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RestClient:
-        """Makes a client from the options of the catalog.
+        """Make a client from the options of the catalog.
 
         options: `uri`, `token`, `token.provider`, `header.…`, `prefix`.
 
@@ -76,7 +76,7 @@ class RestClient:
         return cls(uri, options.get("prefix", ""), tuple(sorted(headers.items())))
 
     def with_server_options(self, options: Mapping[str, str]) -> RestClient:
-        """Returns a client that also uses the options of the server's configuration."""
+        """Return a client that also uses the options of the server's configuration."""
         headers = {k.removeprefix(_HEADER): v for k, v in options.items() if k.startswith(_HEADER)}
         merged = {**headers, **dict(self.headers)}
         return replace(self, prefix=options.get("prefix", self.prefix), headers=tuple(sorted(merged.items())))
@@ -84,7 +84,7 @@ class RestClient:
     # ------------------------------------------------------------ requests
 
     def config(self, warehouse: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Returns the server's options for its clients: defaults, and overrides of the clients' own options."""
+        """Return the server's options for its clients: defaults, and overrides of the clients' own options."""
         answer = self._request("GET", f"/v1/config?{urlencode({'warehouse': warehouse})}", None)
         return answer.get("defaults") or {}, answer.get("overrides") or {}
 
@@ -92,7 +92,7 @@ class RestClient:
         return self._request("GET", self._path(resource), None)
 
     def pages(self, member: str, *resource: str) -> Iterator[Any]:
-        """Yields all items of a list that the server returns in pages."""
+        """Yield all items of a list that the server returns in pages."""
         token: str | None = None
         while True:
             query = f"?{urlencode({'pageToken': token})}" if token else ""
@@ -103,7 +103,7 @@ class RestClient:
                 return
 
     def post(self, body: Mapping[str, Any], *resource: str) -> dict[str, Any]:
-        """Sends a request only once. After a ConnectionError the server may have executed it."""
+        """Send a request only once. After a ConnectionError the server may have executed it."""
         return self._request("POST", self._path(resource), body)
 
     def delete(self, *resource: str) -> None:
@@ -113,7 +113,7 @@ class RestClient:
         return "/v1/" + "/".join(quote_plus(part) for part in (self.prefix, *resource) if part)
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Sends a request, and returns the JSON object of the answer.
+        """Send a request, and return the JSON object of the answer.
 
         Raises Refused, AccessDenied, or ConnectionError. Only a ConnectionError may be temporary.
         """
@@ -153,5 +153,5 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _pool(process_id: int) -> urllib3.PoolManager:
-    """Returns the pool of this process: connections don't survive a fork."""
+    """Return the pool of this process: connections don't survive a fork."""
     return urllib3.PoolManager(num_pools=16, maxsize=8)

@@ -50,7 +50,7 @@ class RestViews:
         )
 
     def _post_unless_name_taken(self, body: Mapping[str, object], *resource: str) -> bool:
-        """Posts a request, and returns whether it succeeded: False if the name is taken."""
+        """Post a request, and return whether it succeeded: False if the name is taken."""
         try:
             self.client.post(body, *resource)
         except Refused as e:

@@ -60,7 +60,7 @@ class ServerCommit:
         return bool(answer.get("success"))
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Always True: the server only shows committed snapshots."""
+        """Return True always: the server only shows committed snapshots."""
         return True
 
     def _statistics(self, found: PartitionStatistics) -> dict[str, Any]:

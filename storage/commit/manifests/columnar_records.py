@@ -51,7 +51,7 @@ class MetadataWriter(Protocol):
 
 
 def metadata_writer(schema: AvroSchema, file_format: str, compression: str, zstd_level: int) -> MetadataWriter:
-    """Returns a writer for the values of options `manifest.format` and `manifest.compression`. Raises BadInput."""
+    """Return a writer for the values of options `manifest.format` and `manifest.compression`. Raises BadInput."""
     match file_format.lower():
         case "avro":
             return AvroRecordWriter(schema, avro_codec(compression), zstd_level)

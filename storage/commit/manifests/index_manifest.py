@@ -43,7 +43,7 @@ class IndexEntry:
 
 
 def read_index_manifest(context: TableContext, name: str | None) -> Sequence[IndexEntry]:
-    """Returns all index files of a snapshot.
+    """Return all index files of a snapshot.
 
     name: None for a snapshot without an index manifest.
     Raises CorruptFile.
@@ -63,7 +63,7 @@ def index_entry_path(context: TableContext, entry: IndexEntry) -> str:
 
 
 def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[BucketId, list[IndexFileMeta]]:
-    """Returns the index files by (partition, bucket)."""
+    """Return the index files by (partition, bucket)."""
     found: dict[BucketId, list[IndexFileMeta]] = defaultdict(list)
     for entry in entries:
         found[entry.bucket_id].append(entry.file)
@@ -71,7 +71,7 @@ def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[BucketId, list[
 
 
 def deletion_files(context: TableContext, name: str | None) -> dict[BucketId, dict[str, DeletionFile]]:
-    """Returns by (partition, bucket) the deletion vector of each data file that has one.
+    """Return by (partition, bucket) the deletion vector of each data file that has one.
 
     name: name of the index manifest.
     """

@@ -22,14 +22,14 @@ Answer: TypeAlias = BitMap | None
 
 
 def and_answers(one: Answer, other: Answer) -> Answer:
-    """Returns the rows that may match both conditions."""
+    """Return the rows that may match both conditions."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
 def or_answers(one: Answer, other: Answer) -> Answer:
-    """Returns the rows that may match at least one of the conditions."""
+    """Return the rows that may match at least one of the conditions."""
     return None if one is None or other is None else one | other
 
 
@@ -43,15 +43,15 @@ class ColumnIndex(Protocol):
     """
 
     def any_of(self, values: pa.Array) -> Answer:
-        """Returns the rows that may equal one of the values."""
+        """Return the rows that may equal one of the values."""
         ...
 
     def none_of(self, values: pa.Array) -> Answer:
-        """Returns the rows that may differ from all values."""
+        """Return the rows that may differ from all values."""
         ...
 
     def compare(self, operator: str, value: pa.Array) -> Answer:
-        """Returns the rows that may match a comparison.
+        """Return the rows that may match a comparison.
 
         operator: <, <=, > or >=.
         value (1,): the constant.
@@ -65,11 +65,11 @@ class ColumnIndex(Protocol):
 
 class IndexWriter(Protocol):
     def add(self, column: pa.Array) -> None:
-        """Adds the next rows of the file."""
+        """Add the next rows of the file."""
         ...
 
     def finish(self) -> bytes | None:
-        """Returns the index; None if these rows can't be indexed. No rows may be added afterwards."""
+        """Return the index; None if these rows can't be indexed. No rows may be added afterwards."""
         ...
 
 
@@ -94,7 +94,7 @@ class EmptyIndex:
 
 @contextmanager
 def index_errors(path: str, kind: str) -> Iterator[None]:
-    """Converts the errors of readers to CorruptFile: an index has no checksum."""
+    """Convert the errors of readers to CorruptFile: an index has no checksum."""
     try:
         yield
     except (ValueError, struct.error, IndexError, OverflowError) as error:

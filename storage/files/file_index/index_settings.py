@@ -41,7 +41,7 @@ class IndexedColumn:
         return cls(column, rest[:-1]) if bracket and rest.endswith("]") else cls(text)
 
     def __str__(self) -> str:
-        """Returns the name in containers."""
+        """Return the name in containers."""
         return self.column if self.key is None else f"{self.column}[{self.key}]"
 
 
@@ -58,7 +58,7 @@ class FileIndexSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> FileIndexSettings:
-        """Reads the settings. Raises BadInput for an option of a column that has no such index."""
+        """Read the settings. Raises BadInput for an option of a column that has no such index."""
         indexes: dict[IndexedColumn, dict[str, dict[str, str]]] = {}
         for key, text in options.items():
             if key.startswith(_PREFIX) and key.endswith(_COLUMNS):
@@ -101,7 +101,7 @@ class FileIndexSettings:
         return frozenset(indexed.column for indexed in self.indexes)
 
     def renamed(self, names: Mapping[str, str]) -> FileIndexSettings:
-        """Returns the settings for a file with other column names. Drops the indexes of columns not in `names`.
+        """Return the settings for a file with other column names. Drops the indexes of columns not in `names`.
 
         names: name in the table -> name in the file.
         """
@@ -109,7 +109,7 @@ class FileIndexSettings:
         return replace(self, indexes=indexes)
 
     def supported(self, fields: Mapping[str, DataField]) -> FileIndexSettings:
-        """Drops the indexes that don't support the type of their column.
+        """Drop the indexes that don't support the type of their column.
 
         fields: the columns, by name.
         """
@@ -123,13 +123,13 @@ class FileIndexSettings:
         return replace(self, indexes=indexes)
 
     def check(self, fields: Mapping[str, DataField]) -> None:
-        """Raises BadInput, with option and column, for a column that can't be indexed."""
+        """Raise BadInput, with option and column, for a column that can't be indexed."""
         for indexed, of_column in self.indexes.items():
             for kind in of_column:
                 self.writer(indexed, kind, fields)
 
     def writer(self, indexed: IndexedColumn, kind: str, fields: Mapping[str, DataField]) -> IndexWriter:
-        """Returns a new writer of an index. Raises BadInput, with option and column."""
+        """Return a new writer of an index. Raises BadInput, with option and column."""
         option = f"option {_PREFIX}{kind}{_COLUMNS}"
         found = KINDS.get(kind)
         if found is None:
@@ -164,7 +164,7 @@ def _indexed_type(option: str, indexed: IndexedColumn, fields: Mapping[str, Data
 
 
 def value_type(data_type: DataType) -> DataType | None:
-    """Returns the value type of a MAP with text keys, whose keys can be indexed. None for other types."""
+    """Return the value type of a MAP with text keys, whose keys can be indexed. None for other types."""
     if not isinstance(data_type, MapType) or data_type.key.root not in STRING_ROOTS:
         return None
     return data_type.value

@@ -40,7 +40,7 @@ _MAGNITUDE: Final = {Root.FLOAT: 0x7FFFFFFF, Root.DOUBLE: 0x7FFFFFFFFFFFFFFF}  #
 
 
 def is_text(data_type: DataType) -> bool:
-    """Whether the values of the type are bytes, not numbers."""
+    """Return whether the values of the type are bytes, not numbers."""
     return data_type.root in STRING_ROOTS or data_type.root in BINARY_ROOTS
 
 
@@ -73,17 +73,17 @@ def _float_bits(column: pa.Array, root: Root) -> NDArray[np.int64]:
 
 
 def is_cut_off(data_type: AtomicType) -> bool:
-    """Whether different values may have the same number: times finer than a microsecond."""
+    """Return whether different values may have the same number: times finer than a microsecond."""
     return data_type.root in TIMESTAMP_ROOTS and data_type.precision > MICROSECOND_DIGITS
 
 
 def width_bytes(data_type: DataType) -> int:
-    """Returns the width of a number in an index that stores values unchanged."""
+    """Return the width of a number in an index that stores values unchanged."""
     return _WIDTHS.get(data_type.root, 8)
 
 
 def in_order(bits: NDArray[np.int64], data_type: DataType) -> NDArray[np.int64]:
-    """Converts numbers so that their order is Java's order of the values: -0.0 before 0.0, and NaN last.
+    """Convert numbers so that their order is Java's order of the values: -0.0 before 0.0, and NaN last.
 
     A second call on the result returns the original numbers.
     """
@@ -100,13 +100,13 @@ def stored_numbers(values: NDArray[np.int64], data_type: DataType) -> NDArray[np
 
 
 def binary_values(column: pa.Array) -> pa.Array:
-    """Converts texts and bytes to large binary, because all together may have more than 2 GiB."""
+    """Convert texts and bytes to large binary, because all together may have more than 2 GiB."""
     kind = pa.binary() if pa.types.is_string(column.type) or pa.types.is_binary(column.type) else pa.large_binary()
     return column.cast(kind).cast(pa.large_binary())
 
 
 def literal_numbers(values: pa.Array, data_type: AtomicType) -> list[int]:
-    """Returns the numbers of a condition's constants. None of them is null."""
+    """Return the numbers of a condition's constants. None of them is null."""
     plain: list[int] = in_order(numbers(values, data_type), data_type).tolist()
     return plain
 

@@ -124,7 +124,7 @@ KINDS: Final = {
 
 
 def open_index(kind: str, data: bytes | None, data_type: DataType, path: str) -> ColumnIndex | None:
-    """Opens an index. Returns None for an unknown kind, and for a type that the kind does not support.
+    """Open an index. Returns None for an unknown kind, and for a type that the kind does not support.
 
     data: the bytes of the index; None if nothing was written for the column.
 

@@ -175,14 +175,14 @@ def _merged(lanes: Sequence[Hashes]) -> Hashes:
 
 
 def _round(lane: Hashes, words: NDArray[Any]) -> None:
-    """Applies a round of XXH64 to the lane, in place."""
+    """Apply a round of XXH64 to the lane, in place."""
     lane += words * _PRIME_2
     _rotate(lane, 31)
     lane *= _PRIME_1
 
 
 def _first_round(words: NDArray[Any]) -> Hashes:
-    """Returns the result of a round for a lane that is 0."""
+    """Return the result of a round for a lane that is 0."""
     lane: Hashes = words * _PRIME_2
     _rotate(lane, 31)
     lane *= _PRIME_1
@@ -190,7 +190,7 @@ def _first_round(words: NDArray[Any]) -> Hashes:
 
 
 def _rotate(words: Hashes, count: int) -> None:
-    """Rotates to the left, in place."""
+    """Rotate to the left, in place."""
     low = words >> np.uint64(64 - count)
     words <<= np.uint64(count)
     words |= low

@@ -18,7 +18,7 @@ _FORMATS: Final[Mapping[str, FileFormat]] = {**_TABLE_FORMATS, BLOB_FORMAT: Blob
 
 
 def format_named(name: str) -> FileFormat:
-    """Returns a format by its name. Raises UnsupportedFeature for unsupported formats (json, csv, lance, …)."""
+    """Return a format by its name. Raises UnsupportedFeature for unsupported formats (json, csv, lance, …)."""
     try:
         return _FORMATS[name.lower()]
     except KeyError:

@@ -28,7 +28,7 @@ from tidelake.storage.model.types import (
 
 
 def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> pa.Schema:
-    """Returns the schema with an id in the metadata of each field, including nested fields.
+    """Return the schema with an id in the metadata of each field, including nested fields.
 
     schema: a schema of the same shape as `fields`. Its leaves may have other types.
     key: the key of the id in the metadata.
@@ -37,7 +37,7 @@ def with_field_ids(schema: pa.Schema, fields: Sequence[DataField], key: str) -> 
 
 
 def _tagged(field: pa.Field, data_type: DataType, own_id: int, column_id: int, depth: int, key: str) -> pa.Field:
-    """Adds the ids to a field.
+    """Add the ids to a field.
 
     column_id: the id of the nearest enclosing field that has an id.
     depth: the number of lists and maps between that field and this one.
@@ -72,7 +72,7 @@ def _entry_types(data_type: MapType | MultisetType) -> tuple[DataType, DataType]
 
 
 def leaves_of(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yields (path, type) of each leaf of a column, in file order."""
+    """Yield (path, type) of each leaf of a column, in file order."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_struct(kind):
@@ -88,7 +88,7 @@ def leaves_of(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]
 
 
 def leaf_numbers(schema: pa.Schema) -> dict[str, range]:
-    """Returns the numbers of each column's leaves."""
+    """Return the numbers of each column's leaves."""
     numbers: dict[str, range] = {}
     first = 0
     for field in schema:

@@ -77,15 +77,15 @@ class FormatWriter(Protocol):
         ...
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Writes rows, with the columns in file order. Raises BadInput, with the column, for unsupported values."""
+        """Write rows, with the columns in file order. Raises BadInput, with the column, for unsupported values."""
         ...
 
     def close(self) -> ColumnMinMax:
-        """Finishes the file; the stream stays open. Returns the bounds of `FormatWriterSettings.bounds_for`."""
+        """Finish the file; the stream stays open. Returns the bounds of `FormatWriterSettings.bounds_for`."""
         ...
 
     def abort(self) -> None:
-        """Abandons the file. Nothing more is written."""
+        """Abandon the file. Nothing more is written."""
         ...
 
 
@@ -93,7 +93,7 @@ class SmallFiles(Protocol):
     """Files of a few rows each, made from one batch by `FileFormat.small_files`."""
 
     def file(self, number: int) -> bytes:
-        """Returns the content of a file."""
+        """Return the content of a file."""
         ...
 
 
@@ -108,7 +108,7 @@ class FileFormat(Protocol):
     def open_writer(
         self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
     ) -> FormatWriter:
-        """Opens a writer. Raises UnsupportedFeature for types and codecs that the format can't write.
+        """Open a writer. Raises UnsupportedFeature for types and codecs that the format can't write.
 
         fields: the columns of the file, in order.
         """
@@ -117,7 +117,7 @@ class FileFormat(Protocol):
     def small_files(
         self, rows: pa.RecordBatch, fields: Sequence[DataField], settings: FormatWriterSettings, edges: Edges
     ) -> SmallFiles | None:
-        """Encodes n files of a few rows each. None if the format can only write each file separately.
+        """Encode n files of a few rows each. None if the format can only write each file separately.
 
         Raises the errors of `open_writer` and `FormatWriter.write`.
 
@@ -135,7 +135,7 @@ class FileFormat(Protocol):
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the wanted columns in batches, which are never empty. A column that the file doesn't have is null.
+        """Yield the wanted columns in batches, which are never empty. A column that the file doesn't have is null.
 
         A batch without columns still has a number of rows. The file is streamed: about one batch is in memory. `source`
         is closed at the end, or when the iterator is closed.
@@ -151,7 +151,7 @@ class FileFormat(Protocol):
         ...
 
     def chunk_bounds(self, source: pa.NativeFile, path: str, wanted: Sequence[DataField]) -> Bounds | None:
-        """Returns the bounds of the wanted columns, by name, in the parts of the file that a `chunk_filter` can select.
+        """Return the bounds of the wanted columns, by name, in the parts of the file that a `chunk_filter` can select.
 
         None if the format has no bounds. Closes `source`. Raises CorruptFile.
         """
@@ -159,7 +159,7 @@ class FileFormat(Protocol):
 
 
 def format_option(settings: FormatWriterSettings, key: str, parse: Callable[[str], T], default: T) -> T:
-    """Returns an option of the format, by its full key. Raises BadInput, with option and value."""
+    """Return an option of the format, by its full key. Raises BadInput, with option and value."""
     text = settings.options.get(key)
     if text is None:
         return default
@@ -171,7 +171,7 @@ def format_option(settings: FormatWriterSettings, key: str, parse: Callable[[str
 
 @contextmanager
 def corruption(path: str, expected: str, offset: Callable[[], int] | None = None) -> Iterator[None]:
-    """Converts the errors of decoders to CorruptFile.
+    """Convert the errors of decoders to CorruptFile.
 
     Tidelake's own errors, errors of the disk or the store, and a lack of memory are not converted.
 
@@ -197,14 +197,14 @@ def _message_of(error: Exception) -> str:
 
 
 def batch_of(columns: Sequence[pa.Array], num_rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Makes a batch that has its number of rows even without columns."""
+    """Make a batch that has its number of rows even without columns."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * num_rows, pa.struct([])))
 
 
 def parts_of(data_type: DataType) -> Iterator[DataType]:
-    """Yields the type and all types nested in it."""
+    """Yield the type and all types nested in it."""
     yield data_type
     match data_type:
         case RowType():
@@ -220,7 +220,7 @@ def parts_of(data_type: DataType) -> Iterator[DataType]:
 
 
 def refuse_types(fields: Sequence[DataField], unsupported: Callable[[DataType], bool], format_name: str) -> None:
-    """Raises UnsupportedFeature, with the column, if the format has no form for a type."""
+    """Raise UnsupportedFeature, with the column, if the format has no form for a type."""
     for f in fields:
         for part in parts_of(f.type):
             if unsupported(part):

@@ -112,7 +112,7 @@ class ParquetWriter:
                 self._write_row_group()
 
     def _rows_that_fit(self, batch_rows: int, batch_bytes: int) -> int:
-        """Returns how many rows of this batch fit into the open row group, approximately."""
+        """Return how many rows of this batch fit into the open row group, approximately."""
         if (limit := self._limit_bytes) is None or not batch_bytes:
             return self._options.row_group_rows
         share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch_bytes))
@@ -173,7 +173,7 @@ class ParquetWriter:
         self._writer.write_table(table, row_group_size=table.num_rows)
 
     def _stored(self, table: pa.Table) -> pa.Table:
-        """Converts the row group to the form that Arrow writes, and collects its bounds."""
+        """Convert the row group to the form that Arrow writes, and collect its bounds."""
         self._min_max.add_row_group(
             table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined
         )
@@ -206,7 +206,7 @@ class ParquetWriter:
         return self._min_max.of_file(self._metadata[0])
 
     def _close_arrow_writer(self) -> bytes | None:
-        """Closes Arrow's writer. Returns its footer, unless it is in the file already."""
+        """Close Arrow's writer. Returns its footer, unless it is in the file already."""
         writer, self._writer = self._writer, None
         catcher, self._footer_catcher = self._footer_catcher, None
         if writer is None:
@@ -289,7 +289,7 @@ def _as_stored(table: pa.Table, fields: Sequence[DataField], form: _StoredForm) 
 
 
 def _has_required_parts(data_type: DataType) -> bool:
-    """Whether a null of the type may contain nulls of required fields, which Parquet does not allow."""
+    """Return whether a null of the type may contain nulls of required fields, which Parquet does not allow."""
     if isinstance(data_type, RowType):
         return any(not f.type.nullable for f in data_type.fields)
     return data_type.root is Root.VARIANT
@@ -377,7 +377,7 @@ class _WriterOptions:
         return not self._dictionary and not any(self._dictionary_of.values()) and self.page_bytes >= _PLAIN_PAGE_BYTES
 
     def writer_arguments(self, form: _StoredForm, encodings: Encodings, bounds_for: Collection[str]) -> dict[str, Any]:
-        """Returns the arguments of `pq.ParquetWriter`.
+        """Return the arguments of `pq.ParquetWriter`.
 
         bounds_for: the columns with bounds in the footer, too. Readers skip row groups by them.
         """
@@ -399,7 +399,7 @@ class _WriterOptions:
 
 
 def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Converts values to the form that Arrow writes: times in nanoseconds become the bytes of INT96."""
+    """Convert values to the form that Arrow writes: times in nanoseconds become the bytes of INT96."""
     if data_type.root is Root.VARIANT:
         return variant(column, arrow_type(data_type))
     in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"

@@ -43,7 +43,7 @@ _FORMAT_TABLE_OPTIONS: Final = frozenset(
 
 
 def check_own_options(options: Mapping[str, str]) -> None:
-    """Checks the options of a new table. Raises BadInput for Paimon's options that don't apply to format tables.
+    """Check the options of a new table. Raises BadInput for Paimon's options that don't apply to format tables.
 
     Raises UnsupportedFeature for `format-table.commit-hive-sync-url`.
     """
@@ -67,7 +67,7 @@ def check_own_options(options: Mapping[str, str]) -> None:
 
 
 def format_of_table(options: TableOptions) -> str:
-    """Returns the format of a table. Raises BadInput if it is not a format of format tables."""
+    """Return the format of a table. Raises BadInput if it is not a format of format tables."""
     name = (options.text("file.format") or "").strip().lower()
     if name == "mosaic":
         raise UnsupportedFeature("file.format = mosaic", "this release can't read or write it", "Use parquet")
@@ -80,7 +80,7 @@ def format_of_table(options: TableOptions) -> str:
 
 
 def compression_of(options: TableOptions) -> str:
-    """Returns the codec of new files. Raises BadInput or UnsupportedFeature for a codec that the format can't have."""
+    """Return the codec of new files. Raises BadInput or UnsupportedFeature for a codec that the format can't have."""
     format_name = format_of_table(options)
     given = (options.get(key) for key in ("file.compression", "format-table.file.compression", "compression"))
     codec = next((text.strip().lower() for text in given if text is not None), None)
@@ -127,7 +127,7 @@ class CsvSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> Self:
-        """Reads the options. Raises BadInput for values that Java refuses, and for delimiters that Java can't read."""
+        """Read the options. Raises BadInput for values that Java refuses, and for delimiters that Java can't read."""
         found = {
             key: _text(options, key) for key in ("csv.field-delimiter", "csv.quote-character", "csv.escape-character")
         }
@@ -161,7 +161,7 @@ class JsonSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> Self:
-        """Reads the options. Raises BadInput."""
+        """Read the options. Raises BadInput."""
         return cls(_line_end(options, "json.line-delimiter"), options.is_on("json.ignore-parse-errors"))
 
 
@@ -171,12 +171,12 @@ class TextSettings:
 
     @classmethod
     def of(cls, options: TableOptions) -> Self:
-        """Reads the options. Raises BadInput."""
+        """Read the options. Raises BadInput."""
         return cls(_line_end(options, "text.line-delimiter"))
 
 
 def is_standard(line_end: str) -> bool:
-    """Whether the delimiter is LF, CRLF or CR. Then each of the three ends a line when read, like in Java."""
+    """Return whether the delimiter is LF, CRLF or CR. Then each of the three ends a line when read, like in Java."""
     return line_end in _STANDARD_LINE_ENDS
 
 

@@ -29,7 +29,7 @@ from tidelake.storage.read.predicate import Predicate
 def scan_format_table(
     context: TableContext, columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows that exist now, in the order of the files' names. Batches are never empty.
+    """Yield the rows that exist now, in the order of the files' names. Batches are never empty.
 
     columns: the columns to return, in this order.
     predicate: the condition that rows must match; None returns all rows.
@@ -52,7 +52,7 @@ def scan_format_table(
 def _file(
     context: TableContext, partition: Partition, path: str, needed: set[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the needed columns of a file, in the order of the schema."""
+    """Yield the needed columns of a file, in the order of the schema."""
     wanted = [f for f in data_fields(context.schema) if f.name in needed]
     fields = [f for f in context.schema.fields if f.name in needed]
     schema = arrow_schema(fields)

@@ -22,7 +22,7 @@ _EXTENSIONS: Final = {"gzip": "gzip", "bzip2": "bz2", "zstd": "zstd"}
 
 
 def read_lines(source: pa.NativeFile, path: str, line_end: str) -> Iterator[pa.Array]:
-    """Yields blocks of whole lines as (n,) strings. Blocks are never empty. Closes `source`.
+    """Yield blocks of whole lines as (n,) strings. Blocks are never empty. Closes `source`.
 
     The last line may be without a line end.
 
@@ -107,7 +107,7 @@ class LineWriter:
         return int(self._stream.tell())
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Writes rows. Raises BadInput for values that a reader would misinterpret."""
+        """Write rows. Raises BadInput for values that a reader would misinterpret."""
         lines = self._encode(rows)
         self._put(self._header + lines)
         self._header = b""
@@ -126,7 +126,7 @@ class LineWriter:
 
 
 def joined(lines: pa.Array, end: str) -> bytes:
-    """Returns all lines, each with its line end.
+    """Return all lines, each with its line end.
 
     lines (n,): strings without nulls.
     """

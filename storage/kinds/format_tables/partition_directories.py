@@ -40,7 +40,7 @@ class Partition:
 
 
 def partition_location(context: TableContext, values: Sequence[pa.Scalar]) -> str:
-    """Returns the directory of a partition. Raises BadInput for a text that would be read as NULL.
+    """Return the directory of a partition. Raises BadInput for a text that would be read as NULL.
 
     values: the values of the partition columns.
     """
@@ -62,12 +62,12 @@ def partition_location(context: TableContext, values: Sequence[pa.Scalar]) -> st
 
 
 def is_values_only(context: TableContext) -> bool:
-    """Whether the name of a directory is only the value: `2025` instead of `year=2025`."""
+    """Return whether the name of a directory is only the value: `2025` instead of `year=2025`."""
     return context.options.is_on("format-table.partition-path-only-value")
 
 
 def list_partitions(context: TableContext, predicate: Predicate | None = None) -> list[Partition]:
-    """Returns the partitions whose rows may match the predicate, sorted by directory.
+    """Return the partitions whose rows may match the predicate, sorted by directory.
 
     Directories with other forms of names are ignored. Raises CorruptFile for a name that is not a value of its column.
     """
@@ -79,7 +79,7 @@ def list_partitions(context: TableContext, predicate: Predicate | None = None) -
 
 
 def list_files(context: TableContext, location: str) -> list[str]:
-    """Returns the data files below a directory, sorted."""
+    """Return the data files below a directory, sorted."""
     found = []
     for entry in context.io.list_directory(location):
         if is_hidden(entry.name):
@@ -93,7 +93,7 @@ def list_files(context: TableContext, location: str) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether the name is not that of data."""
+    """Return whether the name is not that of data."""
     return name.startswith(("_", "."))
 
 
@@ -137,7 +137,7 @@ def _value(text: str, column: DataField, location: str, default: str) -> pa.Scal
 def _matching_partitions(
     context: TableContext, found: Sequence[Partition], depth: int, predicate: Predicate | None
 ) -> list[Partition]:
-    """Returns the partitions that may match, by the first `depth` partition columns. The others are not known yet."""
+    """Return the partitions that may match, by the first `depth` partition columns. The others are not known yet."""
     columns = context.schema.partition_fields[:depth]
     within = None if predicate is None else predicate.within(frozenset(column.name for column in columns))
     if within is None or not found:

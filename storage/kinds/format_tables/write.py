@@ -80,7 +80,7 @@ class FormatTableWriter:
         self._finished: list[Output] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Writes rows. Columns are matched by name, in any order.
+        """Write rows. Columns are matched by name, in any order.
 
         Raises BadInput if rows don't fit the table; then none of them is written. If rows don't fit the format, all
         uncommitted rows are dropped, and the writer is closed.
@@ -160,7 +160,7 @@ class FormatTableWriter:
         self._finished.append(file.output)
 
     def commit(self) -> int:
-        """Makes all files visible, then removes those that an overwrite replaces. Returns the number of new files.
+        """Make all files visible, then remove those that an overwrite replaces. Returns the number of new files.
 
         Files that other writers add in the meantime stay. After an error only some of the files may be visible: check
         the table, or overwrite again.
@@ -181,7 +181,7 @@ class FormatTableWriter:
         return count
 
     def _replaced(self) -> list[str]:
-        """Returns the directories whose files are removed."""
+        """Return the directories whose files are removed."""
         if self._overwrite is False:
             return []
         if isinstance(self._overwrite, Mapping):
@@ -194,7 +194,7 @@ class FormatTableWriter:
         return all(by_name[name] == value for name, value in self._overwrite.items())
 
     def close(self) -> None:
-        """Drops uncommitted files, and closes the writer."""
+        """Drop uncommitted files, and close the writer."""
         outputs = [*self._finished, *(file.output for file in self._open.values())]
         self._finished, self._open, self._is_open = [], {}, False
         for output in outputs:
@@ -211,7 +211,7 @@ def _drop(output: Output) -> None:
 
 
 def _overwrite_spec(context: TableContext, given: bool | Mapping[str, Any] | None) -> bool | Mapping[str, pa.Scalar]:
-    """Returns what a writer overwrites.
+    """Return what a writer overwrites.
 
     False means nothing. True means everything, or in a partitioned table the partitions with new rows. A mapping
     contains the values of partition columns.

@@ -32,7 +32,7 @@ class VectorCheck:
     def check(
         self, context: TableContext, file: IndexFileMeta, path: str, rows: Mapping[str, int], where: str
     ) -> Iterator[Finding]:
-        """Checks the vectors of an index file that exists.
+        """Check the vectors of an index file that exists.
 
         rows: rows of each known data file, by its name.
         """
@@ -77,7 +77,7 @@ def check_hash_index(context: TableContext, entries: Sequence[IndexEntry], where
 
 
 def _shared_hashes(directory: str, buckets: dict[int, NDArray[np.int32]], where: str) -> Iterator[Finding]:
-    """Returns one finding for each partition, with the first buckets that share a hash."""
+    """Return one finding for each partition, with the first buckets that share a hash."""
     numbers = list(buckets)
     hashes = np.concatenate([np.unique(buckets[number]) for number in numbers])
     bucket_of = np.repeat(numbers, [len(np.unique(buckets[number])) for number in numbers])

@@ -43,7 +43,7 @@ class Aggregator(Protocol):
     """An aggregate function for one column. Immutable and thread-safe."""
 
     def aggregate(self, values: pa.Array, groups: Groups, steps: Steps | None = None) -> pa.Array:
-        """Returns one value for each group, of the same type as `values`.
+        """Return one value for each group, of the same type as `values`.
 
         steps: the step of each row; None means AGG for every row.
 
@@ -115,7 +115,7 @@ def valid_rows(values: pa.Array, groups: Groups) -> Mask:
 
 
 def since_last_set(groups: Groups, steps: Steps | None) -> Steps | None:
-    """Replaces SET, so that functions on numbers need not support it.
+    """Replace SET, so that functions on numbers need not support it.
 
     Steps before the last SET of a group become SKIP, and that SET becomes AGG, as it is the first row that counts.
 

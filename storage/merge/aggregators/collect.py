@@ -112,7 +112,7 @@ class _CollectAggregator(RowAggregator[Entries, LinkedList[int]]):
         return line
 
     def _rebuilt(self, line: LinkedList[int]) -> LinkedList[int]:
-        """Applies the order of Java's hash table, if elements are made distinct by hash."""
+        """Apply the order of Java's hash table, if elements are made distinct by hash."""
         if isinstance(line, HashOrderedList):
             line.rebuild(len(line))
         return line

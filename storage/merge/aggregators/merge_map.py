@@ -134,7 +134,7 @@ class _MergingByTime(_MergeMapAggregator):
         return merged
 
     def _is_newer(self, entry: int, known: int | None) -> bool:
-        """Whether the entry has a time that is greater than that of the known entry."""
+        """Return whether the entry has a time that is greater than that of the known entry."""
         time = self._times[entry]
         known_time = None if known is None else self._times[known]
         return time is not None and (known_time is None or time > known_time)

@@ -146,7 +146,7 @@ def _half_up(number: Fraction) -> int:
 
 
 def _ends(number: Fraction) -> bool:
-    """Whether the number has finitely many decimal digits."""
+    """Return whether the number has finitely many decimal digits."""
     rest = number.denominator
     for prime in (2, 5):
         while rest % prime == 0:

@@ -66,7 +66,7 @@ class SketchUnion:
 
 
 def _unite_theta(acc: bytes, item: bytes) -> bytes:
-    """Returns the compact theta sketch of both."""
+    """Return the compact theta sketch of both."""
     library = _datasketches()
     union = library.theta_union()
     for sketch in (acc, item):
@@ -78,7 +78,7 @@ def _unite_theta(acc: bytes, item: bytes) -> bytes:
 
 
 def _unite_hll(acc: bytes, item: bytes) -> bytes:
-    """Returns the compact HLL_4 sketch of both. It is at most as precise as `item`."""
+    """Return the compact HLL_4 sketch of both. It is at most as precise as `item`."""
     library = _datasketches()
     older, newer = (library.hll_sketch.deserialize(sketch) for sketch in (acc, item))
     union = library.hll_union(newer.lg_config_k)
@@ -93,7 +93,7 @@ def _unite_hll(acc: bytes, item: bytes) -> bytes:
 
 
 def _hip_accumulator(registers: bytes, coupons: Any, most_lg_k: int) -> bytes:
-    """Returns Java's HIP accumulator after coupons were added to registers that are out of order.
+    """Return Java's HIP accumulator after coupons were added to registers that are out of order.
 
     Java continues to update it then, although it is not used any more.
     """
@@ -136,7 +136,7 @@ class UnionAccumulator(Protocol):
     def add(self, serialised: bytes) -> None: ...
 
     def serialised(self) -> bytes:
-        """Returns the same bytes as Java after the same sets in the same order. Java serialises after each set."""
+        """Return the same bytes as Java after the same sets in the same order. Java serialises after each set."""
         ...
 
 

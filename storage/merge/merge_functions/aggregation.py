@@ -38,7 +38,7 @@ class Aggregation:
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> Aggregation:
-        """Raises BadInput if a function does not exist, or does not accept the column's type."""
+        """Raise BadInput if a function does not exist, or does not accept the column's type."""
         columns = {a.field.name: (a, aggregator_of(a)) for a in column_aggregations(schema, options)}
         return cls(table_name, columns, options.aggregation_removes_on_delete)
 

@@ -48,7 +48,7 @@ class Deduplicate:
         return rows.take(pa.array(winners))
 
     def winners(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> RowIndices:
-        """Returns the indices of the winning rows, in key order. The parameters are those of `merge`."""
+        """Return the indices of the winning rows, in key order. The parameters are those of `merge`."""
         retract = is_retract(row_kinds(rows))[groups.rows] if self.ignore_delete else None
         if retract is None or not retract.any():
             return groups.rows[groups.ends - 1]

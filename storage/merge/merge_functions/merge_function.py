@@ -33,7 +33,7 @@ class MergeFunction(Protocol):
         ...
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """Returns the columns that the merge needs in addition to `wanted`, to compute their values.
+        """Return the columns that the merge needs in addition to `wanted`, to compute their values.
 
         The result contains names of table columns. The last one may be `_LEVEL`, the level of a row's file (int32,
         field `table_schema.LEVEL_FIELD` of `read_data_file`). Key columns, `sequence.field`, `_SEQUENCE_NUMBER` and
@@ -42,7 +42,7 @@ class MergeFunction(Protocol):
         ...
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
-        """Merges the rows of each key into at most one row.
+        """Merge the rows of each key into at most one row.
 
         rows: the rows, with the columns of `columns_needed`, in any column order. `_LEVEL` may be missing if no row
             comes from a file.

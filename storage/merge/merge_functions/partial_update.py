@@ -155,7 +155,7 @@ class PartialUpdate:
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> PartialUpdate:
-        """Raises BadInput like `PartialUpdateOptions.of`."""
+        """Raise BadInput like `PartialUpdateOptions.of`."""
         checked = PartialUpdateOptions.of(schema, options)
         columns = frozenset(schema.names).difference(schema.primary_keys)
         aggregators = {a.field.name: aggregator_of(a) for a in checked.aggregations}
@@ -181,7 +181,7 @@ class PartialUpdate:
         return tuple(name for group in groups for name in group.ordered_by if name not in asked)
 
     def removes(self, group: SequenceGroup) -> bool:
-        """Whether a delete that is not older than this group removes the record."""
+        """Return whether a delete that is not older than this group removes the record."""
         return not self.options.removing.isdisjoint(group.ordered_by)
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
@@ -216,7 +216,7 @@ class _Merge:
         self._effects = self._effects_of_rows()
 
     def column(self, name: str) -> pa.Array:
-        """Returns the merged column, with one value for each group."""
+        """Return the merged column, with one value for each group."""
         if name == KIND_COLUMN:
             return pa.array(self._result_kinds())
         if name == SEQUENCE_COLUMN:
@@ -249,7 +249,7 @@ class _Merge:
         return self._taken(name, newest)
 
     def _newest_of(self, group: SequenceGroup) -> RowIndices:
-        """Returns for each key the position of the row with the columns of this sequence group; -1 if none exists."""
+        """Return for each key the position of the row with the columns of this sequence group; -1 if none exists."""
         if group not in self._newest:
             sequences, effects = self._sequences_of(group), self._effects
             candidates = effects.fills | ((effects.adds | effects.retracts) & ~sequences.is_empty)
@@ -339,7 +339,7 @@ class _Effects:
 def _with_inserted_sets(
     groups: Groups, steps: NDArray[np.int8], doubled_positions: NDArray[np.bool_]
 ) -> tuple[Groups, NDArray[np.int8]]:
-    """Returns groups and steps with an additional SET of the same row before each position in `twice`."""
+    """Return groups and steps with an additional SET of the same row before each position in `twice`."""
     begins = np.concatenate(([0], np.cumsum(1 + doubled_positions)))
     doubled = np.repeat(steps, 1 + doubled_positions)
     doubled[begins[:-1][doubled_positions]] = Step.SET

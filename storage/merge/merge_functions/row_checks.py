@@ -30,7 +30,7 @@ from tidelake.storage.model.types.row_kinds import is_retract
 
 
 def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name: str) -> None:
-    """Raises BadInput, with a remedy, for rows that can never be merged.
+    """Raise BadInput, with a remedy, for rows that can never be merged.
 
     kinds (n,): the row kinds of the rows to write.
     """
@@ -59,7 +59,7 @@ def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name
 
 
 def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -> None:
-    """Raises BadInput for retracts that remain after the merge, and would later set null in a NOT NULL column.
+    """Raise BadInput for retracts that remain after the merge, and would later set null in a NOT NULL column.
 
     A -U is not among them if its +U was merged with it.
 
@@ -70,7 +70,7 @@ def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -
 
 
 def check_no_nulls(rows: pa.RecordBatch, schema: TableSchema, table_name: str) -> None:
-    """Raises BadInput if the merge left null in a NOT NULL column.
+    """Raise BadInput if the merge left null in a NOT NULL column.
 
     rows: merged rows that will be written to a file.
     """
@@ -93,7 +93,7 @@ def _engine(function: MergeFunction) -> MergeFunction:
 
 
 def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
-    """Raises BadInput if a retract of this kind would set null in a NOT NULL column.
+    """Raise BadInput if a retract of this kind would set null in a NOT NULL column.
 
     Functions that subtract from the existing value (`sum`, `collect`) don't set null.
     """
@@ -127,5 +127,5 @@ def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
 
 
 def _is_emptied(aggregation: ColumnAggregation) -> bool:
-    """Whether a retract sets null in this column, which is NOT NULL."""
+    """Return whether a retract sets null in this column, which is NOT NULL."""
     return is_emptied_by_retracts(aggregation) and not aggregation.field.type.nullable

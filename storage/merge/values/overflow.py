@@ -40,7 +40,7 @@ class OverflowCheck:
         return cls(aggregation, -limit, limit - 1, limit - 1 if kind.bit_width < 64 else limit / 2, False)
 
     def checked(self, number: int, calculation: str) -> int | None:
-        """Returns the number, or None for a decimal that doesn't fit.
+        """Return the number, or None for a decimal that doesn't fit.
 
         Raises BadInput for an integer that doesn't fit.
         """

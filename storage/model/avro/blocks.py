@@ -45,7 +45,7 @@ class AvroBlocks:
 
 
 def blocks_of(files: Sequence[bytes]) -> AvroBlocks | None:
-    """Returns None if the files were written with several schemas. Raises the errors of fastavro."""
+    """Return None if the files were written with several schemas. Raises the errors of fastavro."""
     schemas, blocks, counts = [], [], []
     for data in files:
         reader = fastavro.block_reader(io.BytesIO(data))
@@ -59,7 +59,7 @@ def blocks_of(files: Sequence[bytes]) -> AvroBlocks | None:
 
 
 def read_columns(source: AvroBlocks, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array] | None:
-    """Returns one value for each record, in the order of the blocks; None for blocks that must be read by fastavro.
+    """Return one value for each record, in the order of the blocks; None for blocks that must be read by fastavro.
 
     wanted: types by the path of the field, as `_FILE._FILE_NAME`. Types are int32, int64, string, binary and lists of
         them. Fields that the records don't have are null.
@@ -90,7 +90,7 @@ def _tree(paths: Mapping[str, pa.DataType]) -> Wanted:
 
 
 def _column(columns: Mapping[str, DecodedColumn], path: str, kind: pa.DataType, count: int) -> pa.Array:
-    """Raises ValueError if the values are of another type."""
+    """Raise ValueError if the values are of another type."""
     name, _, inside = path.partition(".")
     column = columns.get(name)
     while inside and column is not None:

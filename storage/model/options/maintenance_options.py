@@ -88,7 +88,7 @@ class MaintenanceOptions(BaseOptions):
 
 
 def _zone(option: str, name: str) -> tzinfo | None:
-    """Parses `Asia/Shanghai`, `UTC`, `+08:00`, `GMT+8`; returns None for an empty name. Raises BadInput."""
+    """Parse `Asia/Shanghai`, `UTC`, `+08:00`, `GMT+8`; returns None for an empty name. Raises BadInput."""
     if not name:
         return None
     if name in ("UTC", "Z", "GMT", "UT"):

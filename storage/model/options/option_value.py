@@ -32,7 +32,7 @@ class OptionValue(Generic[T]):
         self._given_unset = unset
 
     def __set_name__(self, owner: type[BaseOptions], name: str) -> None:
-        """Finds the option in the registry of the owning class."""
+        """Find the option in the registry of the owning class."""
         self.option = option_of(self.key, owner.registry)
         self._parse: Callable[[str], Any] = self._given_parse or self.option.kind.parse
         self._unset = self.option.kind.unset if self._given_unset is None else self._given_unset

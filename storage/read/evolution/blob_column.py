@@ -36,7 +36,7 @@ def blob_column(
     deleted: NDArray[np.int64] | None,
     size: BatchSize,
 ) -> Iterator[pa.Array]:
-    """Yields the values of these row ids as bytes, or as descriptors if the table's options say so.
+    """Yield the values of these row ids as bytes, or as descriptors if the table's options say so.
 
     deleted: positions in `rows` that are left out.
     Raises CorruptFile.
@@ -68,7 +68,7 @@ def blob_column(
 def _file_of_each_row(
     files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns for each row the number of the file that has its value (-1: no file), and the position in that file."""
+    """Return for each row the number of the file that has its value (-1: no file), and the position in that file."""
     file_of_row = np.full(len(rows), -1, np.int64)
     position = np.zeros(len(rows), np.int64)
     is_covered = np.zeros(len(rows), np.bool_)
@@ -92,7 +92,7 @@ def _file_of_each_row(
 
 
 def with_inline_blobs(context: TableContext, batch: pa.RecordBatch, fields: Sequence[DataField]) -> pa.RecordBatch:
-    """Replaces the descriptors of BLOB columns by the bytes they refer to, unless the options ask for descriptors.
+    """Replace the descriptors of BLOB columns by the bytes they refer to, unless the options ask for descriptors.
 
     fields: the fields of the batch
 

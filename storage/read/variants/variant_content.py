@@ -45,7 +45,7 @@ _DECIMALS: Final = {Primitive.DECIMAL4: 4, Primitive.DECIMAL8: 8, Primitive.DECI
 
 
 def parse_path(path: str) -> list[str | int]:
-    """Returns the names of fields and numbers of elements on the path. Raises BadInput."""
+    """Return the names of fields and numbers of elements on the path. Raises BadInput."""
     segments: list[str | int] = []
     at = 1
     while path[:1] == "$" and at < len(path):
@@ -60,7 +60,7 @@ def parse_path(path: str) -> list[str | int]:
 
 
 def place_of(value: bytes, metadata: bytes, path: Sequence[str | int]) -> int | None:
-    """Returns where the value at a path begins; None if no value is there. Raises MalformedVariant."""
+    """Return where the value at a path begins; None if no value is there. Raises MalformedVariant."""
     check_metadata(metadata)
     at = 0
     for segment in path:
@@ -78,7 +78,7 @@ def place_of(value: bytes, metadata: bytes, path: Sequence[str | int]) -> int | 
 
 
 def json_of(value: bytes, metadata: bytes, at: int = 0) -> str:
-    """Returns the value as JSON. Raises MalformedVariant."""
+    """Return the value as JSON. Raises MalformedVariant."""
     match basic_type(value, at):
         case Basic.OBJECT:
             fields = fields_of(value, metadata, at)
@@ -106,7 +106,7 @@ class Days(int):
 
 
 def scalar_of(value: bytes, at: int) -> Any:
-    """Returns the value as None, bool, int, str, float, Float32, Decimal, Days, Micros, MicrosNtz, bytes or UUID."""
+    """Return the value as None, bool, int, str, float, Float32, Decimal, Days, Micros, MicrosNtz, bytes or UUID."""
     if basic_type(value, at) is Basic.SHORT_TEXT:
         return _slice(value, at + 1, size_of(value, at) - 1).decode()
     kind = primitive_type(value, at)
@@ -173,7 +173,7 @@ def _text(value: Any) -> str:
 
 
 def stripped(value: Decimal) -> Decimal:
-    """Returns the number without trailing zeros in its fraction."""
+    """Return the number without trailing zeros in its fraction."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     while exponent < 0 and digits and digits[-1] == 0:
@@ -182,7 +182,7 @@ def stripped(value: Decimal) -> Decimal:
 
 
 def _time(micros: int) -> str:
-    """Formats a time as Java does: three or six digits of a fraction, and no fraction if it is zero."""
+    """Format a time as Java does: three or six digits of a fraction, and no fraction if it is zero."""
     shown = _EPOCH + timedelta(microseconds=micros)
     digits = f"{shown.microsecond:06d}"
     fraction = "" if not shown.microsecond else f".{digits[:3] if digits.endswith('000') else digits}"
@@ -190,5 +190,5 @@ def _time(micros: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quotes a text for JSON. Java writes upper-case hexadecimal digits in escapes of control characters."""
+    """Quote a text for JSON. Java writes upper-case hexadecimal digits in escapes of control characters."""
     return _CONTROL.sub(lambda match: match[1] + match[2].upper(), json.dumps(text, ensure_ascii=False))

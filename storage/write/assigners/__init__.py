@@ -45,7 +45,7 @@ _ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
 def bucket_assigner_of(
     context: TableContext, spill_directory: str | None = None, *, replaces: bool = False
 ) -> BucketAssigner:
-    """Returns a new assigner for the table's bucket mode.
+    """Return a new assigner for the table's bucket mode.
 
     spill_directory: for an index that exceeds its memory; None: the system's directory for temporary files.
     replaces: the rows will replace all rows of their partitions. If keys move between partitions, they will replace all

@@ -64,19 +64,19 @@ class BucketAssigner(Protocol):
     def reads_files(self) -> bool: ...
 
     def assign(self, rows: PartitionedRows) -> AssignedRows:
-        """Assigns buckets. Called once for each batch, in order of arrival, with at least one row."""
+        """Assign buckets. Called once for each batch, in order of arrival, with at least one row."""
         ...
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
-        """Returns the changes of the bucket index by the rows assigned so far. All these rows are flushed already."""
+        """Return the changes of the bucket index by the rows assigned so far. All these rows are flushed already."""
         ...
 
     def committed(self, snapshot_id: int) -> None:
-        """Called after the prepared changes were committed, in this snapshot or the previous one."""
+        """Learn that the prepared changes were committed, in this snapshot or the previous one."""
         ...
 
     def dropped(self) -> None:
-        """Called if the prepared changes will not be committed, because they were in the table already."""
+        """Learn that the prepared changes will not be committed, because they were in the table already."""
         ...
 
 
@@ -91,7 +91,7 @@ class StatelessAssigner:
         return ()
 
     def committed(self, snapshot_id: int) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def dropped(self) -> None:
-        """Does nothing."""
+        """Do nothing."""

@@ -48,7 +48,7 @@ class LookupLevels:
     is_visible: IsVisible | None = None
 
     def find(self, keys: pa.RecordBatch) -> KeyedRows:
-        """Returns the previous rows, by the places of their keys, with all columns and `_LEVEL`.
+        """Return the previous rows, by the places of their keys, with all columns and `_LEVEL`.
 
         keys: the columns of the key, in key order, each key once.
         """
@@ -100,7 +100,7 @@ class LookupLevels:
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
 
     def _from_first_key(self, number: int, at: int, keys: Keys) -> Keys:
-        """Drops the keys before the first key of a file.
+        """Drop the keys before the first key of a file.
 
         at: the number of the file in the run.
         """

@@ -20,7 +20,7 @@ from tidelake.storage.model.format import SEQUENCE_COLUMN
 def with_previous(
     rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
 ) -> tuple[pa.RecordBatch, Groups]:
-    """Returns all rows, and groups to which the previous rows were added.
+    """Return all rows, and groups to which the previous rows were added.
 
     A previous row is inserted before the first newer row of its key, by sequence fields and sequence number. So it is
     after rows that are equally new.

@@ -37,7 +37,7 @@ class PostponeBucketWriter(AppendBucketWriter):
             self._held_bytes += rows.nbytes
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
-        """Does nothing: rows have no sequence numbers."""
+        """Do nothing: rows have no sequence numbers."""
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise UnsupportedFeature(
@@ -56,7 +56,7 @@ def _unnumbered(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _file_context(context: TableContext) -> TableContext:
-    """Returns the table with options for Avro files without statistics, because the files are read once, completely.
+    """Return the table with options for Avro files without statistics, because the files are read once, completely.
 
     The file name prefix differs for each writer. A reader uses it to keep the order of each writer's rows.
     """

@@ -31,7 +31,7 @@ _BYTES_MAX: Final = 10  # bytes of a 64-bit number
 
 
 def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
-    """Encodes numbers.
+    """Encode numbers.
 
     lengths (n,): any 64-bit numbers.
     """
@@ -49,7 +49,7 @@ def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
 
 
 def decode_lengths(data: bytes) -> NDArray[np.int64]:
-    """Decodes the result of `encode_lengths`. Raises ValueError for other bytes."""
+    """Decode the result of `encode_lengths`. Raises ValueError for other bytes."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets < 1 << _BITS)
     if not len(octets):
@@ -113,7 +113,7 @@ class BlobFile:
         return found
 
     def value(self, row: int) -> memoryview | None:
-        """Returns the value of a row; None for a null or a placeholder. Raises CorruptFile.
+        """Return the value of a row; None for a null or a placeholder. Raises CorruptFile.
 
         Raises UnsupportedFeature for a value that is too large for memory.
         """
@@ -134,7 +134,7 @@ class BlobFile:
         return record[len(_MAGIC) : length - _RECORD_END.size]
 
     def place(self, row: int) -> tuple[int, int]:
-        """Returns offset and length of a row's value. The row must have a value."""
+        """Return offset and length of a row's value. The row must have a value."""
         return int(self._offsets[row]) + len(_MAGIC), int(self.lengths[row]) - RECORD_OVERHEAD
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class BlobFileWriter:
 
 
 def pieces(sizes: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges of at most rows_max rows and bytes_max bytes, or of one row."""
+    """Yield ranges of at most rows_max rows and bytes_max bytes, or of one row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -137,7 +137,7 @@ def _stored_batches(
 def _stripes_with_times(
     file: orc.ORCFile, tail: OrcTail, source: pa.NativeFile, present: Sequence[DataField], beyond: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields whole stripes, with the columns that Arrow can read, and the times that it can't."""
+    """Yield whole stripes, with the columns that Arrow can read, and the times that it can't."""
     by_arrow = [f.name for f in present if f.name not in beyond]
     for number, stripe in enumerate(tail.stripes):
         rest = file.read_stripe(number, by_arrow) if by_arrow else None
@@ -167,7 +167,7 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
 
 
 def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Removes trailing blanks of CHAR, like Java's reader. Java's writer pads CHAR(n) with blanks."""
+    """Remove trailing blanks of CHAR, like Java's reader. Java's writer pads CHAR(n) with blanks."""
     column = stored_leaf(column, data_type)
     return pc.ascii_rtrim(column, characters=" ") if data_type.root is Root.CHAR else column
 
@@ -258,7 +258,7 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType, name: str) -> pa.Array
 
 
 def _refuse_early_fractions(column: pa.Array, name: str) -> None:
-    """Raises BadInput for fractions of milliseconds before 1970: Java can't read files with such times from Arrow."""
+    """Raise BadInput for fractions of milliseconds before 1970: Java can't read files with such times from Arrow."""
     per_milli = UNITS_PER_SECOND[column.type.unit] // 1000
     if per_milli <= 1:
         return
