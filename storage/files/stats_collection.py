@@ -55,6 +55,8 @@ def min_max_of(column: pa.Array | pa.ChunkedArray) -> MinMax | None:
         minimum = pa.scalar(-0.0, column.type) if minimum.as_py() == 0 else minimum
         maximum = pa.scalar(0.0, column.type) if maximum.as_py() == 0 else maximum
         maximum = pa.scalar(math.nan, column.type) if has_nan(column) else maximum
+        if minimum.as_py() == math.inf and found["max"].as_py() == -math.inf:  # only NaN, with pyarrow 19
+            minimum = maximum
     return MinMax(minimum, maximum)
 
 
