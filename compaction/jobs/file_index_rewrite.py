@@ -24,7 +24,7 @@ from tidelake.storage.files.bucket_directory import bucket_directory, data_file_
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.file_index.container import container_bytes
 from tidelake.storage.files.file_index.file_indexer import FileIndexer
-from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings
 from tidelake.storage.files.file_indexes import index_file_name
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER

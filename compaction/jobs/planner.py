@@ -25,7 +25,7 @@ from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.maintenance.partition_expiry import expired_by_value
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.scan import wanted_partitions
 from tidelake.storage.write.bucket_files import BucketFiles

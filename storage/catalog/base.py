@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.ddl.schema_changes import SchemaChange
-from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField

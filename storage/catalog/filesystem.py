@@ -32,7 +32,7 @@ from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.location import absolute
 from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
-from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import check_alterable, check_creatable

@@ -12,10 +12,10 @@ from functools import cached_property
 from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.file_index.base import ColumnIndex
+from tidelake.storage.files.file_index.column_index import ColumnIndex
 from tidelake.storage.files.file_index.container import Container
+from tidelake.storage.files.file_index.index_settings import IndexedColumn, value_type
 from tidelake.storage.files.file_index.kinds import open_index
-from tidelake.storage.files.file_index.settings import IndexedColumn, value_type
 from tidelake.storage.model.paths import format_of, is_file_index_name
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelake.storage.files.bucket_directory import bucket_directory
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, DeletionVectorMeta
 from tidelake.storage.model.format import DELETION_VECTORS_INDEX
 from tidelake.storage.model.table import TableContext
 

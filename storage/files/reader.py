@@ -22,7 +22,7 @@ from tidelake.storage.files.casting import cast
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.arrow_conversion import in_column
-from tidelake.storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
+from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX, ChunkFilter, batch_of
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START

@@ -19,7 +19,7 @@ from tidelake.storage.base.clock import local_time_as_utc_ms
 from tidelake.storage.base.threads import IO_THREADS_MAX, map_to_end
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.formats.base import Edges, SmallFiles
+from tidelake.storage.files.formats.file_format import Edges, SmallFiles
 from tidelake.storage.files.stats_collection import ColumnGroups
 from tidelake.storage.files.writer import FilePlan
 from tidelake.storage.model.binary_row import serialize_rows

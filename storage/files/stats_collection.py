@@ -1,14 +1,9 @@
-"""Collects the statistics of a data file while it is written, in the form that manifests store.
+"""The statistics of a data file's columns, collected while it is written, in the form that manifests store.
 
-Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`.
+They are null counts, and bounds: the smallest and the largest value, truncated as `metadata.stats-mode` says.
 
-Truncates the bounds of long values: mode `truncate(n)` of `metadata.stats-mode`.
-
-Source: Java `statistics/TruncateSimpleColStatsCollector.java`.
-
-Bounds of the values of a column, in several files or in several parts of one file.
-
-Finds the smallest and the largest value of a column with Arrow's kernels.
+Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`,
+`statistics/TruncateSimpleColStatsCollector.java`.
 """
 
 from __future__ import annotations

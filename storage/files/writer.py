@@ -18,9 +18,9 @@ from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.bucket_directory import all_paths
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.file_index.file_indexer import FileIndexer
-from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.stats_collection import ColumnMinMax, StatsCollector, stats_modes
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.base import BATCH_BYTES_MAX, LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX, LARGE_ROW_BYTES
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.normalized_keys import (
     KeyWords,

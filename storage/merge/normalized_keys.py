@@ -1,4 +1,4 @@
-"""Encodes key columns as machine words, so that NumPy can sort, compare and search rows by key.
+"""Key columns as machine words, so that NumPy can sort, compare and search rows by key.
 
 A column becomes one or more arrays of 64-bit words. Comparing rows word by word, as integers, gives Paimon's order of
 keys, and equal words mean equal keys. To compare rows of several batches, one call of `align_keys` must return the
@@ -13,18 +13,11 @@ words of all of them.
                                            words, and a rank among all long values.
     nullable columns                       one more word before the others: 0 for null, 1 otherwise (nulls are smallest)
 
-Source of the order: Java `codegen/GenerateUtils.scala`. The encoding is Tidelake's, and is never stored.
+Functions that sort and search take `keys`, the words of the key, most significant first, and `sequences`, the words
+that order rows of equal keys: user-defined sequence fields first, then the sequence number.
 
-Sorts rows by key, and finds the last row of each key, with NumPy and order words.
-
-Parameters of all functions, for n rows (`tidelake.storage.merge.normalized_keys`):
-
-keys: the words of the key, most significant first.
-sequences: the words that order rows of equal keys: user-defined sequence fields first, then the sequence number.
-
-Searches many keys in sorted keys, by order words (`tidelake.storage.merge.normalized_keys`).
-
-Source: Java `mergetree/LookupUtils.java`; vectors `lookup_file_search.json`.
+Source of the order: Java `codegen/GenerateUtils.scala`; of the search: `mergetree/LookupUtils.java`, vectors
+`lookup_file_search.json`. The encoding is Tidelake's, and is never stored.
 """
 
 from __future__ import annotations

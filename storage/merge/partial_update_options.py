@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, AggregateFunction, ColumnAggregation
+from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, LAST_NON_NULL_VALUE, column_aggregation
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.sequence_groups import SequenceGroup, sequence_groups
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -92,8 +93,8 @@ def _aggregations(
         if function is None or column.name in ordering or column.name in schema.primary_keys:
             continue
         if column.name in protected:
-            found.append(ColumnAggregation.of(function, column, options))
-        elif function != AggregateFunction.LAST_NON_NULL_VALUE:  # the default behaviour of a column
+            found.append(column_aggregation(function, column, options))
+        elif function != LAST_NON_NULL_VALUE:  # the default behaviour of a column
             raise BadInput(
                 f"option {option} = {function!r}: column {column.name!r} is in no sequence group, and outside of one "
                 "merge-engine = partial-update aggregates nothing; name it in a 'fields.<column>.sequence-group', or "

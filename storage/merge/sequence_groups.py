@@ -1,8 +1,8 @@
-"""The sequence groups of a partial-update table: options `fields.<sequence fields>.sequence-group`.
+"""What decides which row of a key is the newest: sequence groups, sequence fields, or the order of writes.
+
+A sequence group of a partial-update table (`fields.<sequence fields>.sequence-group`) decides for some columns.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
-
-Also says which order decides between rows of one key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The values that a condition tests: those of a column, or of one key of a MAP column.
-
-Converts the value that a condition compares with a column to the column's type.
-"""
+"""The values that a condition compares: those of a column or of one key of a MAP column, and literals in its type."""
 
 from __future__ import annotations
 

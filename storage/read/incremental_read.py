@@ -1,11 +1,9 @@
 """The range of a batch read of changes: the changes of several snapshots, or the difference between two states.
 
+The states are snapshots, tags, times, or an automatic tag and the automatic tag before it.
+
 Source: Java `table/source/AbstractDataTableScan.java` (createIncrementalStartingScanner),
 `table/source/snapshot/IncrementalDeltaStartingScanner.java`, `IncrementalDiffStartingScanner.java`.
-
-Finds the two snapshots of a read of the changes between an automatic tag and the automatic tag before it.
-
-Source: Java `table/source/snapshot/IncrementalDeltaStartingScanner.java`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tidelake.storage.merge.sorted_run import Section, interval_partition, key_r
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import MergeEngine, Operation

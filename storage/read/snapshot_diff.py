@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows, row_changes
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
-from tidelake.storage.merge.row_changes import KeyedRows, equal_rows, row_changes
 from tidelake.storage.merge.sorted_run import Section
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind

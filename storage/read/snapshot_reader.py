@@ -22,7 +22,7 @@ from tidelake.storage.merge.merge_reader import drop_retracts
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sections import BatchSize, batch_size
 from tidelake.storage.merge.sorted_run import Section, SortedRun
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.table import TableContext

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, Section, interval_partition
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
 

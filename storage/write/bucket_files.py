@@ -11,13 +11,13 @@ import pyarrow as pa
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.formats.base import BATCH_BYTES_MAX
+from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX
 from tidelake.storage.files.reader import Chunks, chunk_bounds, read_data_file
 from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
 from tidelake.storage.merge.merge_functions import check_no_nulls
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.paths import DataFileNames
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD

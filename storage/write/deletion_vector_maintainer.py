@@ -25,7 +25,12 @@ from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, IndexFileBuilder, StoredVector, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import (
+    DeletionFile,
+    IndexFileBuilder,
+    StoredVector,
+    read_vector,
+)
 from tidelake.storage.model.format import DELETION_VECTORS_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.table import TableContext

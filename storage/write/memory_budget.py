@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 
 OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
 PIECE_BYTES: Final = OWNER_BYTES_MAX // 2

@@ -28,7 +28,7 @@ from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketW
 from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket
 from tidelake.storage.write.evolution.tracked_bucket_writer import append_bucket_writer
 from tidelake.storage.write.memory_budget import MemoryBudget
-from tidelake.storage.write.postpone.bucket_writer import PostponeBucketWriter
+from tidelake.storage.write.postpone.postpone_writer import PostponeBucketWriter
 from tidelake.storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.merge.merge_functions import MergeFunction, check_remaining_retracts
 from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from tidelake.storage.merge.multi_pass_merge import keep_all

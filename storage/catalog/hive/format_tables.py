@@ -12,13 +12,13 @@ from typing import Any, Final
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.catalog.hive.client import MetastoreClient
-from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view
 from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, data_fields
-from tidelake.storage.kinds.format_tables.options import CsvSettings, format_of_table
+from tidelake.storage.kinds.format_tables.format_options import CsvSettings, format_of_table
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import DataField

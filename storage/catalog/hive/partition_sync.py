@@ -18,7 +18,7 @@ from pymetastore.hive_metastore import ttypes
 from thrift.Thrift import TException
 
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.hive.table_entries import EntryStyle, has_partition_entries
 from tidelake.storage.catalog.locked_commits import LockedSnapshotCommit, TableLocks
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit

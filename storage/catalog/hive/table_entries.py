@@ -13,7 +13,7 @@ from typing import Any, Final
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.storage.catalog.base import table_properties
-from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.type_names import hive_type
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 from tidelake.storage.catalog.jdbc.paimon_tables import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, VIEWS
 
 _EXISTS = "exists"  # the property that marks a database as created, so that it has a row even without tables

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import TIMESTAMP, BigInteger, Column, MetaData, PrimaryKeyConstraint, String, Table, Text, inspect, text
 from sqlalchemy.exc import IntegrityError
 
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 
 PROPERTY_VALUE_LENGTH: Final = 1000
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidelake.storage.base.errors import CommitConflict
-from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.paths import parse_partition_path
 from tidelake.storage.model.snapshots.snapshot import Snapshot

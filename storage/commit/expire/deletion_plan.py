@@ -1,14 +1,10 @@
-"""Which files of a branch may be deleted when its snapshots expire. `references` checks whether others reference them.
+"""Which files of a branch may be deleted when its snapshots expire, and which directories then become empty.
 
-An interrupted round may have deleted some of them, metadata included. Missing metadata is skipped: the order of
-deletion (`tidelake.storage.commit.expire.snapshot_expiry`) ensures that metadata is deleted after the files that it
-names.
+`file_references` checks whether others reference the files. An interrupted round may have deleted some of them,
+metadata included. Missing metadata is skipped: the order of deletion
+(`tidelake.storage.commit.expire.snapshot_expiry`) ensures that metadata is deleted after the files that it names.
 
 Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
-
-Deletes directories of buckets and partitions that became empty (option `snapshot.clean-empty-directories`).
-
-Source: Java `operation/FileDeletionBase.cleanEmptyDirectories`.
 """
 
 from __future__ import annotations

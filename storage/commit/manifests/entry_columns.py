@@ -1,6 +1,6 @@
 """Reads the live data files of a snapshot as columns, without one object for each file.
 
-Many manifests are read block by block (`avro_columns`). Few manifests, and unusual ones, are read entry by entry.
+Many manifests are read block by block (`model.avro.blocks`). Few manifests, and unusual ones, are read entry by entry.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.commit.manifests.avro_columns import AvroBlocks, blocks_of, read_columns
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.record_file import format_of_metadata
 from tidelake.storage.commit.manifests.snapshot_files import live_entries, table_manifests
+from tidelake.storage.model.avro.blocks import AvroBlocks, blocks_of, read_columns
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.format import MANIFEST_ENTRY_VERSION, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot

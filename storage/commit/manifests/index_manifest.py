@@ -16,7 +16,7 @@ from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.commit.manifests.record_file import Record, file_name, read_records
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, DeletionVectorMeta
 from tidelake.storage.model.format import INDEX_MANIFEST_VERSION, FileKind
 from tidelake.storage.model.table import TableContext
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from tidelake.storage.base.roaring import serialize, serialized_bytes
-from tidelake.storage.files.file_index.base import Answer
+from tidelake.storage.files.file_index.column_index import Answer
 from tidelake.storage.files.file_index.distinct_values import (
     DistinctValues,
     DistinctValuesCollector,
@@ -38,8 +38,8 @@ from tidelake.storage.files.file_index.distinct_values import (
     joined,
     with_lengths,
 )
+from tidelake.storage.files.file_index.indexed_values import is_text
 from tidelake.storage.files.file_index.key_bytes import Key, KeyReader, literal_keys
-from tidelake.storage.files.file_index.values import is_text
 from tidelake.storage.model.types import AtomicType
 
 VERSION_1: Final = 1

@@ -20,9 +20,9 @@ import xxhash
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.files.file_index.base import Answer
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_text_blocks
-from tidelake.storage.files.file_index.values import is_text, literal_bytes, numbers
+from tidelake.storage.files.file_index.column_index import Answer
+from tidelake.storage.files.file_index.indexed_values import is_text, literal_bytes, numbers
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_text_blocks
 from tidelake.storage.model.types import AtomicType
 
 _HASH_FUNCTIONS: Final = struct.Struct(">i")

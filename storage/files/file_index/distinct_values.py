@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.files.file_index.values import binary_values, in_order, is_text, numbers, stored_numbers
+from tidelake.storage.files.file_index.indexed_values import binary_values, in_order, is_text, numbers, stored_numbers
 from tidelake.storage.model.types import AtomicType
 
 _RADIX_SORT_MAX = 65_535  # 16-bit numbers are sorted without comparisons

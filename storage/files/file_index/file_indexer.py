@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.files.file_index.base import IndexWriter
+from tidelake.storage.files.file_index.column_index import IndexWriter
 from tidelake.storage.files.file_index.container import container_bytes
-from tidelake.storage.files.file_index.settings import FileIndexSettings, IndexedColumn
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings, IndexedColumn
 from tidelake.storage.model.types import DataField
 
 

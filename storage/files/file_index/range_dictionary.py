@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.storage.files.file_index.distinct_values import DistinctValues, content, with_lengths
+from tidelake.storage.files.file_index.indexed_values import is_text, width_bytes
 from tidelake.storage.files.file_index.key_bytes import Key, KeyReader
-from tidelake.storage.files.file_index.values import is_text, width_bytes
 from tidelake.storage.model.types import AtomicType
 
 _VERSION: Final = 1

@@ -7,8 +7,8 @@ from typing import Final
 
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.files.formats.avro import AvroFormat
-from tidelake.storage.files.formats.base import FileFormat
 from tidelake.storage.files.formats.blob.blob_format import BlobFormat
+from tidelake.storage.files.formats.file_format import FileFormat
 from tidelake.storage.files.formats.orc import OrcFormat
 from tidelake.storage.files.formats.parquet import ParquetFormat
 from tidelake.storage.model.format import BLOB_FORMAT

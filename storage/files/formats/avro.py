@@ -18,7 +18,7 @@ from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import in_column
 from tidelake.storage.files.formats.avro_schema import AvroType, avro_schema
 from tidelake.storage.files.formats.avro_values import from_values, to_values
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,

@@ -19,7 +19,8 @@ from tidelake.storage.files.formats.arrow_conversion import (
     in_column,
     to_arrow_type,
 )
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     LARGE_ROW_BYTES,
     ChunkFilter,
@@ -29,7 +30,6 @@ from tidelake.storage.files.formats.base import (
     corruption,
     one_large_row_group,
 )
-from tidelake.storage.files.formats.field_ids import leaf_numbers
 from tidelake.storage.files.formats.parquet_bounds import row_group_bounds
 from tidelake.storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
 from tidelake.storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import INT96, to_arrow_type
-from tidelake.storage.files.formats.field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_field_ids import leaf_numbers
 from tidelake.storage.files.stats_collection import (
     ColumnBounds,
     ColumnMinMax,

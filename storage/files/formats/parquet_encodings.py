@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.files.formats.field_ids import leaves_of
+from tidelake.storage.files.formats.file_field_ids import leaves_of
 
 _SAMPLE_ROWS: Final = 1024
 _SAMPLE_BYTES: Final = 4 * 1024 * 1024  # counting distinct values copies them; a dictionary has at most 1 MiB

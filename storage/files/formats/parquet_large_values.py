@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
-from tidelake.storage.files.formats.field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.files.formats.parquet_footer import MAGIC
 from tidelake.storage.files.formats.thrift import I16, I32, I64, LIST, STRUCT, List, Struct, parse, serialize
 

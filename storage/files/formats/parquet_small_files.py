@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.base import Edges
+from tidelake.storage.files.formats.file_format import Edges
 from tidelake.storage.files.formats.parquet_footer import MAGIC, framed
 from tidelake.storage.files.formats.thrift import Struct, parse, serialize, varint, zigzag
 

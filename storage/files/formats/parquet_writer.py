@@ -23,7 +23,8 @@ from tidelake.storage.files.formats.arrow_conversion import (
     stored_leaf,
     variant,
 )
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_field_ids import leaves_of, with_field_ids
+from tidelake.storage.files.formats.file_format import (
     LARGE_ROW_BYTES,
     Edges,
     FormatWriterSettings,
@@ -31,7 +32,6 @@ from tidelake.storage.files.formats.base import (
     one_large_row_group,
     parts_of,
 )
-from tidelake.storage.files.formats.field_ids import leaves_of, with_field_ids
 from tidelake.storage.files.formats.parquet_bounds import ChunkMinMax
 from tidelake.storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from tidelake.storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed

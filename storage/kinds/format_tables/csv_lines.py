@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from tidelake.storage.base.arguments import shown
 from tidelake.storage.base.errors import BadInput, CorruptFile
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
+from tidelake.storage.kinds.format_tables.format_options import CsvSettings, is_standard
 from tidelake.storage.kinds.format_tables.lines import joined, read_lines
-from tidelake.storage.kinds.format_tables.options import CsvSettings, is_standard
 from tidelake.storage.kinds.format_tables.text_values import texts_of, values_of
 from tidelake.storage.model.types import AtomicType, DataField, arrow_schema, arrow_type
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
-from tidelake.storage.kinds.format_tables.options import (
+from tidelake.storage.kinds.format_tables.format_options import (
     CsvSettings,
     JsonSettings,
     TextSettings,

@@ -19,9 +19,9 @@ import pyarrow as pa
 from tidelake.storage.base.arguments import shown
 from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import list_offsets
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
+from tidelake.storage.kinds.format_tables.format_options import JsonSettings
 from tidelake.storage.kinds.format_tables.lines import joined, read_lines
-from tidelake.storage.kinds.format_tables.options import JsonSettings
 from tidelake.storage.kinds.format_tables.text_values import texts_of, values_of
 from tidelake.storage.model.types import (
     INTEGER_ROOTS,

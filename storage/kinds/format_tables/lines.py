@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
-from tidelake.storage.kinds.format_tables.options import is_standard
+from tidelake.storage.kinds.format_tables.format_options import is_standard
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -88,7 +88,7 @@ def _inflated(source: pa.NativeFile) -> Iterator[bytes]:
 class LineWriter:
     """A writer of one file of lines. It never closes the given stream.
 
-    codec: the codec, with its name in options (`tidelake.storage.kinds.format_tables.options.compression_of`).
+    codec: the codec, with its name in options (`tidelake.storage.kinds.format_tables.format_options.compression_of`).
     encode: rows -> the bytes of their lines, each with its line end.
     header: the header of the file. Like in Java, it is written with the first rows.
     """

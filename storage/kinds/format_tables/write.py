@@ -20,12 +20,10 @@ import pyarrow.compute as pc
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.fileio.base import Output
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.kinds.format_tables.csv_lines import csv_header, csv_lines
 from tidelake.storage.kinds.format_tables.definition import check_writable, data_fields
-from tidelake.storage.kinds.format_tables.json_lines import json_lines
-from tidelake.storage.kinds.format_tables.lines import LineWriter, joined
-from tidelake.storage.kinds.format_tables.options import (
+from tidelake.storage.kinds.format_tables.format_options import (
     TEXT_FORMATS,
     CsvSettings,
     JsonSettings,
@@ -34,7 +32,9 @@ from tidelake.storage.kinds.format_tables.options import (
     format_of_table,
     is_standard,
 )
-from tidelake.storage.kinds.format_tables.partitions import list_files, list_partitions, partition_location
+from tidelake.storage.kinds.format_tables.json_lines import json_lines
+from tidelake.storage.kinds.format_tables.lines import LineWriter, joined
+from tidelake.storage.kinds.format_tables.partition_directories import list_files, list_partitions, partition_location
 from tidelake.storage.model.paths import DataFileNames, file_extension
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_type

@@ -22,9 +22,9 @@ from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.bucket_directory import partition_directories
 from tidelake.storage.files.casting import cast
 from tidelake.storage.files.data_file import epoch_ms_of_local
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
 from tidelake.storage.kinds.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
 from tidelake.storage.kinds.system_tables.row_text import joined, object_row_texts, object_texts, sql_row_texts
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.binary_row import decode_rows_of_files
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.paths import format_of

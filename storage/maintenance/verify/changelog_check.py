@@ -34,11 +34,11 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.maintenance.verify.checksum_ranges import Checksums
+from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.merge_functions import merge_function_of
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder
 from tidelake.storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
-from tidelake.storage.merge.row_changes import KeyedRows, equal_rows
 from tidelake.storage.merge.sections import BatchSize, batch_size
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind

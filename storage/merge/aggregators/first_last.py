@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.normalized_keys import RowIndices

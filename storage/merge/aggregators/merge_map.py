@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.values.entries import Entries, EntryColumn
 from tidelake.storage.merge.values.equality import value_codes

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, since_last_set, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.normalized_keys import Word, normalize_column

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation, NullKeys, inner_row
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation, NullKeys, inner_row
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.normalized_keys import normalize_column
 from tidelake.storage.merge.values.entries import Entries, EntryColumn, rebuilt

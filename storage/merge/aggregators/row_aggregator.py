@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from tidelake.storage.merge.aggregators.base import Step, Steps
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps
 from tidelake.storage.merge.equal_keys import Groups
 
 Item = TypeVar("Item")

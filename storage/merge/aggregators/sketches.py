@@ -1,10 +1,9 @@
-"""Unites Apache DataSketches, with the same bytes as Java's library (4.2.0).
+"""Unites serialised sets: bitmaps, and Apache DataSketches with the same bytes as Java's library (4.2.0).
 
-The C++ library, which Python uses, leaves two fields empty that Java fills. Estimates need neither of them.
+The C++ library of DataSketches, which Python uses, leaves two fields empty that Java fills. Estimates need neither of
+them.
 
 Source: Java `utils/ThetaSketch.java`, `utils/HllSketchUtil.java`; DataSketches' `Union`, `AbstractHllArray`.
-
-Unites serialised sets: sketches and bitmaps.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
 
 # Theta: byte 0 is the length of the preamble in 8-byte words. With two words or more, 12:16 is the sampling rate.

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation, column_aggregations
-from tidelake.storage.merge.aggregators import Aggregator, Step, aggregator_of
+from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregations
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema

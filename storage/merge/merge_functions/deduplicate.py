@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.merge.normalized_keys import RowIndices
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 

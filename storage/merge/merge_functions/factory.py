@@ -6,10 +6,10 @@ Source: Java `table/PrimaryKeyTableUtils.java`, `table/PrimaryKeyFileStoreTable.
 from __future__ import annotations
 
 from tidelake.storage.merge.merge_functions.aggregation import Aggregation
-from tidelake.storage.merge.merge_functions.base import MergeFunction
 from tidelake.storage.merge.merge_functions.deduplicate import Deduplicate
 from tidelake.storage.merge.merge_functions.first_row import FirstRow
 from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.merge_function import MergeFunction
 from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.model.table import TableContext

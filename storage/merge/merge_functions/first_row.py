@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
 NO_RETRACTS: Final = (

@@ -1,6 +1,8 @@
 """The merge engine partial-update: columns that are null in a row keep their older values.
 
 The columns of a sequence group follow the group's sequence fields instead of the order of rows, and may be aggregated.
+Rows whose sequence fields are all null don't count. Sequences are compared field by field; nulls are smallest. Of equal
+sequences the later row is the newer one.
 
 The merge works by columns. The effects of a row on its key (`_Effects`) are the same for all columns. With these, each
 column finds the row that has its value. The effects at each position in merge order, as in Java:
@@ -12,22 +14,14 @@ column finds the row that has its value. The effects at each position in merge o
                delete that removes the record (so a later row is merged with the deleted values), or a row that is
                returned unchanged
 
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; vectors `merge_functions.json`.
+With option `partial-update.remove-record-on-sequence-group`, a delete removes the record if its sequence in one of the
+option's groups is not older than the record's. The record then starts again with the sequences of the delete, in all
+groups. So the rows of a key must be checked one after the other: one row of every key at a time.
 
-Finds deletes that remove a whole record: option `partial-update.remove-record-on-sequence-group`.
+All arrays are in merge order: n positions, in groups of equal keys.
 
-A delete removes the record if its sequence in one of the option's groups is not older than the record's. The record
-then starts again with the sequences of the delete, in all groups. So the rows of a key must be checked one after the
-other. Here one row of every key is checked at a time.
-
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.
-
-Finds the row of each key that has the newest sequence of a sequence group, in columns.
-
-Rows whose sequence fields are all null don't count. Sequences are compared field by field; nulls are smallest. Of equal
-sequences the later row is the newer one. All arrays here are in merge order: n positions, in groups of equal keys.
-
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`, `utils/UserDefinedSeqComparator.java`.
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`, `utils/UserDefinedSeqComparator.java`; vectors
+`merge_functions.json`.
 """
 
 from __future__ import annotations
@@ -42,11 +36,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregators import aggregator_of
-from tidelake.storage.merge.aggregators.base import Aggregator, Step, valid_rows
+from tidelake.storage.merge.aggregate_functions import aggregator_of
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.merge.normalized_keys import RowIndices, Word, normalize_column
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import SequenceGroup

@@ -8,28 +8,25 @@ Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
-from tidelake.storage.merge.aggregators.base import WithoutRetract
+from tidelake.storage.merge.aggregate_functions import is_emptied_by_retracts
+from tidelake.storage.merge.aggregators.aggregator import WithoutRetract
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.merge_functions.aggregation import Aggregation
-from tidelake.storage.merge.merge_functions.base import MergeFunction
 from tidelake.storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
 from tidelake.storage.merge.merge_functions.first_row import FirstRow
 from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.merge_function import MergeFunction
 from tidelake.storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
 from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types.row_kinds import is_retract
-
-_NULL_AFTER_RETRACT: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)
 
 
 def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name: str) -> None:
@@ -131,5 +128,4 @@ def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
 
 def _is_emptied(aggregation: ColumnAggregation) -> bool:
     """Whether a retract sets null in this column, which is NOT NULL."""
-    takes_back = aggregation.function in _NULL_AFTER_RETRACT and not aggregation.ignore_retract
-    return takes_back and not aggregation.field.type.nullable
+    return is_emptied_by_retracts(aggregation) and not aggregation.field.type.nullable

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
-from tidelake.storage.model.binary_row.layout import (
+from tidelake.storage.model.binary_row.row_layout import (
     ARITY_PREFIX_BYTES,
     COMPACT_DECIMAL_PRECISION,
     COMPACT_TIMESTAMP_PRECISION,

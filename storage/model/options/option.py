@@ -2,8 +2,6 @@
 
 Each option is of one of three kinds. It acts as in Java. Or the operation that it would change refuses it, with the
 reason and a remedy. Or no reader of the table can see a difference; then one line in the log reports it, once.
-
-Reasons and remedies that options of several subjects share.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     target_file_row_num = OptionValue[int]("target-file-row-num")
 
     # Containers of file indexes up to this size are in the manifest, larger ones in separate files.
-    # `tidelake.storage.files.file_index.settings` says which columns have indexes
+    # `tidelake.storage.files.file_index.index_settings` says which columns have indexes
     file_index_in_manifest_threshold_bytes = OptionValue[int]("file-index.in-manifest-threshold")
     file_index_read_enabled = OptionValue[bool]("file-index.read.enabled")
 

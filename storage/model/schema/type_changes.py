@@ -1,12 +1,11 @@
-"""The type changes that are allowed for a column whose existing files keep the old type.
+"""The type changes that are allowed for a column whose existing files keep the old type, and the uses that forbid all.
 
 Existing files are read with a cast, so a change is allowed if such a cast exists. Any other change would break the
 table for Java. Some casts lose information (INT to TINYINT wraps, CHAR(10) to CHAR(5) truncates), and Paimon allows
-them. Option `disable-explicit-type-casting` of a table forbids the worst of them.
+them. Option `disable-explicit-type-casting` of a table forbids the worst of them. Keys, partitions, buckets and indexes
+are computed from the values of a column, and fix its type.
 
 Source: Java `types/DataTypeCasts.java` (what is allowed) and `casting/*CastRule.java` (what can be executed), combined.
-
-What is computed from the values of a column: keys, partitions, buckets and indexes. It fixes the column's type.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Finds what holds a table's changes: its snapshots, and changelogs that outlived their snapshots.
+"""What holds a table's changes: its snapshots, and changelogs that outlive their snapshots.
 
-An id is first looked up among the snapshots. Expiry writes `changelog-N` before it deletes `snapshot-N`, so a reader
-always finds one of them. Java looks for changelogs only if the options say so. Here existing changelogs are always
-found, because the options may have changed.
+`changelog/changelog-N` has the content of snapshot-N. An id is first looked up among the snapshots. Expiry writes
+`changelog-N` before it deletes `snapshot-N`, so a reader always finds one of them. Java looks for changelogs only if
+the options say so. Here existing changelogs are always found, because the options may have changed.
 
-Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`.
-
-Changelogs that outlive their snapshots: `changelog/changelog-N` has the content of snapshot-N.
-
-Source: Java `utils/ChangelogManager.java`, `Changelog.java`.
+Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`, `Changelog.java`.
 """
 
 from __future__ import annotations

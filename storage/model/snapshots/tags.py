@@ -1,10 +1,6 @@
-"""Tags: snapshots with a name, which never expire with other snapshots.
+"""Tags: snapshots with a name, which never expire with other snapshots. Automatic tags are named after their period.
 
-Source: Java `tag/Tag.java`, `utils/TagManager.java`.
-
-Periods of automatic tags, and the names of tags for periods.
-
-Source: Java `tag/TagPeriodHandler.java`.
+Source: Java `tag/Tag.java`, `utils/TagManager.java`, `tag/TagPeriodHandler.java`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Reads a BLOB column of a row-id group. If several files have a value for a row, the newest file's value is used.
+"""Reads a BLOB column of a row-id group, from blob files or from descriptors in ordinary files.
 
-Source: Java `operation/BlobFallbackRecordReader.java`.
+If several blob files have a value for a row, the newest file's value is used. Descriptors (`blob-descriptor-field`)
+name other files, which have the bytes.
 
-Reads BLOB columns that are stored as descriptors in ordinary files (`blob-descriptor-field`).
-
-The bytes are in other files, which the descriptors name.
-
-Source: Java `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java` (getBlob).
+Source: Java `operation/BlobFallbackRecordReader.java`, `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java`
+(getBlob).
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.bucket_directory import data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.merge.sections import BatchSize, batch_size
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema, arrow_type
 from tidelake.storage.read.evolution.blob_column import blob_column, with_inline_blobs

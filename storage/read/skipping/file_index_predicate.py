@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.file_index.base import Answer, ColumnIndex, and_answers, index_errors, or_answers
-from tidelake.storage.files.file_index.settings import IndexedColumn, value_type
-from tidelake.storage.files.file_index.values import is_cut_off
+from tidelake.storage.files.file_index.column_index import Answer, ColumnIndex, and_answers, index_errors, or_answers
+from tidelake.storage.files.file_index.index_settings import IndexedColumn, value_type
+from tidelake.storage.files.file_index.indexed_values import is_cut_off
 from tidelake.storage.files.file_indexes import FileIndexes, file_indexes, may_have_indexes
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import AtomicType, DataType

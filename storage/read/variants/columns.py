@@ -37,8 +37,8 @@ from tidelake.storage.model.types import (
     timestamp_ltz,
 )
 from tidelake.storage.model.variants.builder import VariantBuilder, variant_of_json
-from tidelake.storage.model.variants.layout import Basic, MalformedVariant, basic_type, elements_of, fields_of
-from tidelake.storage.read.variants.reading import (
+from tidelake.storage.model.variants.variant_layout import Basic, MalformedVariant, basic_type, elements_of, fields_of
+from tidelake.storage.read.variants.variant_content import (
     Days,
     Float32,
     Micros,

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, BucketAssigner, PartitionedRows
 from tidelake.storage.write.assigners.cross_partition.assigner import CrossPartitionAssigner
 from tidelake.storage.write.assigners.dynamic import DynamicBucketAssigner
 from tidelake.storage.write.assigners.stateless import (

@@ -32,7 +32,7 @@ from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows
 from tidelake.storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
 from tidelake.storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.storage.base.errors import BadInput
-from tidelake.storage.files.file_index.hashing import hash_numbers
+from tidelake.storage.files.file_index.value_hashes import hash_numbers
 
 BUCKETS_MAX: Final = 32_767  # bucket ids are signed 16-bit numbers
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 
 

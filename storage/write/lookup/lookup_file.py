@@ -2,14 +2,11 @@
 
 A file that is searched repeatedly is decoded to local disk, part by part, and mapped into memory. Then a lookup only
 touches the blocks of its keys, and in them the pages of the rows that it finds. A part that is not kept is read again.
+A Bloom filter excludes most absent keys. All bits of a key are in one of its words, so that a key needs one access to
+memory.
 
 Source: Java `mergetree/LookupFile.java`, `lookup/sort/SortLookupStoreFactory.java`. The format of decoded files is
 Tidelake's. They are deleted when the process ends.
-
-A Bloom filter of keys, which excludes most absent keys. Many keys are checked at a time.
-
-All bits of a key are in one word, so that a key needs one access to memory. The filter is only used by this process,
-and never stored.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.normalized_keys import (
     NormalizedKey,
     align_keys,
@@ -33,7 +31,6 @@ from tidelake.storage.merge.normalized_keys import (
     first_not_less,
     normalize_column,
 )
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.merge.spill_folder import FOLDERS
 
 Hashes = NDArray[np.uint64]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import Chunks
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys, first_not_less
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.model.binary_row import decode_rows_of_files
 from tidelake.storage.model.schema.table_schema import LEVEL_FIELD
 from tidelake.storage.model.types import DataField, arrow_field

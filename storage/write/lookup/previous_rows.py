@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.merge.normalized_keys import Word, normalize_column
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.model.format import SEQUENCE_COLUMN
 
 

@@ -21,7 +21,7 @@ from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.merge.merge_functions import merge_function_of
 from tidelake.storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch
 from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
-from tidelake.storage.model.deletion_vectors.index_file import read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import read_vector
 from tidelake.storage.model.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -17,7 +17,7 @@ from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionVectorMeta
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.table import TableContext
 

@@ -1,18 +1,15 @@
 """Reads and writes a blob file: records, then their lengths, then the size of the lengths.
 
     record      int32 magic │ the value │ int64 length of the record │ int32 CRC-32 of all before it
-    file        records │ their lengths (`lengths.py`) │ int32 bytes of the lengths │ int8 version
+    file        records │ their lengths │ int32 bytes of the lengths │ int8 version
 
-Numbers are little-endian.
+Numbers are little-endian. Lengths are stored as differences of neighbours, in variable length.
 
 A null has no record, and length -1. A placeholder has no record either, and length -2: the value of that row is in an
 older file.
 
-Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`.
-
-Encodes the record lengths of a blob file: as differences of neighbours, in variable length.
-
-Source: Java `utils/DeltaVarintCompressor.java`.
+Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`,
+`utils/DeltaVarintCompressor.java`.
 """
 
 from __future__ import annotations

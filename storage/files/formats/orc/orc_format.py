@@ -23,7 +23,8 @@ from tidelake.storage.files.formats.arrow_conversion import (
     stored_leaf,
     to_arrow_type,
 )
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_field_ids import with_field_ids
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,
@@ -34,7 +35,6 @@ from tidelake.storage.files.formats.base import (
     parts_of,
     refuse_types,
 )
-from tidelake.storage.files.formats.field_ids import with_field_ids
 from tidelake.storage.files.formats.orc.timestamps import OrcTail
 from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax, MinMaxCollector
 from tidelake.storage.model.options.values import parse_size_bytes

@@ -5,8 +5,6 @@ the table. Only one writer at a time may add rows: a commit conflicts if another
 (`tidelake.storage.commit.publisher`). If others wrote between two of our commits, the index is built again.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`.
-
-Checks which rows of a table an overwrite may replace.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import with_kind
-from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows
 from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
 from tidelake.storage.write.assigners.cross_partition.key_words import RowsByKey, index_words

@@ -29,7 +29,7 @@ from tidelake.storage.merge.merge_reader import drop_retracts
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_texts
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_texts
 from tidelake.storage.merge.normalized_keys import NormalizedKey, normalize_column
 
 IndexWords: TypeAlias = tuple[NDArray[np.uint64], ...]

@@ -5,14 +5,11 @@
     in the row's partition the row is written to its bucket     the same                       the same
     in another partition   -D there, then as for a new key      the row is written there       the row is dropped
 
-Each row sees the effect of earlier rows of its key. The room of keys that leave a bucket can be used by the next batch.
+A new key gets the first bucket of its partition with room. Each row sees the effect of earlier rows of its key. The
+room of keys that leave a bucket can be used by the next batch.
 
-Source: Java `crosspartition/GlobalIndexAssigner.java`, `DeleteExistingProcessor.java`, `UseOldExistingProcessor.java`,
-`SkipNewExistingProcessor.java`; vectors `cross_partition.json`.
-
-Counts the keys of each bucket. A new key gets the first bucket of its partition with room.
-
-Source: Java `crosspartition/BucketAssigner.java`; vectors `cross_partition.json`.
+Source: Java `crosspartition/GlobalIndexAssigner.java`, `BucketAssigner.java`, `DeleteExistingProcessor.java`,
+`UseOldExistingProcessor.java`, `SkipNewExistingProcessor.java`; vectors `cross_partition.json`.
 """
 
 from __future__ import annotations

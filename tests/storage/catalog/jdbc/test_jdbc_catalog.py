@@ -10,7 +10,7 @@ import pytest
 
 import tidelake
 from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
-from tidelake.storage.catalog.jdbc.catalog import JdbcCatalog
+from tidelake.storage.catalog.jdbc.jdbc_catalog import JdbcCatalog
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.fileio.local import LocalFileIO
 

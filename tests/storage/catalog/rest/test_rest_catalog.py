@@ -14,7 +14,7 @@ from tests.support.s3_server import S3Server
 from tidelake.storage.base.errors import AccessDenied
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.opening import open_catalog
-from tidelake.storage.catalog.rest.client import Refused
+from tidelake.storage.catalog.rest.rest_client import Refused
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio import open_file_io
 

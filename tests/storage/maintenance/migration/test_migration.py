@@ -17,8 +17,8 @@ import pytest
 from pyarrow import orc
 
 import tidelake
+import tidelake.migration
 from tests.support.command_line import Call
-from tidelake import migration as table_migration
 from tidelake.spark import procedures
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.local import LocalFileIO
@@ -314,7 +314,7 @@ def test_an_interrupted_database_migration_continues_with_the_next_table(
                 raise OSError("no space")
             return whole(plan, target, **how)
 
-        patch.setattr(table_migration, "migrate", full_disk_at_users)
+        patch.setattr(tidelake.migration, "migrate", full_disk_at_users)
         with pytest.raises(OSError, match="no space"):
             lake.migrate_database(str(database), "archive")
     done = lake.migrate_database(str(database), "archive")

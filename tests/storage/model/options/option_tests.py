@@ -231,7 +231,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_the_server_gives_credentials_for_the_files_of_a_table": ("data-token.enabled",),
     },
-    "tests/storage/catalog/hive/test_address.py": {
+    "tests/storage/catalog/hive/test_metastore_address.py": {
         "test_the_configuration_of_hive_names_the_metastore": ("hive-conf-dir",),
     },
     "tests/storage/catalog/hive/test_hive_catalog.py": {
@@ -245,13 +245,13 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_names_with_capital_letters_are_refused_unless_enabled": ("case-sensitive",),
         "test_the_metastore_has_the_partitions_that_have_rows": ("metastore.partitioned-table",),
     },
-    "tests/storage/catalog/jdbc/test_address.py": {
+    "tests/storage/catalog/jdbc/test_database_address.py": {
         "test_a_uri_of_java_leads_to_the_same_database": (
             "jdbc.*",
             "client-pool-size",
         ),
     },
-    "tests/storage/catalog/jdbc/test_lock.py": {
+    "tests/storage/catalog/jdbc/test_database_lock.py": {
         "test_options_decide_how_long_a_process_waits_for_a_lock": (
             "lock-acquire-timeout",
             "lock-check-max-sleep",
