@@ -139,7 +139,7 @@ class TableSink:
         return [] if newest is None else [newest.id]
 
     def commit(self, committable: TableCommittable) -> int | None:
-        """Publish a snapshot. Returns its id; None if it exists already.
+        """Publish a snapshot. Returns its id; None if it already exists.
 
         Raises WriterFenced if a newer process owns the pipeline, RecoveryOutdated if an older one has committed.
         """
