@@ -1,19 +1,17 @@
-"""How far a table has read its source: a half-open range of offsets for each topic partition.
+"""Source positions: how far a table has read its source, and the text that says so in its snapshots.
 
-An end is always a *next offset*: the offset to read next, never the last one read. Gaps inside a range are normal
-(compacted topics, transaction markers). A range says that the rows come from no record outside of it, and that no
-record inside it is missing.
+A position is a half-open range of offsets for each topic partition. An end is always a *next offset*: the offset to
+read next, never the last one read. Gaps inside a range are normal (compacted topics, transaction markers). A range says
+that the rows come from no record outside of it, and that no record inside it is missing.
 
-The text of a source position in a snapshot's properties.
-
-Version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: otherwise a
+Text of version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: otherwise a
 position of many topics would be larger than the rest of the snapshot file. Both stay on disk forever. So a reader
 refuses a version that it doesn't know, and the meaning of a key never changes.
 
-A long position is complete, too. It also includes the topics that never had a record for the table. The positions of
-other tables could replace these entries only while all tables are as the pipeline left them. A table that was rolled
-back, restored or copied would skip the records of its lost snapshots, and retention could delete records past its
-position undetected.
+The text of a long position is complete, too. It includes the topics that never had a record for the table. The
+positions of other tables could replace these entries only while all tables are as the pipeline left them. A table that
+was rolled back, restored or copied would skip the records of its lost snapshots, and retention could delete records
+past its position undetected.
 """
 
 from __future__ import annotations
@@ -27,6 +25,18 @@ from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+
+POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
+POSITION_VERSION: Final = 1
+PACKED_VERSION: Final = 2
+PACKED_FROM: Final = 2_048  # characters; shorter positions stay readable
+CHAIN_BREAK: Final = "hole"  # stored in `RecoveryDecision.accepted_problems`: never change it
+
+_UNPACKED_MAX: Final = 64 << 20  # bytes; a position of a million partitions is less
+
+# Equal consecutive numbers are written as `[number, count]`: of 1,000 partitions most are idle at any one time.
+_SHORTEST_RUN: Final = 3
+_Runs: TypeAlias = list[int | list[int]]
 
 
 class TopicPartition(NamedTuple):
@@ -143,9 +153,6 @@ class ChainBreak:
     accepted: RecoveryDecision | None = None
 
 
-CHAIN_BREAK: Final = "hole"  # stored in `RecoveryDecision.accepted_problems`: never change it
-
-
 def chain_breaks(
     history: Iterable[tuple[int, SourcePosition]], table_ends: Mapping[int, Mapping[TopicPartition, int]] | None = None
 ) -> list[ChainBreak]:
@@ -203,16 +210,7 @@ def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]
     return changes
 
 
-POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
-POSITION_VERSION: Final = 1
-PACKED_VERSION: Final = 2
-PACKED_FROM: Final = 2_048  # characters; shorter positions stay readable
-
-_UNPACKED_MAX: Final = 64 << 20  # bytes; a position of a million partitions is less
-
-# Equal consecutive numbers are written as `[number, count]`: of 1,000 partitions most are idle at any one time.
-_SHORTEST_RUN: Final = 3
-_Runs: TypeAlias = list[int | list[int]]
+# ---------------------------------------------------------------- the text of a position
 
 
 def position_to_text(position: SourcePosition, packed_from: int = PACKED_FROM) -> str:

@@ -244,7 +244,7 @@ class Catalog:
         check_clonable(origin)
         cloned = snapshot_to_clone(origin, snapshot, tag)
         self._inner.restore_table(name, [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()])
-        if cloned is not None:  # the table exists already, which reserves its name
+        if cloned is not None:  # the table already exists, which reserves its name
             try:
                 clone_files(origin, cloned, self._inner.load(name))
             except BaseException:

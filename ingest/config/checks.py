@@ -1,11 +1,7 @@
-"""Checks entries of `tables` that stand for many tables, before any record names one of these.
+"""Checks of a configuration that need several settings at once, made before any table is created.
 
-Checks of a Kafka source that no single setting allows: contradicting settings, and invalid addresses.
-
-Checks the table options of a configuration before any table is created.
-
-Checks that need the columns are possible only after the first record of a table
-(`tidelake.ingest.tables.pipeline_tables`). All other checks are made here.
+They concern the entries of `tables` that stand for many tables, the Kafka source, and the options of tables. Checks
+that need the columns are possible only after the first record of a table (`tidelake.ingest.tables.pipeline_tables`).
 """
 
 from __future__ import annotations

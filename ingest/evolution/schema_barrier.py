@@ -36,19 +36,6 @@ Commit: TypeAlias = Callable[[], Awaitable[None]]
 _log = get_logger(__name__)
 
 
-class NoBarrier:
-    """The schema barrier of tables that never change."""
-
-    def is_outdated(self, batch: DecodedBatch) -> bool:
-        return False
-
-    async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
-        return ""
-
-    async def alter_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
-        return None
-
-
 class Schemas(Protocol):
     """The schemas of tables. See `TableSchemas`. Methods block."""
 

@@ -65,6 +65,3 @@ class TableScope:
             return True
         owner = self.owner(failure, raw)
         return self._only is None if owner is None else self.includes(owner)
-
-
-ANY_TABLE = TableScope(lambda failure, raw: None)

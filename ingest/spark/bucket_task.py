@@ -38,7 +38,7 @@ from tidelake.ingest.spark.ordering.row_order import (
 from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
 from tidelake.ingest.spark.shuffling.task_plan import TaskPlan
 from tidelake.ingest.spark.task_start import begin_task, package_version
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
+from tidelake.ingest.tables.moved_rows import MovedRows, MovedRowsBudget
 from tidelake.ingest.tables.unavailable_values import fill_unavailable
 from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.bucket_id import BucketId

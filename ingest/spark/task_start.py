@@ -1,6 +1,6 @@
-"""The first step of each of our tasks in its Python worker.
+"""What each of our tasks does first in its Python worker: check the version, and set the allocator.
 
-Checks that driver and tasks run the same version of this package: their messages have no stable format.
+Messages between driver and tasks have no stable format, so both must run the same version of this package.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
 from tidelake.ingest.formats.format_capabilities import SourceOrder, SourceOrderOf
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import AtTimestamp, Source
 from tidelake.ingest.sources.ranges import RangeUnavailable, read_ranges
+from tidelake.ingest.sources.source import AtTimestamp, Source
 from tidelake.ingest.tables.table_lineage import TableLineage, TruncateMarker
 from tidelake.ingest.tables.table_rows import keep_records
 from tidelake.ingest.tables.table_sink import TableSink

@@ -20,10 +20,10 @@ from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.builder import configuration_differences
-from tidelake.ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords

@@ -50,9 +50,12 @@ _FIELD_ID_KEY: Final = "PARQUET:field_id"
 ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: their column chunks are still large
 _ROW_GROUP_ROWS: Final = 1024 * 1024
-# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted.
-_NO_ROW_LIMIT_OF_PAGES: Final = (
-    {"max_rows_per_page": _ROW_GROUP_ROWS} if int(pa.__version__.split(".")[0]) >= 23 else dict[str, int]()
+# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted. Since then, a
+# TIME column can also be marked as in Java's files. Readers of Paimon do not look at that mark.
+_SINCE_PYARROW_23: Final[dict[str, Any]] = (
+    {"max_rows_per_page": _ROW_GROUP_ROWS, "write_time_adjusted_to_utc": True}
+    if int(pa.__version__.split(".")[0]) >= 23
+    else {}
 )
 _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_STEP_ROWS: Final = 1024  # Arrow checks whether a page is full after so many values
@@ -385,10 +388,9 @@ class _WriterOptions:
             "column_encoding": dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
             "write_statistics": [f.name for f in form.schema if f.name in bounds_for and f.type != INT96],
             "data_page_size": self.page_bytes,
-            **_NO_ROW_LIMIT_OF_PAGES,
+            **_SINCE_PYARROW_23,
             "store_schema": False,
             "store_decimal_as_integer": True,
-            "write_time_adjusted_to_utc": True,
             "write_page_checksum": True,
         }
 

@@ -8,7 +8,7 @@ import pytest
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
-from tidelake.ingest.sources.base import AtOffsets, AtTimestamp, Earliest, Start
+from tidelake.ingest.sources.source import AtOffsets, AtTimestamp, Earliest, Start
 from tidelake.storage.base.errors import BadInput
 
 TABLES = ["shop.orders", "shop.users"]

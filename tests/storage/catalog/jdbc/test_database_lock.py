@@ -15,6 +15,7 @@ from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 from tidelake.storage.catalog.jdbc.database_lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.jdbc_catalog import JdbcSettings
 from tidelake.storage.catalog.jdbc.paimon_tables import make_tables
 
 TABLE = Identifier("shop", "t")
@@ -111,6 +112,14 @@ def test_commits_and_changes_wait_for_the_lock(enabled: str, tmp_path: Path) -> 
                 act()
         else:
             act()
+
+
+def test_options_decide_how_long_a_process_waits_for_a_lock(tmp_path: Path) -> None:
+    waits = {"lock-acquire-timeout": "50 s", "lock-check-max-sleep": "3 s"}
+    given = {"uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "lock.enabled": "true", **waits}
+    table_locks = JdbcSettings.of(given, is_object_store=False).locks
+    assert table_locks is not None
+    assert (table_locks.settings.timeout_ms, table_locks.settings.sleep_ms_max) == (50_000, 3_000)
 
 
 def test_a_lock_name_is_cut_to_the_configured_length(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def test_partitions_have_separate_buckets() -> None:
         pytest.param({"dynamic-bucket.assigner-parallelism": "3"}, 3, id="assigner-parallelism"),
         pytest.param({"dynamic-bucket.initial-buckets": "3", "dynamic-bucket.max-buckets": "2"}, 2, id="and no more"),
         pytest.param({"dynamic-bucket.max-buckets": "1", "dynamic-bucket.target-row-num": "10"}, 1, id="max-buckets"),
-        pytest.param({"dynamic-bucket.target-row-num": "100"}, 1, id="target-row-num"),
+        pytest.param({"dynamic-bucket.target-row-num": "100"}, 1, id="target-row-num of more rows"),
+        pytest.param({"dynamic-bucket.target-row-num": "20"}, 3, id="target-row-num"),
     ],
 )
 def test_options_decide_the_number_of_buckets(options: Mapping[str, str], expected: int) -> None:

@@ -21,10 +21,9 @@ from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.debezium.origin import transaction_of
-from tidelake.ingest.monitoring.observations import TransactionCounts
 from tidelake.ingest.pipeline.builder import build_pipeline
-from tidelake.ingest.pipeline.building.whole_transactions import WholeTransactions
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.whole_transactions import TransactionCounts, WholeTransactions
 from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.memory import MemoryFileIO

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.config.lower_case import format_of
 from tidelake.ingest.evolution.behavior import Action
 from tidelake.ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Target
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
-from tidelake.ingest.pipeline.building.lower_case import format_of
+from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.tables.pipeline_tables import check_inferred

@@ -25,8 +25,8 @@ from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
-from tidelake.ingest.sources.kafka.source import KafkaSource
+from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
+from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
 from tidelake.storage.base.errors import BadInput, PositionRefused
 
 LIMIT_S = 60  # nothing here takes a second; a test that would hang fails

@@ -29,7 +29,7 @@ import pyarrow as pa
 from tidelake.checkpoint.moved_rows_state import MovedRowsState
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
+from tidelake.ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
 from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO

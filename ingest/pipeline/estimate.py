@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from tidelake.checkpoint.offsets import OffsetRange
 from tidelake.compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
 from tidelake.ingest.formats.registry import open_format
-from tidelake.ingest.pipeline.building.sampled_tables import Obstacle, SampledTable, SampledTables
-from tidelake.ingest.pipeline.building.sources import build_source
+from tidelake.ingest.pipeline.configured_source import build_source
+from tidelake.ingest.pipeline.sampled_tables import Obstacle, SampledTable, SampledTables
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.ranges import read_ranges
 from tidelake.storage.model.bucketing import Bucketing

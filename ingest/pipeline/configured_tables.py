@@ -10,17 +10,10 @@ from tidelake.checkpoint.routing import Routing
 from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
 from tidelake.ingest.evolution.behavior import SchemaBehavior
-from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
-from tidelake.ingest.evolution.table_schemas import TableSchemas
 from tidelake.ingest.formats.base import Decoder, OpenedFormat, TargetOf
-from tidelake.ingest.pipeline.building.parts import TableParts
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.tables.column_types import ColumnTypes
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsBudget, MovedRowsByTable
-from tidelake.ingest.tables.pipeline_tables import PipelineTables
-from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_targets import TableTargets
-from tidelake.storage.catalog.base import Catalog
 
 
 @dataclass
@@ -62,24 +55,6 @@ class ConfiguredTables:
     @cached_property
     def targets(self) -> TableTargets:
         return TableTargets(self.settings, self.following_types, self.derived)
-
-    def parts(self, tables: PipelineTables, catalog: Catalog) -> TableParts:
-        settings, router = self.config.moved_rows, tables.router
-        moved = MovedRowsByTable(MovedRowsBudget(settings.keep_ms, settings.bytes_max))
-        return TableParts(
-            router,
-            tables.sinks,
-            tables.create,
-            self.routings,
-            moved,
-            SchemaBarrier(
-                TableSchemas(catalog, router, tables.sinks, self.targets, moved),
-                self.behaviors,
-                self.column_types,
-                TableLineage(router.sources_of),
-            ),
-            applies_truncates=self.config.format_options.get("truncates", "apply") == "apply",
-        )
 
     def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
         """Return the decoder of the records. It also adds the derived columns."""

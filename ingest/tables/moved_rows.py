@@ -9,11 +9,9 @@
 4. A row is kept for at most `limit_ms`, and all rows together take at most `limit_bytes`. For dropped rows, the fact
    that they were dropped is kept.
 
-Matches the two halves of each key change, in any order of arrival from partitions.
-
-Both halves of a change have the same id. If several changes may have one id (see `KeyChange.is_exact`), the first half
-with the old key belongs to the first half with the new key: all halves of one kind are in one partition, so they are in
-the source's order.
+The two halves of a key change may arrive in any order, from different partitions, and have the same id. If several
+changes may have one id (see `KeyChange.is_exact`), the first half with the old key belongs to the first half with the
+new key: all halves of one kind are in one partition, so they are in the source's order.
 """
 
 from __future__ import annotations
@@ -23,13 +21,32 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import KeyChange
+from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.schema.table_schema import TableSchema
+
+NOT_IN_TABLE_REASON: Final = "the table did not have the row when it was deleted under the old key"
+READ_AGAIN_REASON: Final = "its records are read again, and the table already has later changes"
+MERGED_ROW_REASON: Final = (
+    "the merge engine combines several rows, and the record that deleted the row has no old values"
+)
+_LARGER_LIMIT_HINT: Final = "a larger number only helps rows that are deleted after the next start"
+DROPPED_BY_AGE: Final = f"the row arrived later than `moved_rows.keep_ms` allows; {_LARGER_LIMIT_HINT}"
+DROPPED_BY_SIZE: Final = f"more bytes of moved rows than `moved_rows.bytes_max` were waiting; {_LARGER_LIMIT_HINT}"
+
+_ARRIVED_MAX: Final = 100_000  # ids of one table
+_DROPPED_MAX: Final = 100_000  # rows of one table
+EARLY_MAX: Final = 10_000  # ids of one table, of rows that arrived before they were deleted under the old key
+_DROPPED_ROWS_TTL_MS: Final = 7 * 86_400_000  # how long dropped rows are remembered
+
+_log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -87,23 +104,6 @@ class KeyChangePairs(Generic[T]):
     def _drop_if_zero(self, id_: bytes) -> None:
         if not self.early[id_]:
             del self.early[id_]
-
-
-NOT_IN_TABLE_REASON: Final = "the table did not have the row when it was deleted under the old key"
-READ_AGAIN_REASON: Final = "its records are read again, and the table already has later changes"
-MERGED_ROW_REASON: Final = (
-    "the merge engine combines several rows, and the record that deleted the row has no old values"
-)
-_LARGER_LIMIT_HINT: Final = "a larger number only helps rows that are deleted after the next start"
-DROPPED_BY_AGE: Final = f"the row arrived later than `moved_rows.keep_ms` allows; {_LARGER_LIMIT_HINT}"
-DROPPED_BY_SIZE: Final = f"more bytes of moved rows than `moved_rows.bytes_max` were waiting; {_LARGER_LIMIT_HINT}"
-
-_ARRIVED_MAX: Final = 100_000  # ids of one table
-_DROPPED_MAX: Final = 100_000  # rows of one table
-EARLY_MAX: Final = 10_000  # ids of one table, of rows that arrived before they were deleted under the old key
-_DROPPED_ROWS_TTL_MS: Final = 7 * 86_400_000  # how long dropped rows are remembered
-
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,6 +188,10 @@ class MovedRows:
     def has_arrived(self, change: KeyChange) -> bool:
         """Return whether the row under the new key was written before, so that the record was sent again."""
         return change.id in self._arrived
+
+    def are_read_again(self, raw: RawBatch, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return (n,) whether the records at these offsets are read again, although the table has later ones."""
+        return offsets < self.read_again.get(TopicPartition(raw.topic, raw.partition), 0)
 
     def add_departure(self, row: MovedRow) -> None:
         """Add a row that was deleted under its old key: its -D is in the writer."""

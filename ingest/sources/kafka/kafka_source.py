@@ -26,7 +26,6 @@ from tidelake.errors import SourceUnavailable
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start, empty_batch
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
@@ -47,6 +46,15 @@ from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords, raw_ba
 from tidelake.ingest.sources.kafka.liveness import PartitionLiveness
 from tidelake.ingest.sources.kafka.metadata import ClusterMetadata, TopicMetadata, fetch_metadata
 from tidelake.ingest.sources.kafka.retries import BrokerRetries
+from tidelake.ingest.sources.source import (
+    AtGroupOffsets,
+    AtOffsets,
+    AtTimestamp,
+    Earliest,
+    Latest,
+    Start,
+    empty_batch,
+)
 from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import ShortTaskRunner

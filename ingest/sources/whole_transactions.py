@@ -20,14 +20,25 @@ import pyarrow as pa
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.format_capabilities import TransactionEnd, TransactionOf, TransactionRow
-from tidelake.ingest.monitoring.observations import TransactionCounts
 from tidelake.ingest.raw_batch import BinaryColumn, RawBatch, joined_types
-from tidelake.ingest.sources.base import Source, Start
+from tidelake.ingest.sources.source import Source, Start
 from tidelake.storage.base.logs import get_logger
 
 _ENDS_KEPT = 10_000  # transactions whose end arrived before their rows
 
 _log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """Counts of source transactions.
+
+    waiting: number of partitions with an incomplete transaction.
+    split: number of transactions that were passed on in parts.
+    """
+
+    waiting: int = 0
+    split: int = 0
 
 
 @dataclass(slots=True)
@@ -49,7 +60,7 @@ class _OpenTransaction:
 
 
 class WholeTransactions:
-    """A source that does not split transactions. See the module, and `tidelake.ingest.sources.base.Source`.
+    """A source that does not split transactions. See the module, and `tidelake.ingest.sources.source.Source`.
 
     limit_ms: how long records of a transaction may wait.
     limit_bytes: how many bytes may wait, over all partitions.
