@@ -111,7 +111,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     reporter: pytest.TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
     for option in session.config.getoption("--inert").split(","):
         own = OPTION_TESTS.get(option)
-        for test in [own] if own in cases else cases:
+        for test in [own] if own is not None and own in cases else list(cases):
             verdict, details = _verdict(option, cases[test])
             reporter.write_line(f"{verdict}\t{option}\t{test}\t{details}", flush=True)
             session.testsfailed += verdict == MISSES
