@@ -20,8 +20,8 @@ from _pytest.runner import runtestprotocol
 
 from tests.storage.model.options.option_tests import OPTION_TESTS
 from tidelake.storage.catalog import filesystem
-from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
-from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
+from tidelake.storage.catalog.hive.address import MetastoreAddress
+from tidelake.storage.catalog.jdbc.address import DatabaseAddress
 from tidelake.storage.catalog.options import CatalogOptions
 from tidelake.storage.ddl import schema_creation
 from tidelake.storage.model.options.base_options import BaseOptions
@@ -111,7 +111,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     reporter: pytest.TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
     for option in session.config.getoption("--inert").split(","):
         own = OPTION_TESTS.get(option)
-        for test in cases if own is None or own not in cases else [own]:
+        for test in [own] if own is not None and own in cases else list(cases):
             verdict, details = _verdict(option, cases[test])
             reporter.write_line(f"{verdict}\t{option}\t{test}\t{details}", flush=True)
             session.testsfailed += verdict == MISSES
