@@ -353,7 +353,7 @@ class FileSystemCatalog:
     # ------------------------------------------------------------ for catalogs that keep names elsewhere, too
 
     def _is_registered(self, identifier: Identifier) -> bool:
-        """Return whether the catalog has an entry for the table. This catalog has no entries apart from the directories."""
+        """Whether the catalog has an entry for the table. This catalog has no entries apart from the directories."""
         return True
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:

@@ -88,7 +88,7 @@ def check_columns(schema: TableSchema, where: str, names: Sequence[str]) -> None
 
 
 def sequence_numbers_decide(schema: TableSchema, options: TableOptions) -> bool:
-    """Return whether the newest row of a key is the one with the highest sequence number, in a table with a primary key.
+    """Whether the newest row of a key is the one with the highest sequence number, in a table with a primary key.
 
     False if other columns decide (`sequence.field`, sequence groups). False if the order makes no difference: then
     writers don't coordinate their sequence numbers.

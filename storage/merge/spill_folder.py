@@ -180,7 +180,7 @@ def _delete_abandoned(directory: str) -> None:
 
 
 def _is_own_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder of this user, and not a link: other users can write to the temporary directory, too."""
+    """Whether it is a folder of this user, and not a link: other users can write to the temporary directory, too."""
     with suppress(FileNotFoundError):
         return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
     return False

@@ -257,7 +257,7 @@ class TableScan:
         return [file for file in files if self._index_allows(file, index_predicate)]
 
     def _index_allows(self, file: DataFileMeta, index_predicate: FileIndexPredicate) -> bool:
-        """Return whether the index allows matching rows. Only embedded indexes are read here; others when a file is read."""
+        """Whether the index allows matching rows. Only embedded indexes are read here; others when a file is read."""
         selected = index_predicate.selected_rows(file, file.file_name, embedded_only=True)
         if selected is not None and not selected:
             self.report(file, SkipReason.INDEX)

@@ -223,5 +223,5 @@ def _has_rows(batch: pa.RecordBatch) -> bool:
 
 
 def _may_hold_retracts(file: DataFileMeta) -> bool:
-    """Return whether a file may hold retracts. Level-0 files always may: pypaimon writes 0 deletes for files with deletes."""
+    """Whether a file may hold retracts. Level-0 files always may: pypaimon writes 0 deletes for files with deletes."""
     return file.level == 0 or file.may_hold_deletes

@@ -17,11 +17,11 @@ from unittest.mock import patch
 
 import pytest
 from _pytest.runner import runtestprotocol
-from tidelake.storage.catalog.hive.address import MetastoreAddress
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
 
 from tests.storage.model.options.option_tests import OPTION_TESTS
 from tidelake.storage.catalog import filesystem
+from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 from tidelake.storage.catalog.options import CatalogOptions
 from tidelake.storage.ddl import schema_creation
 from tidelake.storage.model.options.base_options import BaseOptions

@@ -300,7 +300,7 @@ class _Change:
         check_keyed_rows_can_change(self.context, values)
 
     def is_older(self, values: Mapping[str, Column], old: DataFrame) -> Column:
-        """Return whether the new row loses to the old one by `sequence.field`. Nulls are the oldest, in either order."""
+        """Whether the new row loses to the old one by `sequence.field`. Nulls are the oldest, in either order."""
         is_older = lit(False)
         for name in reversed(self.context.options.sequence_fields):
             before, after = _column(name, "target"), values[name].cast(old.schema[name].dataType)

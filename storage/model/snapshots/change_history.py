@@ -108,7 +108,7 @@ class ChangeHistory:
         return earliest is not None and earliest <= snapshot_id and self.find(snapshot_id) is not None
 
     def may_be_without_changelog(self, snapshot: Snapshot) -> bool:
-        """Return whether a snapshot may have come to this branch from a tag, so that its changelog may have expired before.
+        """Whether a snapshot may have come to this branch from a tag, so that its changelog may have expired before.
 
         This is possible for the first snapshot of a branch, and for that of main after a rollback to a tag.
         """

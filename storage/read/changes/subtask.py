@@ -83,7 +83,7 @@ class Subtask:
         return name if self.is_whole else f"{name}-{self.index + 1}-of-{self.count}"
 
     def has_other_reader_count(self, consumer: str, *, of: str) -> bool:
-        """Return whether a consumer belongs to a reader under the name `of` from a time with another number of readers."""
+        """Whether a consumer belongs to a reader under the name `of` from a time with another number of readers."""
         if consumer == of:
             return not self.is_whole
         index, between, count = consumer.removeprefix(f"{of}-").partition("-of-")
