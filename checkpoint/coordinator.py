@@ -21,7 +21,7 @@ from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.states import CheckpointEvent, CheckpointState, next_state
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 

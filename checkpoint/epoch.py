@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 EPOCH_PROPERTY: Final = "tidelake.epoch"  # key in Snapshot.properties
 EPOCH_VERSION: Final = 1

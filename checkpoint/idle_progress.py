@@ -28,7 +28,7 @@ from typing import Any, Final
 from tidelake.checkpoint.offsets import SourcePosition, position_from_text, position_to_text
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 PROGRESS_VERSION: Final = 1
 _NEVER: Final = sys.maxsize  # a pipeline has one such file, so its size matters less than that of each snapshot

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 MOVED_ROWS_PROPERTY: Final = "tidelake.moved-rows"  # key in Snapshot.properties
 MOVED_ROWS_VERSION: Final = 1

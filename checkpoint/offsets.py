@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 
 POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
 POSITION_VERSION: Final = 1

@@ -26,7 +26,7 @@ from tidelake.checkpoint.position_problems import (
 )
 from tidelake.checkpoint.recovery import RecoveredTable, last_before_chain_break, position_of
 from tidelake.checkpoint.table_state import TableState
-from tidelake.storage.base.errors import CorruptFile, PositionRefused
+from tidelake.errors import CorruptFile, PositionRefused
 
 
 def offsets_past_gap(

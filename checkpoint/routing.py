@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 
 ROUTING_PROPERTY: Final = "tidelake.routing"  # key in Snapshot.properties
 ROUTING_VERSION: Final = 1

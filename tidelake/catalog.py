@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.materialized.refresh import Refreshed
 from tidelake.migration import Migration, migrate_database, migrate_files, migrate_table
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog import opening
 from tidelake.storage.catalog.base import Catalog as StorageCatalog
 from tidelake.storage.catalog.entry_repair import repair

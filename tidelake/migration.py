@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of

@@ -17,9 +17,9 @@ from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrit
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.compaction.report import CompactionReport
+from tidelake.errors import BadInput
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user

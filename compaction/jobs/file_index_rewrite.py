@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidelake.compaction.jobs.request import CompactionRequest
-from tidelake.storage.base.errors import CommitOutcomeUnknown
+from tidelake.errors import CommitOutcomeUnknown
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict

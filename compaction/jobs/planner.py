@@ -17,7 +17,7 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.settings import PLACEHOLDER, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings, StartSettings
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import msgspec
 
+from tidelake.errors import BadInput
 from tidelake.ingest.derived.computed_columns import with_lower_case_column
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.case_insensitive.lower_case import LowerCaseFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.settings import PLACEHOLDER, Config, SourceTablesSettings, TableSettings
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.options import is_case_sensitive
 
 T = TypeVar("T")

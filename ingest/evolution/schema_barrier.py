@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.ingest.evolution.behavior import Action, SchemaBehavior
 from tidelake.ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
 from tidelake.ingest.evolution.statement_changes import dropped_columns, statement_changes
@@ -22,7 +23,6 @@ from tidelake.ingest.formats.ddl_statements import ColumnStatement
 from tidelake.ingest.formats.online_ddl import ShadowChange, ShadowStep
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.ingest.tables.table_lineage import AlteredCopy, TableLineage
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.ddl.schema_changes import SchemaChange

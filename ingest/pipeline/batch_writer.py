@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import RecordRefused
+from tidelake.errors import BadInput, RecordRefused
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
 from tidelake.ingest.monitoring.partition_progress import newest_time_ms
@@ -31,7 +31,6 @@ from tidelake.ingest.tables.unavailable_values import (
     rows_leaving_key,
 )
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.write.bucket_router import RoutedRows
 
 

@@ -23,7 +23,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
-from tidelake.errors import RecoveryOutdated, TableFailed
+from tidelake.errors import RecoveryOutdated, TableFailed, WriterFenced
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -37,7 +37,6 @@ from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import WriterFenced
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 from tidelake.storage.commit.commit_message import CommitMessage

@@ -22,14 +22,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, PositionRefused, SourceUnavailable
 from tidelake.ingest.pipeline.flow import Flow
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup
 from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable, single_error
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker

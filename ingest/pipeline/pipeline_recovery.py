@@ -24,7 +24,7 @@ from tidelake.checkpoint.recovery_options import (
 )
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, TableState
-from tidelake.errors import TableUnusable
+from tidelake.errors import BadInput, TableUnusable
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
@@ -35,7 +35,6 @@ from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.unusable_table import opened_at_start
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.threads import map_uncancellable
 
 _TABLES_AT_ONCE: Final = 32

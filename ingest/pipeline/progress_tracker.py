@@ -17,9 +17,9 @@ from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.routing import Routing
+from tidelake.errors import TidelakeError
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 from tidelake.storage.fileio.base import FileIO

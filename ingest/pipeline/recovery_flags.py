@@ -9,8 +9,8 @@ from datetime import datetime
 from itertools import chain
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.sources.source import AtOffsets, AtTimestamp, Earliest
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 
 RewindTo = Earliest | AtTimestamp | AtOffsets

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.config.lower_case import format_of
 from tidelake.ingest.evolution.behavior import Action
 from tidelake.ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
@@ -23,7 +24,6 @@ from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.ddl.schema_changes import apply_changes
 from tidelake.storage.model.table import TableContext

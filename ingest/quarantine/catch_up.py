@@ -22,7 +22,7 @@ from tidelake.checkpoint.offsets import SourcePosition, TopicPartition
 from tidelake.checkpoint.recovery import recover_table
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
-from tidelake.errors import TableFailed, TableNotInferred
+from tidelake.errors import BadInput, TableFailed, TableNotInferred
 from tidelake.ingest.clock import wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
@@ -34,7 +34,6 @@ from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from tidelake.ingest.raw_batch import RawBatch, join_batches
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.table_lineage import TableLineage
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 
 _FINAL_WRITE_BYTES: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins

@@ -20,7 +20,7 @@ from typing import Final
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.offsets import SourceIdentity, TopicPartition
-from tidelake.errors import NotYetCaughtUp, QuarantineFull
+from tidelake.errors import CorruptFile, NotYetCaughtUp, QuarantineFull, TidelakeError
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
@@ -42,7 +42,6 @@ from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import CorruptFile, TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.fileio.base import FileIO

@@ -26,12 +26,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.errors import CorruptFile
 from tidelake.ingest.formats.base import DecodedBatch, Skipped
 from tidelake.ingest.quarantine.failures import OwnerOf
 from tidelake.ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 
 SEGMENT_BYTES: Final = 16 << 20  # bytes of undecoded records, in memory and in one segment

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.ingest.config.lower_case import format_of
 from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
 from tidelake.ingest.pipeline.builder import expanded
@@ -37,7 +38,6 @@ from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_message import Committable

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
@@ -31,7 +32,6 @@ from tidelake.ingest.sources.change_log_record import (
     parse_records,
 )
 from tidelake.ingest.sources.source import AtOffsets, Earliest, Start, empty_batch
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.threads import run_cpu_bound
 from tidelake.storage.fileio.access import Access, access
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import InlineScheduler
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import TableRows, Target, UnavailableValues
 from tidelake.ingest.spark.batch_rows import (
     DEAD_LETTER_COLUMN,
@@ -40,7 +41,6 @@ from tidelake.ingest.spark.shuffling.task_plan import TaskPlan
 from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.ingest.tables.moved_rows import MovedRows, MovedRowsBudget
 from tidelake.ingest.tables.unavailable_values import fill_unavailable
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN
 from tidelake.storage.model.snapshots.snapshot import Snapshot

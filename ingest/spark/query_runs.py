@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from tidelake.storage.base.errors import PositionRefused
+from tidelake.errors import PositionRefused
 
 _QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # local properties of Spark
 _JOB_GROUP_PROPERTY: Final = "spark.jobGroup.id"

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pyspark import TaskContext
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.allocators import keep_blocks_between_batches
-from tidelake.storage.base.errors import UnsupportedFeature
 
 PACKAGE = "tidelake"
 

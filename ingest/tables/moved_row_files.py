@@ -28,9 +28,9 @@ import pyarrow as pa
 
 from tidelake.checkpoint.moved_rows_state import MovedRowsState
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import CorruptFile
 from tidelake.ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.schema.table_schema import TableSchema

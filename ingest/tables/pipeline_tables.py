@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from tidelake.errors import TableNotInferred, TableUnusable
+from tidelake.errors import BadInput, TableNotInferred, TableUnusable
 from tidelake.ingest.formats.base import InferredTable, Target
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import RawBatch
@@ -19,7 +19,6 @@ from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
 from tidelake.ingest.tables.unusable_table import opened_at_start
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.base import Catalog

@@ -13,9 +13,9 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
+from tidelake.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from tidelake.ingest.tables.moved_row_files import MovedRowFiles
 from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
-from tidelake.storage.base.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.commit_steps import settle_writer

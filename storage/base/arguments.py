@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 P = ParamSpec("P")
 T = TypeVar("T")

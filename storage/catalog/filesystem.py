@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.identifier import (
     Identifier,

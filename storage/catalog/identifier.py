@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.paths import check_branch_name

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
+from tidelake.errors import CommitConflict
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.arguments import check_file_name, check_text
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.jdbc.database_address import check_sqlalchemy

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import log_options_without_effect
 from tidelake.storage.model.options import Operation

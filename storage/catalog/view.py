@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.model.types import DataField
 from tidelake.storage.model.types.type_json import field_from_json, field_to_json

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from tidelake.storage.catalog.view import View, ViewStore

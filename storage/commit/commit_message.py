@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.pickled_values import pickles_as_values
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.model.bucket_id import BucketId

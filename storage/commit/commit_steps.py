@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from tidelake.storage.base.errors import CommitConflict, SnapshotExpired
+from tidelake.errors import CommitConflict, SnapshotExpired
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 

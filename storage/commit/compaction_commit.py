@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.storage.base.errors import CommitConflict, CommitOutcomeUnknown, WriterFenced
+from tidelake.errors import CommitConflict, CommitOutcomeUnknown, WriterFenced
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage, Committable, reasons_text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from tidelake.storage.base.errors import CommitConflict, StaleSequenceNumbers
+from tidelake.errors import CommitConflict, StaleSequenceNumbers
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, key_ranges

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from tidelake.storage.base.errors import CommitOutcomeUnknown
+from tidelake.errors import CommitOutcomeUnknown
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_list, merged, table_manifests

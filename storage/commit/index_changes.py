@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.conflicts import NamePartition
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry

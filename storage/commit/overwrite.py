@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.conflicts import first_overlap

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 class OwnerProcess:

@@ -44,15 +44,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import (
-    BadInput,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    TidelakeError,
-    UnsupportedFeature,
-)
 from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
 from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of

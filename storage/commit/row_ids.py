@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.snapshots.table_identity import TableIdentity
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage, Committable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final
 
-from tidelake.storage.base.errors import AccessDenied
+from tidelake.errors import AccessDenied
 
 
 class Access(StrEnum):

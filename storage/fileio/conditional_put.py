@@ -20,7 +20,7 @@ from uuid import uuid4
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.fileio.store_errors import first_paragraph, retry_incomplete
 
 if TYPE_CHECKING:

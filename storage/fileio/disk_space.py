@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.location import local_path
 
 _DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -28,7 +28,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.fileio.access import Access, AccessErrors, access
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.location import local_path

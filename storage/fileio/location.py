@@ -10,7 +10,7 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 LOCAL_SCHEME: Final = "file"
 MEMORY_SCHEME: Final = "memory"  # files in the memory of this process

@@ -19,7 +19,7 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.conditional_put import put_if_absent, require_conditional_put

@@ -20,8 +20,8 @@ from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 
+from tidelake.errors import TidelakeError
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
+from tidelake.errors import AccessDenied, BadInput
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import AccessDenied, BadInput
 
 # S3 and STS report these with status 400, which obstore treats like any other failure.
 _EXPIRED: Final = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")

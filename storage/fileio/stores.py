@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.location import AZURE_SCHEMES, GCS_SCHEMES, REMOTE_SCHEMES, S3_SCHEMES
 from tidelake.storage.fileio.store_errors import first_paragraph

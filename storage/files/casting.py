@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import UNITS_PER_SECOND, struct_array, times_from_parts, with_child
 from tidelake.storage.files.string_casts import from_text, rounded, text_of
 from tidelake.storage.model.types import (

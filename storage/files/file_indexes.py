@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.file_index.column_index import ColumnIndex

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.partition_text import partition_texts

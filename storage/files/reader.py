@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.casting import cast
 from tidelake.storage.files.data_file import DataFileMeta

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.data_file import EMPTY_STATS, SimpleStats
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import SYSTEM_FIELD_ID_START

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.formats.arrow_conversion import list_offsets, times_from_parts
 from tidelake.storage.model.types import (
     BINARY_ROOTS,

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import local_time_as_utc_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.bucket_directory import all_paths
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.file_index.file_indexer import FileIndexer

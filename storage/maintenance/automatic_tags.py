@@ -17,8 +17,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag, replace_tag
 from tidelake.storage.model.options.maintenance_options import TagCreation

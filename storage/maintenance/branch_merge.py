@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries

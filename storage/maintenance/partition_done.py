@@ -10,8 +10,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.commit.manifests.snapshot_files import live_entries

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of

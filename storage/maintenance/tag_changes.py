@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, SnapshotExpired
 from tidelake.storage.commit.expire.branch_files import BranchFiles
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
 from tidelake.storage.commit.expire.retained_states import all_branches, state_lists

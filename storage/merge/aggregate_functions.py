@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregators.aggregator import Aggregator, IgnoreRetract, RowByRow, WithoutRetract
 from tidelake.storage.merge.aggregators.collect import Collect
 from tidelake.storage.merge.aggregators.first_last import (

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 Word: TypeAlias = NDArray[Any]  # (n,) int64 or uint64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, LAST_NON_NULL_VALUE, column_aggregation
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.sequence_groups import SequenceGroup, sequence_groups

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import is_order_free
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions

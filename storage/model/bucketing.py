@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.binary_row import hash_rows
 from tidelake.storage.model.binary_row.hive_hash import hive_hash_rows
 from tidelake.storage.model.format import POSTPONE_BUCKET, UNAWARE_BUCKET

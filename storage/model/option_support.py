@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import DEFAULT_BRANCH

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import (
     BUCKET_DIRECTORY_PREFIX,
     DEFAULT_BRANCH,

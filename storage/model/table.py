@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.metadata_cache import MetadataCache

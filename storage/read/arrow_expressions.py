@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 CALLS_MAX: Final = 10_000  # Arrow binds calls recursively: a chain of about 30,000 calls crashes the process
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired
+from tidelake.errors import BadInput, CorruptFile, SnapshotExpired
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import tagged_snapshots
 from tidelake.storage.model.table import TableContext

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.model.format import DEFAULT_BRANCH

@@ -14,8 +14,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.options.scan_options import IncrementalScanMode, StartupMode
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.snapshots.tags import TagPeriod

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_text, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.read.arrow_expressions import columns_read
 from tidelake.storage.read.column_values import ColumnValues, column_text

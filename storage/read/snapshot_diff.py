@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows, row_changes
 from tidelake.storage.merge.equal_keys import Groups

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.options.scan_options import StartupMode

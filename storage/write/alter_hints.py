@@ -8,7 +8,7 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.messages import add_column, alter_command, set_type
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.schema.type_changes import can_change, type_of_both

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import FILE_NAME_BYTES_MAX, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.ddl.default_values import default_value
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.storage.base.threads import map_on_cores
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.owner_process import OwnerProcess

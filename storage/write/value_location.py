@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.types import DataType, arrow_type
 from tidelake.storage.write.alter_hints import AlterHints

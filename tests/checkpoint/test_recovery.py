@@ -22,7 +22,7 @@ from tidelake.checkpoint.position_problems import ProblemKind
 from tidelake.checkpoint.recovery import last_before_chain_break, recover_table, resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDENTITY = SourceIdentity("c1", {"t": "id1"})

@@ -23,9 +23,9 @@ from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import CompactionScheduler
+from tidelake.errors import CommitConflict
 from tidelake.ingest.spark.batch_commits import BatchCommits
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.verify import verify

@@ -18,8 +18,8 @@ from tests.support.golden_text import matches_golden_text
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.offsets import SourcePosition
+from tidelake.errors import TidelakeError
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.snapshots.snapshot import SnapshotStore

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types import MAX_DECIMAL_PRECISION
 from tidelake.storage.read.predicate import DEPTH_MAX, And, Column, Not, Or, Predicate, col
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.errors import TableNotInferred
+from tidelake.errors import BadInput, TableNotInferred
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
 from tidelake.ingest.formats.avro.column_images import Changes
 from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
@@ -36,7 +36,6 @@ from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.avro.avro_type import NULL, AvroType
 from tidelake.storage.model.avro.column_reader import ColumnReader, Wanted
 from tidelake.storage.model.avro.decoded_columns import DecodedColumn

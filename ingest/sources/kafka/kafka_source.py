@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeErr
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, identity_changes
 from tidelake.checkpoint.position_problems import first_few
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, PositionRefused, SourceUnavailable
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.source_settings import KafkaSettings
@@ -55,7 +55,6 @@ from tidelake.ingest.sources.source import (
     Start,
     empty_batch,
 )
-from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import ShortTaskRunner
 

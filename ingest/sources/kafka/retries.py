@@ -9,11 +9,10 @@ from typing import Final, TypeVar
 
 from aiokafka.errors import KafkaError
 
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, SourceUnavailable, TidelakeError
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import BadInput, TidelakeError
 
 INITIAL_BACKOFF_MS: Final = 200
 MAX_BACKOFF_MS: Final = 10_000

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view

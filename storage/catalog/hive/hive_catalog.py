@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pymetastore.hive_metastore import ttypes
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.hive.format_tables import HiveFormatTables, is_made_by_paimon

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.options.catalog_values import CatalogValues
 from tidelake.storage.model.options.values import parse_boolean
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
 
 T = TypeVar("T")

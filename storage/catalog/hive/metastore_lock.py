@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.identifier import Identifier

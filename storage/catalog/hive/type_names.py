@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.types import (
     ArrayType,
     DataField,

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.options.catalog_values import CatalogValues
 from tidelake.storage.model.options.values import INT, one_of
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.base import table_properties
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier, check_database_name, check_own_database, no_database
 from tidelake.storage.catalog.options import check_letters, is_case_sensitive
 from tidelake.storage.catalog.rest.change_messages import change_message, schema_message

@@ -16,7 +16,7 @@ from urllib.parse import quote_plus, urlencode
 
 import urllib3
 
-from tidelake.storage.base.errors import AccessDenied, BadInput
+from tidelake.errors import AccessDenied, BadInput
 
 _HEADER: Final = "header."
 _TIMEOUT: Final = urllib3.Timeout(connect=30, read=180)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.catalog.view import View

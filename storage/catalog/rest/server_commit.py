@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.paths import parse_partition_path

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.expire.branch_files import DeletionCandidates
 from tidelake.storage.commit.expire.retained_states import changelog_list

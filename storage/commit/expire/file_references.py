@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.expire.branch_files import BranchFiles, DeletionCandidates, TaggedFiles
 from tidelake.storage.commit.expire.retained_states import all_branches, index_names
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.avro_schemas import AvroSchema
 from tidelake.storage.commit.manifests.record_file import AvroRecordWriter, Record, avro_codec
 from tidelake.storage.model.format import PARQUET_CODECS

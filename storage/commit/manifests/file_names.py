@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.manifest_entry import entry_from_record
 from tidelake.storage.commit.manifests.record_file import format_of_metadata, read_records
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.record_file import Record, file_name, read_records
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
 from tidelake.storage.model.bucket_id import BucketId

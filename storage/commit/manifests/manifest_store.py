@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests import index_manifest
 from tidelake.storage.commit.manifests.avro_schemas import (
     INDEX_ENTRY_SCHEMA,

@@ -25,7 +25,7 @@ from fastavro.types import Schema
 from fastavro.write import Writer, schemaless_writer
 from pyarrow import orc
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.garbage_collection import paused_collection
 from tidelake.storage.commit.manifests.avro_schemas import AvroSchema
 from tidelake.storage.model.format import AVRO_CODECS

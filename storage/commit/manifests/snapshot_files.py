@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, compress
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.live_files import merge_with_cache
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta

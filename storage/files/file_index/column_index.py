@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 from pyroaring import BitMap
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 
 Answer: TypeAlias = BitMap | None
 

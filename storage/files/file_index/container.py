@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.model.format import FILE_INDEX_MAGIC, FILE_INDEX_VERSION
 
 Indexes: TypeAlias = Mapping[str, Mapping[str, bytes | None]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.file_index.column_index import IndexWriter
 from tidelake.storage.files.file_index.kinds import KINDS
 from tidelake.storage.model.messages import did_you_mean

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.file_index.bit_sliced import BitSlicedIndex, BitSlicedWriter
 from tidelake.storage.files.file_index.bitmap import VERSION_1, VERSION_2, BitmapIndex, BitmapWriter
 from tidelake.storage.files.file_index.bloom_filter import BloomFilterIndex, BloomFilterWriter, bit_count

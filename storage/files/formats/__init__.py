@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.avro import AvroFormat
 from tidelake.storage.files.formats.blob.blob_format import BlobFormat
 from tidelake.storage.files.formats.file_format import FileFormat

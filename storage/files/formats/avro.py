@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 from fastavro.write import Writer
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import in_column
 from tidelake.storage.files.formats.avro_schema import AvroType, avro_schema
 from tidelake.storage.files.formats.avro_values import from_values, to_values

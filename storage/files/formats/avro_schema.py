@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.format import AVRO_NAMESPACE, AVRO_RECORD
 from tidelake.storage.model.types import (
     BINARY_ROOTS,

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
 from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax
 from tidelake.storage.model.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import INT96, to_arrow_type
 from tidelake.storage.files.formats.file_field_ids import leaf_numbers
 from tidelake.storage.files.stats_collection import (

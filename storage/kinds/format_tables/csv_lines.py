@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.files.formats.file_format import batch_of
 from tidelake.storage.kinds.format_tables.format_options import CsvSettings, is_standard
 from tidelake.storage.kinds.format_tables.lines import joined, read_lines

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.kinds.format_tables.format_options import (
     CsvSettings,

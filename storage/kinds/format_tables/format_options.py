@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.registry import find_option

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.file_format import batch_of
 from tidelake.storage.files.reader import DEFAULT_BATCH_ROWS

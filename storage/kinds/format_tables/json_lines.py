@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import list_offsets
 from tidelake.storage.files.formats.file_format import batch_of
 from tidelake.storage.kinds.format_tables.format_options import JsonSettings

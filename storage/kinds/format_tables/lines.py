@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.kinds.format_tables.format_options import is_standard
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024

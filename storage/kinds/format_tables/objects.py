@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.files.string_casts import from_text
 from tidelake.storage.model.paths import (

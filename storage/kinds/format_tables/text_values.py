@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.string_casts import from_text, text_of
 from tidelake.storage.model.types import BINARY_ROOTS, INTEGER_ROOTS, STRING_ROOTS, AtomicType, Root, arrow_type
 

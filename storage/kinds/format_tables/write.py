@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import Output
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.file_format import FormatWriterSettings

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.kinds.system_tables.metadata_table import Columns, Item, MetadataTable, bigint, text
 from tidelake.storage.kinds.system_tables.partitions import FileTotals, partitions_read

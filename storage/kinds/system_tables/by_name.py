@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.kinds.system_tables.audit_log import AuditLog
 from tidelake.storage.kinds.system_tables.binlog import Binlog
 from tidelake.storage.kinds.system_tables.files import FileKeyRanges, FilesTable

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.kinds.system_tables.metadata_table import (
     TIME,
     Columns,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.kinds.system_tables.metadata_table import (
     TIME,

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeBatch

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
 
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.base.clock import local_time_as_utc_ms
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.fileio.base import FileIO, FileStatus
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats

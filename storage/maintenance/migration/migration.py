@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement

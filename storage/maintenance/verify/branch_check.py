@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.expire.retained_states import RetainedStates, changelog_list, changes_list, retained_states
 from tidelake.storage.commit.manifests.index_manifest import index_entry_path, read_index_manifest
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry

@@ -29,7 +29,7 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.reader import read_data_file

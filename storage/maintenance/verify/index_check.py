@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.index_file import IndexFileMeta

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.expire.retained_states import all_branches
 from tidelake.storage.maintenance.verify.branch_check import BranchCheck, HistoryCheck
 from tidelake.storage.maintenance.verify.data_file_check import DataFileCheck

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import TidelakeError, UnsupportedFeature
+from tidelake.errors import TidelakeError, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file

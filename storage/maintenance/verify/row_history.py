@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path

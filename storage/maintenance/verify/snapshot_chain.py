@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from tidelake.storage.base.errors import CommitConflict, TidelakeError
+from tidelake.errors import CommitConflict, TidelakeError
 from tidelake.storage.commit.conflicts import check_bucket_counts, check_levels
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask
 

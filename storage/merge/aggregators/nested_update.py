@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
 from tidelake.storage.merge.column_aggregation import ColumnAggregation, NullKeys, inner_row

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
 from tidelake.storage.merge.column_aggregation import ColumnAggregation

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds

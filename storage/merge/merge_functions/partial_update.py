@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import aggregator_of
 from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import is_emptied_by_retracts
 from tidelake.storage.merge.aggregators.aggregator import WithoutRetract
 from tidelake.storage.merge.column_aggregation import ColumnAggregation

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.model.messages import alter_command, set_type
 from tidelake.storage.model.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal

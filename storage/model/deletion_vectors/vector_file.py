@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.deletion_vectors.vector_bytes import (
     metadata_length,

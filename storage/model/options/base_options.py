@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.option import Option
 from tidelake.storage.model.options.registry import TABLE_REGISTRY, OptionRegistry
 from tidelake.storage.model.options.values import (

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.base_options import BaseOptions
 from tidelake.storage.model.options.option_value import EnumValue, OptionValue
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.base_options import BaseOptions, option_of
 
 T = TypeVar("T")

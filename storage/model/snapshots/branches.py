@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.paths import TablePaths, parse_branch_name

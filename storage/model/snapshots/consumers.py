@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import CONSUMER_PREFIX, TablePaths, parse_consumer_name
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.disk_space import is_disk_full

@@ -9,7 +9,7 @@ Java distinguishes tables by the creation time of their first schema (`table/Fil
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.schema.table_schema import TableSchema

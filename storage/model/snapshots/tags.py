@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.base.pretty_json import Json, pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.options import TableOptions

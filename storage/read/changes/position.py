@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 

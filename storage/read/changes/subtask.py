@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.options import TableOptions

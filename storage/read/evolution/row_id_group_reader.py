@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.bucket_directory import data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.formats.file_format import batch_of

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import written_fields
 from tidelake.storage.model.format import BLOB_FORMAT, VECTOR_FILE_MARK

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.scan_options import ConsumerMode
 from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId

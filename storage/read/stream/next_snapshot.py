@@ -5,7 +5,7 @@ Source: Java `utils/NextSnapshotFetcher.java`.
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeReader

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.options import ChangelogProducer, TableOptions
 from tidelake.storage.model.options.scan_options import StartupMode

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.storage.files.casting import cast
 from tidelake.storage.model.types import (
     BIGINT,

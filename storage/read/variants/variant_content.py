@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.string_casts import text_of
 from tidelake.storage.model.types import DOUBLE, FLOAT
 from tidelake.storage.model.variants.variant_layout import (

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CommitConflict, UnsupportedFeature
+from tidelake.errors import CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.index_file import IndexFileMeta, index_file_path, index_path_of_name
 from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.table import TableContext

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.file_index.value_hashes import hash_numbers
 
 BUCKETS_MAX: Final = 32_767  # bucket ids are signed 16-bit numbers

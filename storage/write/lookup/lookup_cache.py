@@ -19,7 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import TableOptions

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.writer import RollingFileWriter
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import SEQUENCE_COLUMN

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file

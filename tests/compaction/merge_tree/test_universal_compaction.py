@@ -18,7 +18,7 @@ from tidelake.compaction.merge_tree.universal_compaction import (
     create_unit,
     pick_by_size_ratio,
 )
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options import TableOptions
 
 HOUR = 3

@@ -14,6 +14,7 @@ import pytest
 
 import tidelake
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline import checkpointer
 from tidelake.ingest.pipeline.builder import build_pipeline, run
@@ -21,7 +22,6 @@ from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
 from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.threads import map_uncancellable
 
 A = TypeVar("A")

@@ -16,14 +16,13 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call, call
-from tidelake.errors import TableUnusable
+from tidelake.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TableUnusable, TidelakeError
 from tidelake.ingest.config.config import load_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter

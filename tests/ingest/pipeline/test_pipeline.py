@@ -11,14 +11,13 @@ import pytest
 
 from tests.ingest.pipeline.fakes import GONE, FakeDecoder, FakeSource, FakeTable, Gate, Rig, raw_batch, until
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
-from tidelake.errors import RecordRefused, SourceUnavailable
+from tidelake.errors import BadInput, CommitConflict, PositionRefused, RecordRefused, SourceUnavailable, WriterFenced
 from tidelake.ingest import dead_letters
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.source import Latest
-from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.base.threads import run_cpu_bound
 

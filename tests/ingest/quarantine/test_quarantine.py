@@ -16,10 +16,9 @@ from tests.support.faulty_file_io import Call, Fault, FaultyIOError
 from tests.support.levels import is_of_the_day, sample
 from tests.support.memory_log import MemoryLogSource
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import QuarantineFull
+from tidelake.errors import CommitConflict, QuarantineFull
 from tidelake.ingest.quarantine.record_log import read_notices
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import CommitConflict
 from tidelake.table import Table
 
 

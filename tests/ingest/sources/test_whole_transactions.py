@@ -19,12 +19,12 @@ from tests.support.levels import sample
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.debezium.origin import transaction_of
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.whole_transactions import TransactionCounts, WholeTransactions
-from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.table import Table

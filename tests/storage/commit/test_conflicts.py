@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.storage.model.snapshots.tables import KEY_TYPES, data_file, partition
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import EMPTY_ROW

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, live_names, make_table, partition
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest

@@ -21,7 +21,7 @@ from tests.storage.model.snapshots.tables import (
     with_increment,
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
-from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
+from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore

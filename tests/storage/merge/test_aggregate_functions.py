@@ -16,7 +16,7 @@ from tests.interop.test_aggregate_functions import COLUMNS, SETS
 from tests.storage.merge.aggregators.support import fold
 from tests.storage.merge.aggregators.test_against_rows import FOLDS
 from tests.support.cases import vectors
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge import aggregators
 from tidelake.storage.merge.aggregate_functions import (
     AGGREGATE_FUNCTIONS,

@@ -21,7 +21,7 @@ from tidelake.cli.arguments import (
 from tidelake.cli.exits import CommandRefused, UsageError
 from tidelake.cli.formatting import printable, utc_text
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.model.format import BLOB_MAGIC, BLOB_NULL_LENGTH, BLOB_PLACEHOLDER_LENGTH, BLOB_VERSION
 
 _BITS: Final = 7  # bits of a number in each byte; the eighth bit means that more bytes follow

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
 from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,

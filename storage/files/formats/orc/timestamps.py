@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import times_from_parts
 from tidelake.storage.files.formats.orc.protobuf import Message, parse_message, varints, zigzag
 from tidelake.storage.files.formats.orc.run_lengths import Integers, decode_bits, decode_integers

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.files.bucket_directory import partition_directory

@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition as KafkaPartition
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, PositionRefused, SourceUnavailable
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
@@ -27,7 +27,6 @@ from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
 from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
-from tidelake.storage.base.errors import BadInput, PositionRefused
 
 LIMIT_S = 60  # nothing here takes a second; a test that would hang fails
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
 
 SITE = "<configuration><property><name>{}</name><value>{}</value></property></configuration>"

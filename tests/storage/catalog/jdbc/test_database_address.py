@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tidelake
 from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 from tidelake.storage.catalog.jdbc.database_lock import LockSettings, LockTable

@@ -11,7 +11,7 @@ import pytest
 import tidelake
 from tests.support.rest_catalog import PREFIX, RestCatalogServer
 from tests.support.s3_server import S3Server
-from tidelake.storage.base.errors import AccessDenied
+from tidelake.errors import AccessDenied
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.catalog.rest.rest_client import Refused

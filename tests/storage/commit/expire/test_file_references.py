@@ -12,7 +12,7 @@ import pytest
 import tidelake
 from tests.storage.commit.expire.branched_table_model import BranchedLife
 from tidelake import Table
-from tidelake.storage.base.errors import SnapshotExpired
+from tidelake.errors import SnapshotExpired
 from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.verify import Severity, inspect

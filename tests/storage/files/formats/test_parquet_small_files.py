@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.formats.parquet_writer import SmallParquetFiles
 from tidelake.storage.files.formats.thrift import List, Struct, parse

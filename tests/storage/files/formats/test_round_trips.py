@@ -20,7 +20,7 @@ from tests.storage.files.samples import (
     batch_of_columns,
     sample_id,
 )
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.stats_collection import ColumnMinMax

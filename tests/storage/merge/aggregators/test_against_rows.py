@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.storage.merge.aggregators import support
 from tests.support import aggregate_rows
 from tests.support.levels import examples
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregators.aggregator import Step
 
 _WHAT: Final = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.cases import Case, case_id, check_members, vectors
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.deletion_vectors.vector_bytes import metadata_length, vector_from_bytes, vector_to_bytes
 from tidelake.storage.model.deletion_vectors.vector_file import (

@@ -13,7 +13,7 @@ import pytest
 
 import tidelake
 from tests.support.levels import sample
-from tidelake.storage.base.errors import CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry, read_index_manifest
 from tidelake.storage.commit.table_commit import TableCommit
