@@ -85,6 +85,10 @@ test-long: $(VENV)/.development tools ## the tests that take minutes each, and a
 	@tools/require-java
 	@$(call pytest,-m 'long or hypothesis' --hypothesis-profile=long)
 
+.PHONY: mutate
+mutate: $(VENV)/.development ## make mistakes in modules that decide, and list those that no test notices
+	@$(BIN)/python -m tests.mutation
+
 .PHONY: lint
 lint: $(VENV)/.development ## style, types, import directions
 	$(call title,'ruff check')

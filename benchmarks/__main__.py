@@ -82,7 +82,7 @@ PAGE: Final = REPOSITORY / "docs" / "benchmarks.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns exit code 1 if a suite failed. The other suites still run."""
+    """Return exit code 1 if a suite failed. The other suites still run."""
     options = _options(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="tidelake-bench-"))
     peers = frozenset(options.peers)
@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _sections(name: str, plan: Plan) -> Iterator[PageSection]:
-    """Yields the sections of a suite. If it fails, the last section contains the error."""
+    """Yield the sections of a suite. If it fails, the last section contains the error."""
     try:
         yield from SUITES[name](plan)
     except Exception:

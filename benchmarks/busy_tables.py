@@ -51,7 +51,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _measured(home: Path, tables: int, *, write_only: bool) -> tuple[float, float]:
-    """Returns CPU milliseconds per commit, and wall milliseconds per checkpoint."""
+    """Return CPU milliseconds per commit, and wall milliseconds per checkpoint."""
     config = _pipeline(home, tables, write_only=write_only)
     asyncio.run(build_pipeline(config).run())  # afterwards each table has a snapshot of the pipeline
     idle = _run(config)
@@ -71,7 +71,7 @@ def _run(config: Config) -> tuple[float, float]:
 
 
 def _pipeline(home: Path, tables: int, *, write_only: bool) -> Config:
-    """Returns a configuration with one checkpoint per file.
+    """Return a configuration with one checkpoint per file.
 
     Checkpoints are due by bytes. Checkpoints that are due by time do the same work, but the run takes longer.
     """

@@ -28,7 +28,7 @@ _HEAD: Final = re.compile(rb'^\{"topic":"[^"]+","partition":(\d+),"offset":(\d+)
 
 
 def orders_schema() -> pa.Schema:
-    """Returns `ORDERS.schema`, computed in another process.
+    """Return `ORDERS.schema`, computed in another process.
 
     All records are read for it, which would increase the peak memory of a job.
     """
@@ -37,7 +37,7 @@ def orders_schema() -> pa.Schema:
 
 
 def write_change_log(folder: Path, passes: int, *, compressed: bool = False, files_per_pass: int = 1) -> None:
-    """Creates the files if they are absent. From the second pass on, the rows of the records exist already."""
+    """Create the files if they are absent. From the second pass on, the rows of the records exist already."""
     lines = [line for path in ORDERS.files for line in raw_lines(path)]
     lengths = Counter(_partition(line) for line in lines)
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def _partition(line: bytes) -> bytes:
 
 
 def _moved(lines: Sequence[bytes], lengths: Counter[bytes], number: int) -> Iterator[bytes]:
-    """Yields the lines of pass `number`: their offsets continue after those of the previous pass."""
+    """Yield the lines of pass `number`: their offsets continue after those of the previous pass."""
     for line in lines:
         head = _HEAD.match(line)
         assert head is not None

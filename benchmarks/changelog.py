@@ -103,7 +103,7 @@ def _measure(plan: Plan, base: Path, files: Sequence[str], variant: Variant) -> 
 
 
 def write_changes(warehouse: str, files: Sequence[str]) -> None:
-    """Writes the rows of the commits to an append table, for Java."""
+    """Write the rows of the commits to an append table, for Java."""
     rows = [load(path, ["id"]) for path in files]
     table = tidelake.open_catalog(warehouse).create_table("bench.changes", rows[0].schema, options={"bucket": "-1"})
     with table.writer() as writer:
@@ -113,7 +113,7 @@ def write_changes(warehouse: str, files: Sequence[str]) -> None:
 
 
 def write_base(warehouse: str, scale: float, options: Mapping[str, str] = _NO_OPTIONS) -> None:
-    """Writes `bench.rows` as one sorted run, and `bench.warm_up`, the same with a few rows."""
+    """Write `bench.rows` as one sorted run, and `bench.warm_up`, the same with a few rows."""
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench")
     for name, rows_max in ((WARM_UP_TABLE, WARM_UP_ROWS), (TABLE, None)):

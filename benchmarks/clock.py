@@ -31,7 +31,7 @@ class Clock:
 
 
 def peak_memory_mib() -> float:
-    """Returns the peak memory of this process.
+    """Return the peak memory of this process.
 
     Reads /proc if it exists, because `ru_maxrss` of a new process starts with its parent's memory.
     """
@@ -43,11 +43,11 @@ def peak_memory_mib() -> float:
 
 
 def tell(rows: int, clock: Clock, **details: Any) -> None:
-    """Reports the results to the process that started the job, as the last line of standard output."""
+    """Report the results to the process that started the job, as the last line of standard output."""
     outcome = {"rows": rows, "wall_s": clock.wall_s, "cpu_s": clock.cpu_s, "peak_mib": peak_memory_mib(), **details}
     print(json.dumps(outcome), flush=True)  # noqa: T201 - the process exists to print this
 
 
 def bytes_below(directory: str, prefix: str) -> int:
-    """Returns the size of all files whose names start with `prefix`."""
+    """Return the size of all files whose names start with `prefix`."""
     return sum(path.stat().st_size for path in Path(directory).rglob(f"{prefix}*") if path.is_file())

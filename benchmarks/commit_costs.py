@@ -47,7 +47,7 @@ class CommitCosts:
         self._listings += event in _LISTING_EVENTS
 
     def _new_bytes(self) -> int:
-        """Returns the size of files created since the last call. Overwritten hints, a few bytes, are not included."""
+        """Return the size of files created since the last call. Overwritten hints, a few bytes, are not included."""
         found = 0
         for name in _WRITTEN_TO:
             if os.path.isdir(directory := f"{self._directory}/{name}"):

@@ -70,7 +70,7 @@ def _lines(name: str, sample: Sample, marks: Sequence[int]) -> Iterator[list[str
 
 
 def _targets(sample: Sample, marks: Sequence[int]) -> list[Goal]:
-    """Returns the targets: costs are constant from the second mark on. Earlier commits include one-time work."""
+    """Return the targets: costs are constant from the second mark on. Earlier commits include one-time work."""
     each = sample.details["each"]
     early, late = each[marks[0] : marks[1]], each[marks[-2] : marks[-1]]
     found = []

@@ -78,7 +78,7 @@ class Job:
 
 
 def ours(module: str, arguments: Mapping[str, Any]) -> Job:
-    """Returns a job that runs a module of this package in this Python interpreter."""
+    """Return a job that runs a module of this package in this Python interpreter."""
     return Job((sys.executable, "-m", f"benchmarks.{module}"), arguments)
 
 
@@ -87,7 +87,7 @@ PIPELINE_PYTHON: Final = (sys.executable, "-m", "benchmarks.pipeline_job")
 
 
 def our_pipeline(module: str, arguments: Mapping[str, Any]) -> Job:
-    """Returns a job that runs a module of this package in a process with the settings of a pipeline."""
+    """Return a job that runs a module of this package in a process with the settings of a pipeline."""
     return Job((*PIPELINE_PYTHON, f"benchmarks.{module}"), arguments)
 
 
@@ -96,7 +96,7 @@ Samples = Mapping[str, Sequence[Sample]]
 
 
 def contest(contenders: Mapping[str, Contender], pairs: int) -> Samples:
-    """Runs all contenders in turns, `pairs` times. The order is reversed in every second turn."""
+    """Run all contenders in turns, `pairs` times. The order is reversed in every second turn."""
     samples: dict[str, list[Sample]] = {name: [] for name in contenders}
     for turn in range(pairs):
         for name in list(contenders)[:: 1 if turn % 2 == 0 else -1]:
@@ -105,6 +105,6 @@ def contest(contenders: Mapping[str, Contender], pairs: int) -> Samples:
 
 
 def median_ratio(samples: Samples, one: str, other: str) -> float:
-    """Returns the median ratio of `one`'s rows per CPU-second to those of `other`, over neighbouring runs."""
+    """Return the median ratio of `one`'s rows per CPU-second to those of `other`, over neighbouring runs."""
     pairs = zip(samples[one], samples[other], strict=True)
     return statistics.median(a.rows_per_cpu_s / b.rows_per_cpu_s for a, b in pairs)

@@ -27,17 +27,17 @@ from tidelake.checkpoint.fence import EpochFence
 from tidelake.ingest.pipeline.builder import run
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.tables.table_history import CommitHistory
-from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.ingest.tables.table_sink import TableSink
 
 _SHARE_MAX: Final = 0.05
 _INTERVALS_MS: Final = {"a checkpoint every 10 s (default)": 10_000, "a checkpoint every second": 1_000}
 
 _PARTS: Final[dict[str, list[tuple[type, list[str]]]]] = {
     "finding and proving the position": [
-        (StorageTableSink, ["read_state", "latest_of_user"]),
+        (TableSink, ["read_state", "latest_of_user"]),
         (CommitHistory, ["snapshot"]),
     ],
-    "taking over": [(StorageTableSink, ["commit"])],  # a commit without rows is a take-over
+    "taking over": [(TableSink, ["commit"])],  # a commit without rows is a take-over
     "the chain of positions": [
         (
             CheckpointCoordinator,

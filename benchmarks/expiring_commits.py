@@ -71,7 +71,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _windows(each_s: Sequence[float], marks: Sequence[int]) -> dict[int, list[float]]:
-    """Returns the milliseconds of the commits that belong to each mark."""
+    """Return the milliseconds of the commits that belong to each mark."""
     return {
         mark: [1000 * seconds for seconds in each_s[max(before, mark - _WINDOW) : mark]]
         for before, mark in pairwise([0, *marks])

@@ -78,7 +78,7 @@ def _rates(samples: Sequence[Sample]) -> list[str]:
 
 
 def _write(warehouse: str, files: int, rows: int) -> NDArray[np.int64]:
-    """Writes a table with `files` files. Returns one id of each file."""
+    """Write a table with `files` files. Returns one id of each file."""
     rng = np.random.default_rng(16)
     ids = rng.permutation(2 * files * rows)[: files * rows].astype(np.int64)
     catalog = tidelake.open_catalog(warehouse)

@@ -25,7 +25,7 @@ _JVM: Final = ["-Xmx4g", "-Dlog4j2.level=ERROR", *(f"--add-opens=java.base/{name
 
 
 def flink_classes(kind: Literal["sql", "sync"]) -> str:
-    """Returns the class path. Fetches and compiles what is not in the cache."""
+    """Return the class path. Fetches and compiles what is not in the cache."""
     return build_tool(TOOLS / "flink" / "build", kind)
 
 

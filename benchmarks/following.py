@@ -121,7 +121,7 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _changelog_rate(table: tidelake.Table, rows: int) -> float:
-    """Returns rows per CPU-second."""
+    """Return rows per CPU-second."""
     with table.writer() as writer:
         writer.write(_rows(0, rows))
         writer.commit(1)

@@ -137,7 +137,7 @@ def _ratio(samples: Samples, label: str, factor: float, one: str, peer: str) -> 
 
 
 def _steady(short: Samples, long: Samples, label: str, factor: float, one: str, peer: str) -> list[Goal]:
-    """Returns the target for the rate after the first million messages, because a JVM compiles its code before."""
+    """Return the target for the rate after the first million messages, because a JVM compiles its code before."""
     if peer not in long:
         return []
     rates = {name: _margin(short[name], long[name]) for name in (one, peer)}

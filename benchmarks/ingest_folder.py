@@ -107,7 +107,7 @@ def _whole(folder: str, table: tidelake.Table, warehouse: str, passes: int, chec
 
 
 def pipeline_config(folder: str, warehouse: str, checkpoint: Mapping[str, int]) -> Config:
-    """Returns a configuration that writes the whole folder to `bench.orders`."""
+    """Return a configuration that writes the whole folder to `bench.orders`."""
     return parse_config(json.dumps(_settings(folder, warehouse, checkpoint)), "benchmark")
 
 
@@ -167,7 +167,7 @@ def _decoder(table: tidelake.Table) -> DebeziumJsonDecoder:
 
 
 def _raw_batches(folder: str) -> list[RawBatch]:
-    """Returns the batches of the first pass."""
+    """Return the batches of the first pass."""
     found: list[RawBatch] = []
 
     def take(batch: RawBatch) -> bool:
@@ -181,7 +181,7 @@ def _raw_batches(folder: str) -> list[RawBatch]:
 
 
 async def _read(folder: str, take: Callable[[RawBatch], bool]) -> None:
-    """Reads until the end, or until `take` returns that it has enough."""
+    """Read until the end, or until `take` returns that it has enough."""
     source = ChangeLogFolder(Path(folder), follow=False, kept_headers=DebeziumJson.KEPT_HEADERS)
     await source.open()
     async with aclosing(source.read({})) as batches:

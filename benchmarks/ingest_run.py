@@ -20,7 +20,7 @@ _MODULE: Final = "benchmarks.ingest_run"
 
 
 def run_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs a pipeline in a separate process. Returns its report (`clock.tell`), with `checkpoints`.
+    """Run a pipeline in a separate process. Returns its report (`clock.tell`), with `checkpoints`.
 
     settings: the configuration of the pipeline.
     """

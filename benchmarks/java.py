@@ -36,7 +36,7 @@ class JavaCompaction(_OneJvm):
         self._input_rows = input_rows
 
     def of(self, warehouse: str) -> CompactOnce:
-        """Returns a contender that compacts `bench.rows` fully."""
+        """Return a contender that compacts `bench.rows` fully."""
         return CompactOnce(self._java, warehouse, self._input_rows)
 
 
@@ -63,7 +63,7 @@ class JavaReplay(_OneJvm):
         self._full = full
 
     def of(self, warehouse: str) -> ReplayOnce:
-        """Returns a contender that commits `bench.changes` to `bench.rows`."""
+        """Return a contender that commits `bench.changes` to `bench.rows`."""
         return ReplayOnce(self._java, warehouse, self._options, self._full)
 
 
@@ -75,7 +75,7 @@ class ReplayOnce:
     full: bool
 
     def run(self) -> Sample:
-        """Reads the input before the clock starts."""
+        """Read the input before the clock starts."""
         arguments = (f"bench.{TABLE}", "bench.changes")
         *_, cost = self.java.command("replay", self.warehouse, *arguments, option=dict(self.options), full=self.full)
         return Sample(**cost)

@@ -25,7 +25,7 @@ _TYPES = {
 
 
 def java_file_bytes(warehouse: Path, files: Sequence[str], key: Sequence[str], options: Mapping[str, str]) -> int:
-    """Writes the rows with Java. Returns the size of its data files.
+    """Write the rows with Java. Returns the size of its data files.
 
     warehouse: a new warehouse.
     files: Arrow files, one per commit.
@@ -44,7 +44,7 @@ def java_file_bytes(warehouse: Path, files: Sequence[str], key: Sequence[str], o
 
 
 def _as_json(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yields rows as the Java oracle reads them: decimals and times are texts."""
+    """Yield rows as the Java oracle reads them: decimals and times are texts."""
     columns = [
         column.cast(pa.string()) if pa.types.is_decimal(column.type) or pa.types.is_timestamp(column.type) else column
         for column in rows.columns

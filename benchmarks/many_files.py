@@ -65,7 +65,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def write_metadata(warehouse: str, files: int, commits: int = 4) -> None:
-    """Writes a table with manifests, and without data files."""
+    """Write a table with manifests, and without data files."""
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("bench", if_not_exists=True)
     columns = [("id", pa.int64()), ("dt", pa.string()), ("name", pa.string())]

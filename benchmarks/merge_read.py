@@ -83,7 +83,7 @@ def _jobs(plan: Plan, variant: Variant) -> Mapping[str, Job]:
 
 
 def _prepared(plan: Plan, variant: Variant) -> dict[str, str | int]:
-    """Returns the arguments with the tables. Writes the tables at the first call."""
+    """Return the arguments with the tables. Writes the tables at the first call."""
     warehouse = plan.scratch / f"merge-{variant.workload}"
     if not warehouse.exists():
         write_runs(str(warehouse), variant.workload, plan.scale, one_row_group=variant.one_row_group)

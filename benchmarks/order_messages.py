@@ -59,7 +59,7 @@ def row(key: int, version: int) -> dict[str, Any]:
 
 
 def send(servers: str, topic: str, messages: int, truth: Path) -> None:
-    """Sends messages to an existing topic.
+    """Send messages to an existing topic.
 
     truth: path of a Parquet file, which is written: columns `id` and `note` of each row that exists at the end.
     """
@@ -72,7 +72,7 @@ def send(servers: str, topic: str, messages: int, truth: Path) -> None:
 
 
 def _messages(n: int, versions: list[int], live: list[bool]) -> Iterator[tuple[int, bytes]]:
-    """Yields key and message of each change. Updates `versions` and `live` to the table's rows afterwards."""
+    """Yield key and message of each change. Updates `versions` and `live` to the table's rows afterwards."""
     random = np.random.default_rng(8)
     keys, deletes = random.integers(0, KEYS, n).tolist(), (random.random(n) < 0.05).tolist()
     encode = msgspec.json.Encoder().encode
@@ -89,7 +89,7 @@ def _messages(n: int, versions: list[int], live: list[bool]) -> Iterator[tuple[i
 
 
 async def _send(servers: str, topic: str, messages: Iterator[tuple[int, bytes]]) -> None:
-    """Sends messages in batches that are built here, because the producer is slower for single messages."""
+    """Send messages in batches that are built here, because the producer is slower for single messages."""
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=_BATCH_BYTES) as producer:
         batches = [producer.create_batch() for _ in range(PARTITIONS)]
         for key, message in messages:
@@ -103,7 +103,7 @@ async def _send(servers: str, topic: str, messages: Iterator[tuple[int, bytes]])
 
 
 def differences(table: pa.Table, truth: Path) -> list[str]:
-    """Returns the differences between a table's rows and the expected rows; empty if they are equal."""
+    """Return the differences between a table's rows and the expected rows; empty if they are equal."""
     expected = pq.read_table(truth)
     found = table.select(["id", "note"])
     found = found.set_column(0, "id", found["id"].cast(pa.int64())).sort_by("id")

@@ -43,7 +43,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _make_files(warehouse: Path) -> int:
-    """Creates all files that the table references, and orphans. Returns the number of orphans."""
+    """Create all files that the table references, and orphans. Returns the number of orphans."""
     paths = tidelake.open_catalog(str(warehouse)).table(f"{NAME}$files").scan(columns=["file_path"]).to_arrow()
     orphans = 0
     for number, path in enumerate(paths.column("file_path").to_pylist()):

@@ -34,7 +34,7 @@ def page(sections: Sequence[PageSection], plan: Plan) -> str:
 
 
 def with_sections(page_text: str, sections: Sequence[PageSection], plan: Plan) -> str:
-    """Returns the page with these sections. They replace sections with the same title, or are added at the end.
+    """Return the page with these sections. They replace sections with the same title, or are added at the end.
 
     Each says that it was measured separately from the others.
     """

@@ -12,7 +12,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_s() -> float:
-    """Returns the CPU time of the running processes, and of ended children that they have waited for. Needs /proc."""
+    """Return the CPU time of the running processes, and of ended children that they have waited for. Needs /proc."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

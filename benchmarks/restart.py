@@ -57,7 +57,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
 
 
 def _restart(home: Path, table: tidelake.Table, number: int) -> tuple[float, float]:
-    """Returns wall seconds and CPU-seconds of a restart.
+    """Return wall seconds and CPU-seconds of a restart.
 
     Files that were read before are deleted from the folder, like records of a topic after its retention.
     """

@@ -42,7 +42,7 @@ Keys = NDArray[np.int64]
 
 
 def generate(workload: str, scale: float) -> Iterator[pa.Table]:
-    """Yields the rows of each commit.
+    """Yield the rows of each commit.
 
     scale: share of the published size.
     """
@@ -54,7 +54,7 @@ def rows_per_commit(workload: str, scale: float) -> int:
 
 
 def row_files(workload: str, folder: Path, scale: float) -> list[str]:
-    """Returns the paths of Arrow files, one per commit. Creates them if they are absent."""
+    """Return the paths of Arrow files, one per commit. Creates them if they are absent."""
     paths = [folder / f"{workload}-{scale:g}-{i}.arrow" for i in range(COMMITS)]
     if not all(path.exists() for path in paths):
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def row_files(workload: str, folder: Path, scale: float) -> list[str]:
 
 
 def written(rows: pa.Table, path: Path) -> str:
-    """Writes the rows to an Arrow file, atomically. Returns its path."""
+    """Write the rows to an Arrow file, atomically. Returns its path."""
     unfinished = path.with_suffix(".tmp")
     with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -73,7 +73,7 @@ def written(rows: pa.Table, path: Path) -> str:
 
 
 def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = False) -> Iterator[pa.Table]:
-    """Yields the rows of commits over a w5-base of another size than that of `w5`.
+    """Yield the rows of commits over a w5-base of another size than that of `w5`.
 
     base_rows: number of rows in w5-base. Half of the rows of each commit have its keys.
     rows: number of rows of each commit.
@@ -97,18 +97,18 @@ def commits_over(base_rows: int, rows: int, commits: int, *, of_range: bool = Fa
 
 
 def keys_of(numbers: Keys) -> Keys:
-    """Maps each number below 2^48 to a different key, spread over the whole range, without a list of used keys."""
+    """Map each number below 2^48 to a different key, spread over the whole range, without a list of used keys."""
     mixed: Keys = (numbers.astype(np.uint64) * np.uint64(_SPREAD) & np.uint64((1 << 48) - 1)).astype(np.int64)
     return mixed
 
 
 def with_keys(rng: np.random.Generator, keys: Keys) -> pa.Table:
-    """Returns rows with these keys and the columns of w1."""
+    """Return rows with these keys and the columns of w1."""
     return _six_columns(rng, keys)
 
 
 def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: int | None = None) -> pa.Table:
-    """Loads the rows of a commit into memory, as one chunk. The columns of `key` become NOT NULL.
+    """Load the rows of a commit into memory, as one chunk. The columns of `key` become NOT NULL.
 
     key_as_text: the first key column becomes a text.
     """
@@ -124,7 +124,7 @@ def load(path: str, key: Sequence[str], *, key_as_text: bool = False, rows_max: 
 
 
 def _overlapping_commits(rng: np.random.Generator, count: int) -> Iterator[Keys]:
-    """Yields the keys of each commit. A fifth of them are in earlier commits."""
+    """Yield the keys of each commit. A fifth of them are in earlier commits."""
     fresh = _unique_keys(rng, COMMITS * count)
     used = 0
     for commit in range(COMMITS):
@@ -159,14 +159,14 @@ def _six_columns(
 
 
 def _decimals(rng: np.random.Generator, count: int) -> pa.Array:
-    """Returns random values of DECIMAL(18,2), built from their raw digits."""
+    """Return random values of DECIMAL(18,2), built from their raw digits."""
     halves = np.zeros((count, 2), np.int64)
     halves[:, 0] = rng.integers(0, 10**9, count)
     return pa.Array.from_buffers(pa.decimal128(18, 2), count, [None, pa.py_buffer(halves.tobytes())])
 
 
 def _hex_texts(rng: np.random.Generator, count: int, length: int) -> pa.Array:
-    """Returns `count` random texts."""
+    """Return `count` random texts."""
     offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
     digits = rng.bytes(count * length // 2).hex().encode()
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(digits))

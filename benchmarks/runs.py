@@ -24,7 +24,7 @@ def write_runs(
     *,
     one_row_group: bool = False,
 ) -> None:
-    """Writes `bench.rows`, ten commits of one file each, and `bench.warm_up`, the same with a few rows.
+    """Write `bench.rows`, ten commits of one file each, and `bench.warm_up`, the same with a few rows.
 
     one_row_group: each file has a single row group, of 128 MiB and more, as Java would write it.
     """

@@ -102,7 +102,7 @@ RACE_HEADER: Final = ["", "runs", "rows per CPU-second: min", "median", "max", "
 
 
 def race_lines(label: str, samples: Samples) -> list[list[str]]:
-    """Returns one line per contender."""
+    """Return one line per contender."""
     return [[f"{label}, {name}", *_race_cells(of_one)] for name, of_one in samples.items()]
 
 
@@ -121,7 +121,7 @@ def _race_cells(samples: Sequence[Sample]) -> list[str]:
 
 
 def at_least(label: str, samples: Samples, factor: float, peer: str = RUST) -> list[Goal]:
-    """Returns the target "at least `factor` times as fast as the peer"; nothing without the peer."""
+    """Return the target "at least `factor` times as fast as the peer"; nothing without the peer."""
     if peer not in samples:
         return []
     ratio = median_ratio(samples, TIDELAKE, peer)

@@ -66,7 +66,7 @@ class Shape:
     levels: int = 5
 
     def amount(self, step: str) -> int:
-        """Returns the number that the step's costs are proportional to."""
+        """Return the number that the step's costs are proportional to."""
         return {
             CAPABILITIES: self.map_tasks * self.buckets,
             PLAN: self.buckets * self.levels,
@@ -103,7 +103,7 @@ class Costs:
 
 
 def measured(shape: Shape) -> Costs:
-    """Runs the driver's steps of a batch of this shape. Data files have names, but do not exist."""
+    """Run the driver's steps of a batch of this shape. Data files have names, but do not exist."""
     with tempfile.TemporaryDirectory() as home:
         catalog = tidelake.open_catalog(home)
         catalog.create_database("x")
@@ -144,7 +144,7 @@ def _statistics(costs: Costs, context: TableContext, partition: bytes) -> BatchS
 
 
 def _message(context: TableContext) -> CommitMessage:
-    """Returns the commit message of a small file that was really written."""
+    """Return the commit message of a small file that was really written."""
     writer = TableWriter(context)
     try:
         rows = {name: [1] if name == "id" else ["some text"] for name in _SCHEMA.names}
@@ -170,12 +170,12 @@ def _publish(context: TableContext, batch_id: int, messages: Sequence[CommitMess
 
 
 def _metadata(home: str) -> Mapping[str, int]:
-    """Returns the manifest files, with their sizes."""
+    """Return the manifest files, with their sizes."""
     return {str(p): p.stat().st_size for p in Path(home, "x.db", "t", "manifest").iterdir()}
 
 
 def cost_of_a_chunk(rows: int, chunks: int = 500) -> tuple[int, float]:
-    """Returns the bytes of a chunk, and the CPU-seconds of the task that makes it and the task that reads it."""
+    """Return the bytes of a chunk, and the CPU-seconds of the task that makes it and the task that reads it."""
     columns: dict[str, pa.Array] = {
         name: pa.array(range(rows) if name == "id" else ["some text"] * rows, _SCHEMA.field(name).type)
         for name in _SCHEMA.names
@@ -201,7 +201,7 @@ _CHUNK_BYTES: Final = 16 << 20  # size of the rows before they become chunks
 
 
 def computed(small: Costs, shape: Shape) -> Costs:
-    """Returns the costs of a larger shape: each step is scaled by its number."""
+    """Return the costs of a larger shape: each step is scaled by its number."""
     rates = {step: seconds / small.shape.amount(step) for step, seconds in small.cpu_s.items()}
     tasks, buckets = shape.map_tasks / small.shape.map_tasks, shape.buckets / small.shape.buckets
     return Costs(
@@ -216,7 +216,7 @@ def computed(small: Costs, shape: Shape) -> Costs:
 
 
 def chunks_of(shape: Shape, batch_bytes: int) -> tuple[int, int]:
-    """Returns the number of chunks of a batch, and their mean size.
+    """Return the number of chunks of a batch, and their mean size.
 
     A task passes its rows on when it holds 16 MiB, as one chunk per shuffle partition.
     """

@@ -199,7 +199,7 @@ def _pipeline(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) 
 
 
 def _from_kafka(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -> Turns:
-    """Measures the pipeline from Kafka. The broker is no child of this process, so its CPU time is not included."""
+    """Measure the pipeline from Kafka. The broker is no child of this process, so its CPU time is not included."""
     files = _change_log(arguments)
     records = [record for path in ORDERS.files for record in recorded_lines(path)]
     broker = KafkaBroker(scratch / "kafka")
@@ -230,7 +230,7 @@ def _change_log(arguments: Mapping[str, Any]) -> list[str]:
 def _compared_with_spark_alone(
     spark: SparkSession, scratch: Path, files: Sequence[str], records: Callable[[], DataFrame]
 ) -> Turns:
-    """Compares the sink with Spark alone.
+    """Compare the sink with Spark alone.
 
     records: returns the records of the files, as raw columns.
     """
@@ -318,7 +318,7 @@ def _reading(spark: SparkSession, scratch: Path, arguments: Mapping[str, Any]) -
 
 
 def _compaction(run_rows: int) -> Callable[[SparkSession, Path, Mapping[str, Any]], Turns]:
-    """Returns a job that compares a compaction on Spark with one process.
+    """Return a job that compares a compaction on Spark with one process.
 
     The process compacts one bucket at a time; with one thread per core it would also use all cores. Two sizes of runs
     show the fixed cost of a Spark job.

@@ -99,12 +99,12 @@ def steady(folder: str, warehouse: str, passes: int) -> None:
 
 
 def _shares(passes: int) -> list[float]:
-    """Returns shares of the change log that end with a pass: the first tenth or pass, some in between, the whole."""
+    """Return shares of the change log that end with a pass: the first tenth or pass, some in between, the whole."""
     return [pass_ / passes for pass_ in sorted({max(1, passes * percent // 100) for percent in (10, 30, 50, 70, 100)})]
 
 
 def _read(table: tidelake.Table, snapshot_ids: Sequence[int]) -> Mapping[str, Any]:
-    """Returns facts about the newest of these snapshots, and the cost of reading all of them."""
+    """Return facts about the newest of these snapshots, and the cost of reading all of them."""
     costs = []
     for snapshot_id in [*snapshot_ids] * _READS:
         clock = Clock()
@@ -122,7 +122,7 @@ def _read(table: tidelake.Table, snapshot_ids: Sequence[int]) -> Mapping[str, An
 
 
 def _runs(split: Split) -> set[tuple[int, int | str]]:
-    """Returns the sorted runs of a split: each file of level 0, and each level above."""
+    """Return the sorted runs of a split: each file of level 0, and each level above."""
     return {(split.bucket, file.level or file.file_name) for file in split.files}
 
 

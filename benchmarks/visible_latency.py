@@ -91,7 +91,7 @@ class _Followed:
 
 
 def _half_load(plan: Plan, broker: KafkaBroker) -> int:
-    """Returns half of the maximum rate, in messages per second."""
+    """Return half of the maximum rate, in messages per second."""
     full = _follow(plan, broker, 1_000, _ALL_IT_CAN, _WARM_UP_S + _FULL_LOAD_S * min(1.0, 4 * plan.scale))
     warm_ms = full.began_ms + 1000 * _WARM_UP_S
     first, *later = [(there, len(sent)) for there, sent in full.commits if warm_ms <= there <= full.ended_ms]
@@ -99,7 +99,7 @@ def _half_load(plan: Plan, broker: KafkaBroker) -> int:
 
 
 def _latencies_ms(plan: Plan, broker: KafkaBroker, interval_ms: int, rate: int) -> list[float]:
-    """Returns the latency of each row of each commit after the warm-up."""
+    """Return the latency of each row of each commit after the warm-up."""
     seconds = _WARM_UP_S + _CHECKPOINTS * interval_ms / 1000 * min(1.0, 4 * plan.scale)
     followed = _follow(plan, broker, interval_ms, rate, seconds)
     warm_ms = followed.began_ms + 1000 * _WARM_UP_S
@@ -159,7 +159,7 @@ def run_pipeline(servers: str, topic: str, warehouse: str, interval_ms: int) -> 
 
 
 async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> None:
-    """Sends upserts of random keys. `score` is the time of sending, in epoch milliseconds."""
+    """Send upserts of random keys. `score` is the time of sending, in epoch milliseconds."""
     made = _messages()
     sent, began_s = 0, time.perf_counter()
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=1 << 20) as producer:
@@ -181,7 +181,7 @@ async def send_steadily(servers: str, topic: str, rate: int, seconds: float) -> 
 
 
 def _messages() -> list[Iterator[_Message]]:
-    """Returns an endless iterator for each partition: key, text before the time of sending, text after it.
+    """Return an endless iterator for each partition: key, text before the time of sending, text after it.
 
     The messages are built in advance. Otherwise the producer would use a core that the pipeline needs.
     """

@@ -30,6 +30,6 @@ class TableCommittable:
     extra_properties: Mapping[str, str] = field(default_factory=dict)
 
     def to_storage(self) -> Committable:
-        """Returns the storage committable, with position and epoch as snapshot properties."""
+        """Return the storage committable, with position and epoch as snapshot properties."""
         properties = {POSITION_PROPERTY: position_to_text(self.position), EPOCH_PROPERTY: self.epoch.to_text()}
         return Committable(self.identifier, self.messages, properties={**properties, **self.extra_properties})

@@ -21,7 +21,7 @@ from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.states import CheckpointEvent, CheckpointState, next_state
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 
@@ -106,7 +106,7 @@ class CheckpointCoordinator:
         return self._reached
 
     def add_partition(self, tables: Iterable[str], partition: TopicPartition, offset: int) -> None:
-        """Adds a partition of the source to the tables that don't know it; its reading begins at `offset`."""
+        """Add a partition of the source to the tables that don't know it; its reading begins at `offset`."""
         self._reached.setdefault(partition, offset)
         for table in self._published.keys() & set(tables):
             if table in self._detached:
@@ -114,16 +114,16 @@ class CheckpointCoordinator:
             self._published[table] = self._published[table].with_partitions({partition: offset})
 
     def partitions_of(self, table: str) -> frozenset[TopicPartition]:
-        """Returns the known partitions that may hold records for the table."""
+        """Return the known partitions that may hold records for the table."""
         return frozenset(self._published[table].ranges)
 
     def add_table(self, table: str, starts: Mapping[TopicPartition, int]) -> None:
-        """Adds a table that no earlier record named: no record below `starts` belongs to it."""
+        """Add a table that no earlier record named: no record below `starts` belongs to it."""
         ranges = {p: OffsetRange(at, at) for p, at in starts.items()}
         self._published.setdefault(table, SourcePosition(ranges=ranges))
 
     def first_committables(self, tables: Collection[str], identity: SourceIdentity) -> list[TableCommittable]:
-        """Returns empty snapshots with the positions of added tables, under a new identifier.
+        """Return empty snapshots with the positions of added tables, under a new identifier.
 
         The caller publishes them before the next checkpoint, because that checkpoint's position covers the records that
         named the tables.
@@ -139,7 +139,7 @@ class CheckpointCoordinator:
         ]
 
     def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None:
-        """Records that all records of `partition` below `next_offset` are in the writers, or were set aside.
+        """Record that all records of `partition` below `next_offset` are in the writers, or were set aside.
 
         nbytes: bytes of those records. With 0 no checkpoint becomes due, because nothing is to be published.
 
@@ -156,7 +156,7 @@ class CheckpointCoordinator:
     # ------------------------------------------------------------ tables that are written separately
 
     def complete_up_to(self, table: str) -> dict[TopicPartition, int]:
-        """Returns the offset of each partition below which all records of the table are in the table.
+        """Return the offset of each partition below which all records of the table are in the table.
 
         The offsets are those of the table's last commit, or of the last checkpoint without records for the table.
         """
@@ -164,12 +164,12 @@ class CheckpointCoordinator:
         return {p: max(end, self._complete.get(p, end)) for p, end in ends.items()}
 
     def leave_out(self, table: str) -> None:
-        """Removes a failed table: its rows since its last commit are dropped, and no more rows are written to it."""
+        """Remove a failed table: its rows since its last commit are dropped, and no more rows are written to it."""
         self._pending.pop(table, None)
         self._detached.pop(table, None)
 
     def detach(self, table: str, position: SourcePosition, starts: Mapping[TopicPartition, int]) -> None:
-        """Starts to write the table again, separately from the others until `join`.
+        """Start to write the table again, separately from the others until `join`.
 
         position: the position of its newest snapshot; the next snapshot starts where that one ended.
         starts: the offsets from which the table is written. They are at or past the ends of `position`; no record
@@ -187,11 +187,11 @@ class CheckpointCoordinator:
         self._count(nbytes, now_ms)
 
     def read_position_of(self, table: str) -> Mapping[TopicPartition, int]:
-        """Returns how far the source was read for the table."""
+        """Return how far the source was read for the table."""
         return self._detached.get(table, self._reached)
 
     def written_position_of(self, table: str) -> Mapping[TopicPartition, int]:
-        """Returns the offset of each of the table's partitions below which no record is left to write for it.
+        """Return the offset of each of the table's partitions below which no record is left to write for it.
 
         Each record below is in the table, in its writer, or does not belong to the table.
         """
@@ -199,17 +199,17 @@ class CheckpointCoordinator:
         return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
 
     def join(self, table: str) -> None:
-        """Writes the table together with the others again: it was read as far as they were."""
+        """Write the table together with the others again: it was read as far as they were."""
         del self._detached[table]
 
     def skip_identifiers(self, used: int) -> None:
-        """Skips identifiers up to `used`: the pipeline used it in a table that was not known before."""
+        """Skip identifiers up to `used`: the pipeline used it in a table that was not known before."""
         self._identifier = max(self._identifier, used)
 
     # ------------------------------------------------------------ checkpoints
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """Returns the time until a checkpoint is due.
+        """Return the time until a checkpoint is due.
 
         0: a checkpoint is due now. None: nothing was written since the last checkpoint.
         """
@@ -224,7 +224,7 @@ class CheckpointCoordinator:
         return max(0, due_ms - now_ms)
 
     def begin(self, now_ms: int) -> int:
-        """Begins a checkpoint, and returns its identifier. No row may be written until `prepared`."""
+        """Begin a checkpoint, and return its identifier. No row may be written until `prepared`."""
         self._state = next_state(self._state, CheckpointEvent.BEGUN)
         self._begun_ms = now_ms
         self._identifier += 1
@@ -236,7 +236,7 @@ class CheckpointCoordinator:
         identity: SourceIdentity,
         always_publish: Collection[str] = (),
     ) -> list[TableCommittable]:
-        """Returns the committables to publish: one for each table with files, and for each table of `always_publish`.
+        """Return the committables to publish: one for each table with files, and for each table of `always_publish`.
 
         messages: the commit messages of every table. A table without files gets no snapshot; its next snapshot starts
             where its last one ended.
@@ -257,12 +257,12 @@ class CheckpointCoordinator:
         return list(self._pending.values())
 
     def committed(self, table: str) -> None:
-        """Records that the table's snapshot exists."""
+        """Record that the table's snapshot exists."""
         self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 
     def completed(self) -> None:
-        """Records that every committable of this checkpoint was published as a snapshot."""
+        """Record that every committable of this checkpoint was published as a snapshot."""
         state = next_state(self._state, CheckpointEvent.COMPLETED)
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 EPOCH_PROPERTY: Final = "tidelake.epoch"  # key in Snapshot.properties
 EPOCH_VERSION: Final = 1
@@ -36,7 +36,7 @@ class Epoch:
         return f"epoch {self.number}, {self.writer}" if self.number else "no epoch"
 
     def supersedes(self, other: Epoch) -> bool:
-        """Returns whether a process of this epoch owns the pipeline, so that a process of the other epoch must stop.
+        """Return whether a process of this epoch owns the pipeline, so that a process of the other epoch must stop.
 
         If two processes started at the same moment, each regards the other's epoch as newer. The first that commits
         owns the pipeline.
@@ -44,7 +44,7 @@ class Epoch:
         return self.number > other.number or (self.number == other.number and self.writer != other.writer)
 
     def to_text(self) -> str:
-        """Returns the text of the snapshot property."""
+        """Return the text of the snapshot property."""
         members = {"version": EPOCH_VERSION, "number": self.number, "writer": self.writer}
         return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
@@ -53,7 +53,7 @@ NO_EPOCH: Final = Epoch(0, "")
 
 
 def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
-    """Returns the epoch of a snapshot; NO_EPOCH if it has none.
+    """Return the epoch of a snapshot; NO_EPOCH if it has none.
 
     where: the snapshot's name in messages
 
@@ -76,5 +76,5 @@ def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
 
 
 def new_writer_id() -> str:
-    """Returns a unique name for this process, which also says where it runs."""
+    """Return a unique name for this process, which also says where it runs."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

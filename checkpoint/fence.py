@@ -23,8 +23,7 @@ from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, Topic
 from tidelake.checkpoint.other_users import committer
 from tidelake.checkpoint.position_problems import first_few
 from tidelake.checkpoint.table_state import SnapshotSummary
-from tidelake.errors import RecoveryOutdated
-from tidelake.storage.base.errors import PositionRefused, WriterFenced
+from tidelake.errors import PositionRefused, RecoveryOutdated, WriterFenced
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 from tidelake.checkpoint.offsets import SourcePosition, position_from_text, position_to_text
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 PROGRESS_VERSION: Final = 1
 _NEVER: Final = sys.maxsize  # a pipeline has one such file, so its size matters less than that of each snapshot
@@ -54,7 +54,7 @@ class ProgressEntry:
 
     @classmethod
     def of(cls, created_ms: int | None, newest: SnapshotSummary | None, routing: Routing | None) -> ProgressEntry:
-        """Returns the entry for the table's current state.
+        """Return the entry for the table's current state.
 
         newest: its newest own snapshot.
         """
@@ -63,7 +63,7 @@ class ProgressEntry:
         return cls(created_ms, newest.id, newest.manifest_list, routing)
 
     def is_current_for(self, newest: SnapshotSummary) -> bool:
-        """Returns whether the entry's snapshot is still the table's newest own one."""
+        """Return whether the entry's snapshot is still the table's newest own one."""
         return (self.snapshot_id, self.manifest_list) == (newest.id, newest.manifest_list)
 
 
@@ -86,17 +86,17 @@ class IdleProgress:
     active: Mapping[str, ProgressEntry] = field(default_factory=dict)
 
     def entry(self, table: str, table_state: TableState) -> ProgressEntry | None:
-        """Returns the table's entry; None if the entry is that of an earlier table of the same name, dropped since."""
+        """Return the table's entry; None if the entry is that of an earlier table of the same name, dropped since."""
         entry = self.tables.get(table)
         return entry if entry is not None and entry.created_ms in (None, table_state.created_ms) else None
 
     def active_entry(self, table: str, table_state: TableState) -> ProgressEntry | None:
-        """Returns the same as `entry`, for active entries."""
+        """Return the same as `entry`, for active entries."""
         entry = self.active.get(table)
         return entry if entry is not None and entry.created_ms == table_state.created_ms else None
 
     def removed_tables(self, configured: Collection[str]) -> list[str]:
-        """Returns the tables, sorted, that the pipeline committed to and that are not configured any more."""
+        """Return the tables, sorted, that the pipeline committed to and that are not configured any more."""
         committed = {name for entries in (self.tables, self.active) for name, of in entries.items() if of.snapshot_id}
         return sorted(committed - set(configured))
 
@@ -113,7 +113,7 @@ class IdleProgress:
 
     @classmethod
     def from_text(cls, data: bytes, where: str) -> IdleProgress:
-        """Returns the progress that `to_text` wrote.
+        """Return the progress that `to_text` wrote.
 
         Raises CorruptFile for other text, UnsupportedFeature for a version that this release doesn't know.
         """

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 MOVED_ROWS_PROPERTY: Final = "tidelake.moved-rows"  # key in Snapshot.properties
 MOVED_ROWS_VERSION: Final = 1
@@ -43,7 +43,7 @@ class MovedRowsState:
     read_again: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_properties(self) -> dict[str, str]:
-        """Returns the snapshot's properties; an empty mapping without moved rows."""
+        """Return the snapshot's properties; an empty mapping without moved rows."""
         if self.file is None and not self.read_again:
             return {}
         members: dict[str, Any] = {"version": MOVED_ROWS_VERSION}
@@ -59,7 +59,7 @@ class MovedRowsState:
 
 
 def moved_rows_of(properties: Mapping[str, str], where: str) -> MovedRowsState:
-    """Returns the moved rows of a snapshot; an empty state if the snapshot lacks the property.
+    """Return the moved rows of a snapshot; an empty state if the snapshot lacks the property.
 
     where: the snapshot's name in messages
 

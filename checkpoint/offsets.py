@@ -1,19 +1,17 @@
-"""How far a table has read its source: a half-open range of offsets for each topic partition.
+"""Source positions: how far a table has read its source, and the text that says so in its snapshots.
 
-An end is always a *next offset*: the offset to read next, never the last one read. Gaps inside a range are normal
-(compacted topics, transaction markers). A range says that the rows come from no record outside of it, and that no
-record inside it is missing.
+A position is a half-open range of offsets for each topic partition. An end is always a *next offset*: the offset to
+read next, never the last one read. Gaps inside a range are normal (compacted topics, transaction markers). A range says
+that the rows come from no record outside of it, and that no record inside it is missing.
 
-The text of a source position in a snapshot's properties.
-
-Version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: otherwise a
+Text of version 1 is one line of JSON; `docs/positions.md` shows it. Version 2 is the same line, compressed: otherwise a
 position of many topics would be larger than the rest of the snapshot file. Both stay on disk forever. So a reader
 refuses a version that it doesn't know, and the meaning of a key never changes.
 
-A long position is complete, too. It also includes the topics that never had a record for the table. The positions of
-other tables could replace these entries only while all tables are as the pipeline left them. A table that was rolled
-back, restored or copied would skip the records of its lost snapshots, and retention could delete records past its
-position undetected.
+The text of a long position is complete, too. It includes the topics that never had a record for the table. The
+positions of other tables could replace these entries only while all tables are as the pipeline left them. A table that
+was rolled back, restored or copied would skip the records of its lost snapshots, and retention could delete records
+past its position undetected.
 """
 
 from __future__ import annotations
@@ -26,7 +24,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
+
+POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
+POSITION_VERSION: Final = 1
+PACKED_VERSION: Final = 2
+PACKED_FROM: Final = 2_048  # characters; shorter positions stay readable
+CHAIN_BREAK: Final = "hole"  # stored in `RecoveryDecision.accepted_problems`: never change it
+
+_UNPACKED_MAX: Final = 64 << 20  # bytes; a position of a million partitions is less
+
+# Equal consecutive numbers are written as `[number, count]`: of 1,000 partitions most are idle at any one time.
+_SHORTEST_RUN: Final = 3
+_Runs: TypeAlias = list[int | list[int]]
 
 
 class TopicPartition(NamedTuple):
@@ -97,12 +107,12 @@ class SourcePosition:
         return {partition: end for partition, (_, end) in self.ranges.items()}
 
     def with_partitions(self, starts: Mapping[TopicPartition, int]) -> SourcePosition:
-        """Returns the same position with additional partitions. Their reading begins at the given offsets."""
+        """Return the same position with additional partitions. Their reading begins at the given offsets."""
         new = {partition: OffsetRange(at, at) for partition, at in starts.items() if partition not in self.ranges}
         return replace(self, ranges={**self.ranges, **new}) if new else self
 
     def advanced_to(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
-        """Returns the position of the next snapshot: it starts where this one ends, and ends at `reached`.
+        """Return the position of the next snapshot: it starts where this one ends, and ends at `reached`.
 
         A partition that `reached` lacks keeps its end. So does one whose offset in `reached` is below our end, because
         it is read again after a restart. Other partitions in `reached` belong to other tables.
@@ -111,16 +121,16 @@ class SourcePosition:
         return replace(self, ranges=ranges, accepted=None)
 
     def extended_to(self, reached: Mapping[TopicPartition, int]) -> SourcePosition:
-        """Returns the same position with each range extended to `reached`, if that is further. The starts are kept."""
+        """Return the same position with each range extended to `reached`, if that is further. The starts are kept."""
         ranges = {p: OffsetRange(start, max(end, reached.get(p, end))) for p, (start, end) in self.ranges.items()}
         return replace(self, ranges=ranges)
 
     def assuming_identity(self, identity: SourceIdentity) -> SourcePosition:
-        """Returns the same offsets, interpreted as offsets of the current source."""
+        """Return the same offsets, interpreted as offsets of the current source."""
         return replace(self, identity=SourceIdentity()).with_identity(identity)
 
     def with_identity(self, identity: SourceIdentity) -> SourcePosition:
-        """Returns the same ranges with the source's current identity. Only ids of this position's topics are kept."""
+        """Return the same ranges with the source's current identity. Only ids of this position's topics are kept."""
         topics = {partition.topic for partition in self.ranges}
         known = {**self.identity.topic_ids, **identity.topic_ids}
         ids = {topic: id_ for topic, id_ in known.items() if topic in topics}
@@ -143,13 +153,10 @@ class ChainBreak:
     accepted: RecoveryDecision | None = None
 
 
-CHAIN_BREAK: Final = "hole"  # stored in `RecoveryDecision.accepted_problems`: never change it
-
-
 def chain_breaks(
     history: Iterable[tuple[int, SourcePosition]], table_ends: Mapping[int, Mapping[TopicPartition, int]] | None = None
 ) -> list[ChainBreak]:
-    """Returns the gaps and overlaps in a history: places where start(n+1) != end(n).
+    """Return the gaps and overlaps in a history: places where start(n+1) != end(n).
 
     history: (commit identifier, position) of one commit user's snapshots, oldest first. One identifier may have two
         snapshots (APPEND, then COMPACT) with the same position
@@ -188,7 +195,7 @@ def _disagreements(
 
 
 def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]:
-    """Returns the differences that make offsets of one identity meaningless for the other, one sentence each.
+    """Return the differences that make offsets of one identity meaningless for the other, one sentence each.
 
     An id that one of the identities lacks is not compared.
     """
@@ -203,20 +210,11 @@ def identity_changes(before: SourceIdentity, after: SourceIdentity) -> list[str]
     return changes
 
 
-POSITION_PROPERTY: Final = "tidelake.position"  # key in Snapshot.properties
-POSITION_VERSION: Final = 1
-PACKED_VERSION: Final = 2
-PACKED_FROM: Final = 2_048  # characters; shorter positions stay readable
-
-_UNPACKED_MAX: Final = 64 << 20  # bytes; a position of a million partitions is less
-
-# Equal consecutive numbers are written as `[number, count]`: of 1,000 partitions most are idle at any one time.
-_SHORTEST_RUN: Final = 3
-_Runs: TypeAlias = list[int | list[int]]
+# ---------------------------------------------------------------- the text of a position
 
 
 def position_to_text(position: SourcePosition, packed_from: int = PACKED_FROM) -> str:
-    """Returns the position as one line of text.
+    """Return the position as one line of text.
 
     A partition with new records takes about 17 bytes, an idle one fewer. Many compressed partitions take a third.
 
@@ -230,7 +228,7 @@ def position_to_text(position: SourcePosition, packed_from: int = PACKED_FROM) -
 
 
 def _to_json(position: SourcePosition) -> str:
-    """Returns the position as text of version 1. All keys are sorted."""
+    """Return the position as text of version 1. All keys are sorted."""
     topics: dict[str, dict[str, Any]] = {topic: {"id": id_} for topic, id_ in position.identity.topic_ids.items()}
     for topic, group in groupby(sorted(position.ranges.items()), key=lambda entry: entry[0].topic):
         partitions = [(partition.partition, range_) for partition, range_ in group]
@@ -251,7 +249,7 @@ def _to_json(position: SourcePosition) -> str:
 
 
 def position_from_text(text: str, where: str) -> SourcePosition:
-    """Returns the position that `position_to_text` wrote.
+    """Return the position that `position_to_text` wrote.
 
     where: the file that holds the text, for messages.
 
@@ -286,7 +284,7 @@ def position_from_text(text: str, where: str) -> SourcePosition:
 
 
 def _unpacked(packed: str) -> bytes:
-    """Returns the decompressed text. Raises ValueError, TypeError or zlib.error for text of any other origin."""
+    """Return the decompressed text. Raises ValueError, TypeError or zlib.error for text of any other origin."""
     decompressor = zlib.decompressobj()
     text = decompressor.decompress(base64.b64decode(packed, validate=True), _UNPACKED_MAX)
     if not decompressor.eof or decompressor.unused_data:

@@ -27,7 +27,7 @@ from tidelake.checkpoint.table_state import SnapshotSummary
 def newest_of_each_user(
     snapshots: Iterable[SnapshotSummary], commit_user: str, shared_with: Collection[str]
 ) -> list[SnapshotSummary]:
-    """Returns the newest snapshot with a position of each other commit user.
+    """Return the newest snapshot with a position of each other commit user.
 
     snapshots: newest first.
     """
@@ -46,7 +46,7 @@ def overlaps_with_other_users(
     taken: Collection[TopicPartition],
     identity: SourceIdentity,
 ) -> list[PositionProblem]:
-    """Returns a problem for each commit user that has read partitions of this pipeline further than the pipeline.
+    """Return a problem for each commit user that has read partitions of this pipeline further than the pipeline.
 
     ends: the pipeline's next offsets; partitions that it never read are absent.
     newest_of_others: see `TableState`.
@@ -77,13 +77,13 @@ def overlaps_with_other_users(
 
 
 def committer(snapshot: SnapshotSummary) -> str:
-    """Returns a description of the writer of a snapshot with a position, for messages."""
+    """Return a description of the writer of a snapshot with a position, for messages."""
     kind = "pipeline" if EPOCH_PROPERTY in snapshot.properties else "a Spark query, commit user"
     return f"{kind} {snapshot.commit_user!r}"
 
 
 def table_position(snapshots: Iterable[SnapshotSummary]) -> SourcePosition:
-    """Returns how far a table has read each partition: the furthest offset of all its commit users.
+    """Return how far a table has read each partition: the furthest offset of all its commit users.
 
     snapshots: newest first; only as many as needed are read. A snapshot of a Spark query holds the position of the
         whole table. A snapshot of a pipeline holds only the pipeline's own position

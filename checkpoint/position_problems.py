@@ -76,7 +76,7 @@ class SourceState:
 
 
 def compare_with_source(table: str, position: SourcePosition, source: SourceState) -> list[PositionProblem]:
-    """Returns the problems of a position whose offsets no longer refer to the same records in the source.
+    """Return the problems of a position whose offsets no longer refer to the same records in the source.
 
     Partitions of topics that are no longer configured are ignored.
     """
@@ -100,7 +100,7 @@ def compare_with_batch(
     first_read_partitions: Collection[TopicPartition],
     batch: Mapping[TopicPartition, OffsetRange],
 ) -> list[PositionProblem]:
-    """Returns the problems of a batch whose offsets don't continue the table's position.
+    """Return the problems of a batch whose offsets don't continue the table's position.
 
     position: the position of the table.
     first_read_partitions: the partitions that the query reads for the first time. Only these are checked for gaps: in
@@ -155,7 +155,7 @@ def _sorted(found: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[Topic
 
 
 def first_few(texts: Iterable[str], most: int = 3) -> str:
-    """Returns the first texts, and the number of the others."""
+    """Return the first texts, and the number of the others."""
     listed = list(texts)
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + rest

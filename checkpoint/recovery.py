@@ -33,7 +33,7 @@ from tidelake.checkpoint.offsets import (
 from tidelake.checkpoint.position_problems import PositionProblem, ProblemKind
 from tidelake.checkpoint.routing import Routing, routing_of, takes_topic
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tidelake.checkpoint.position_problems import (
 )
 from tidelake.checkpoint.recovery import RecoveredTable, last_before_chain_break, position_of
 from tidelake.checkpoint.table_state import TableState
-from tidelake.storage.base.errors import CorruptFile, PositionRefused
+from tidelake.errors import CorruptFile, PositionRefused
 
 
 def offsets_past_gap(
@@ -35,7 +35,7 @@ def offsets_past_gap(
     source: SourceState,
     routed: Collection[TopicPartition],
 ) -> dict[TopicPartition, int] | None:
-    """Returns the next offset of each partition. None if the source doesn't report the offsets that are needed.
+    """Return the next offset of each partition. None if the source doesn't report the offsets that are needed.
 
     routed: partitions of the source that may hold records for the table.
     """
@@ -50,7 +50,7 @@ def offsets_past_gap(
 
 
 def _reached(problems: Iterable[PositionProblem]) -> dict[TopicPartition, int] | None:
-    """Returns how far others have read into the table; None if their offsets can't be compared with the source."""
+    """Return how far others have read into the table; None if their offsets can't be compared with the source."""
     reached: dict[TopicPartition, int] = {}
     for problem in problems:
         if problem.kind is ProblemKind.ANOTHER_COMMIT_USER:
@@ -90,7 +90,7 @@ def _offsets_after_loss(
 def rewound_offsets(
     recovered: RecoveredTable, problems: Sequence[PositionProblem], starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Returns the next offset of each partition: that of `starts`, or the proven offset of other partitions."""
+    """Return the next offset of each partition: that of `starts`, or the proven offset of other partitions."""
     kinds = {problem.kind for problem in problems}
     reached = _reached(problems) or {}
     unproven = {partition for problem in problems for partition in problem.partitions} - reached.keys()
@@ -102,7 +102,7 @@ def rewound_offsets(
 def decided_position(
     recovered: RecoveredTable, offsets: Mapping[TopicPartition, int], source: SourceState, accepted: RecoveryDecision
 ) -> SourcePosition:
-    """Returns the position of the next snapshot, which records the decision."""
+    """Return the position of the next snapshot, which records the decision."""
     before = recovered.position.ranges
     ranges = {
         p: before[p] if p in before and before[p].end == offset else OffsetRange(offset, offset)
@@ -130,7 +130,7 @@ class RefusedTable:
 
 
 def position_refused(refused: Sequence[RefusedTable], source: SourceState, command: str) -> PositionRefused:
-    """Returns the error to raise for the refused tables.
+    """Return the error to raise for the refused tables.
 
     command: the command that runs the pipeline; each option adds its flags to it
     """
@@ -152,7 +152,7 @@ def position_refused(refused: Sequence[RefusedTable], source: SourceState, comma
 
 
 def batch_refused(problem: PositionProblem, position: SourcePosition) -> PositionRefused:
-    """Returns the error to raise for the batch of a Spark query.
+    """Return the error to raise for the batch of a Spark query.
 
     problem: READ_AGAIN or GAP.
     position: the position of the table.
@@ -205,7 +205,7 @@ _Option = tuple[str, str]  # flag, and its effect
 
 
 def _for_all_tables(options: Sequence[_Option | None]) -> list[_Option]:
-    """Returns the options of all tables; an empty list if any table lacks the option."""
+    """Return the options of all tables; an empty list if any table lacks the option."""
     return [option for option in options if option is not None] if all(options) else []
 
 
@@ -237,7 +237,7 @@ def _rewind(one: RefusedTable) -> _Option:
 
 
 def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
-    """Returns the option with the newest snapshot whose position the source can serve, or with the last one before a
+    """Return the option with the newest snapshot whose position the source can serve, or with the last one before a
     chain break.
 
     In another source only the newest snapshot makes sense, in case the topic was copied with its offsets.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 
 ROUTING_PROPERTY: Final = "tidelake.routing"  # key in Snapshot.properties
 ROUTING_VERSION: Final = 1
@@ -37,7 +37,7 @@ class Routing:
         return cls(format, tuple(sorted(set(match))), tuple(sorted(set(topics))))
 
     def to_members(self) -> dict[str, Any]:
-        """Returns the routing as JSON members."""
+        """Return the routing as JSON members."""
         return {
             "version": ROUTING_VERSION,
             "format": self.format,
@@ -47,7 +47,7 @@ class Routing:
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> Routing | None:
-        """Returns the routing; None for a version that this release doesn't know.
+        """Return the routing; None for a version that this release doesn't know.
 
         Raises KeyError or TypeError for members that are no routing.
         """
@@ -56,11 +56,11 @@ class Routing:
         return cls.of(str(members["format"]), members["match"], members["topics"])
 
     def to_text(self) -> str:
-        """Returns the text of the snapshot property."""
+        """Return the text of the snapshot property."""
         return json.dumps(self.to_members(), ensure_ascii=False, separators=(",", ":"))
 
     def changes_from(self, before: Routing) -> list[str]:
-        """Returns the differences from an older routing, one phrase each."""
+        """Return the differences from an older routing, one phrase each."""
         return [
             f"{setting} is now {_shown(now)}, but was {_shown(then)}"
             for setting, then, now in (
@@ -73,7 +73,7 @@ class Routing:
 
 
 def takes_topic(patterns: Iterable[str], topic: str) -> bool:
-    """Returns whether a topic may hold records for a table with these patterns (`tables[].topics`).
+    """Return whether a topic may hold records for a table with these patterns (`tables[].topics`).
 
     Records in the topic may still belong to other tables.
     """
@@ -81,7 +81,7 @@ def takes_topic(patterns: Iterable[str], topic: str) -> bool:
 
 
 def routing_of(properties: Mapping[str, str], where: str) -> Routing | None:
-    """Returns the routing of a snapshot. None if it has none, or has a version that this release doesn't know.
+    """Return the routing of a snapshot. None if it has none, or has a version that this release doesn't know.
 
     where: the snapshot's name in messages.
 

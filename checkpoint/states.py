@@ -69,7 +69,7 @@ class IllegalTransition(RuntimeError):
 
 
 def next_state(state: CheckpointState, event: CheckpointEvent) -> CheckpointState:
-    """Returns the state after the event. Raises IllegalTransition for a transition that `TRANSITIONS` lacks."""
+    """Return the state after the event. Raises IllegalTransition for a transition that `TRANSITIONS` lacks."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -17,7 +17,7 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.watch import watch
 from tidelake.compaction.report import CompactionReport
 from tidelake.compaction.table_compaction import compact
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.catalog.opening import open_catalog
 
 

@@ -19,7 +19,7 @@ from tidelake.compaction.cancellation import CompactionCancelled
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
 from tidelake.compaction.report import BucketCompaction
 from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask, shared_scheduler
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore

@@ -20,7 +20,7 @@ from typing import Final
 from tidelake.compaction.cancellation import CancellationToken
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.report import BucketCompaction, CompactionReport
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict

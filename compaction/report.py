@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.binary_row import decode_rows

@@ -184,5 +184,5 @@ class InlineScheduler(CompactionScheduler):
 
 @cache
 def shared_scheduler() -> CompactionScheduler:
-    """The shared scheduler of this process, for callers without their own."""
+    """Return the shared scheduler of this process, for callers without their own."""
     return CompactionScheduler(max(1, min(_THREADS_MAX, (os.cpu_count() or 1) // 2)))

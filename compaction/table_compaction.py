@@ -9,7 +9,7 @@ from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.postpone_compaction import compact_postponed
 from tidelake.compaction.report import CompactionReport
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.table import TableContext
 

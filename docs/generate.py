@@ -19,11 +19,11 @@ from msgspec import inspect
 
 import tidelake
 from tidelake.cli.exits import exit_code
+from tidelake.errors import TidelakeError
 from tidelake.ingest import settings, source_settings
 from tidelake.ingest.formats.base import FailureKind, Skipped
 from tidelake.ingest.formats.registry import FORMATS
 from tidelake.ingest.monitoring.metric_list import METRICS
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.options.definitions.catalog import CATALOG_OPTIONS
 from tidelake.storage.model.options.definitions.commits import COMMITS_OPTIONS

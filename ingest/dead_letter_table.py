@@ -14,12 +14,12 @@ import msgspec
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.dead_letters import DeadLetters, dead_letter_id, dead_letter_id_of_line
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit

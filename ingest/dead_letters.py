@@ -23,10 +23,10 @@ from uuid import uuid4
 import msgspec
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import CorruptFile
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO
 

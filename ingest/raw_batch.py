@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 BinaryColumn: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
 

@@ -121,8 +121,8 @@ def test_the_dashboard_uses_existing_metrics() -> None:
 
 
 def test_the_service_waits_for_a_missing_topic(config: Config) -> None:
-    """A source with a pattern waits (`tests/ingest/sources/kafka/test_source.py`); with names it would refuse every
-    start.
+    """A source with a pattern waits (`tests/ingest/sources/kafka/test_kafka_source.py`); with names it would refuse
+    every start.
     """
     assert isinstance(config.source, KafkaSettings)
     assert config.source.topic_names == []

@@ -8,8 +8,7 @@
 
 All functions block. They may be called inside a running event loop (a notebook); `tidelake.aio` offers the same with
 async. The names are defined in `tidelake.public`, which is imported at their first use: `tidelake --help` does not wait
-for Arrow. Further types are in `tidelake.arguments`, `conditions`, `errors`, `results`
-and `schema`.
+for Arrow. Other types are in `tidelake.arguments`, `conditions`, `errors`, `results` and `schema`.
 """
 
 from importlib import import_module

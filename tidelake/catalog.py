@@ -8,22 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.materialized.refresh import Refreshed
 from tidelake.migration import Migration, migrate_database, migrate_files, migrate_table
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog import opening
 from tidelake.storage.catalog.base import Catalog as StorageCatalog
+from tidelake.storage.catalog.entry_repair import repair
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier
-from tidelake.storage.catalog.repair import repair
 from tidelake.storage.catalog.view import View
 from tidelake.storage.catalog.views import Views
 from tidelake.storage.ddl.schema_changes import SchemaChange, SetOption
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
-from tidelake.storage.kinds.system_tables.registry import system_table
+from tidelake.storage.kinds.system_tables.by_name import system_table
 from tidelake.storage.maintenance.table_clone import check_clonable, clone_files, snapshot_to_clone
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.types import DataField
@@ -244,7 +244,7 @@ class Catalog:
         check_clonable(origin)
         cloned = snapshot_to_clone(origin, snapshot, tag)
         self._inner.restore_table(name, [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()])
-        if cloned is not None:  # the table exists already, which reserves its name
+        if cloned is not None:  # the table already exists, which reserves its name
             try:
                 clone_files(origin, cloned, self._inner.load(name))
             except BaseException:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.snapshots.consumers import Consumer, consumer_names
 from tidelake.table import Table
 

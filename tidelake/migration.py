@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of
+from tidelake.storage.kinds.format_tables.format_options import format_of_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
-from tidelake.storage.kinds.format_tables.options import format_of_table
-from tidelake.storage.kinds.format_tables.partitions import is_hidden
+from tidelake.storage.kinds.format_tables.partition_directories import is_hidden
 from tidelake.storage.maintenance.migration.migration import (
     MigrationPlan,
     SourceFolder,

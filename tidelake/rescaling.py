@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelake.compaction.compact_manager import compact_manager_factory
-from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries

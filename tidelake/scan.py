@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.maintenance.analysis.analyze import read_statistics
 from tidelake.storage.maintenance.analysis.row_estimate import estimated_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -121,7 +121,7 @@ class Scan:
 
     @checked
     def estimated_rows(self) -> int | None:
-        """The estimated number of rows, from the last `Table.analyze`; None without sufficient statistics.
+        """Return the estimated number of rows, from the last `Table.analyze`; None without sufficient statistics.
 
         Opens no data file.
         """

@@ -17,13 +17,13 @@ from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrit
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.compaction.report import CompactionReport
+from tidelake.errors import BadInput
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.maintenance import branch_changes, tag_changes
 from tidelake.storage.maintenance.analysis.analyze import TableStatistics, analyze, read_statistics
 from tidelake.storage.maintenance.automatic_tags import tag_batch_write
@@ -31,10 +31,8 @@ from tidelake.storage.maintenance.branch_merge import merge_branch
 from tidelake.storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from tidelake.storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
 from tidelake.storage.maintenance.partition_expiry import expire_partitions
-from tidelake.storage.maintenance.repair.earliest_snapshot import repair_earliest_snapshot
-from tidelake.storage.maintenance.repair.missing_files import remove_missing_files
-from tidelake.storage.maintenance.repair.missing_manifests import remove_missing_manifests
-from tidelake.storage.maintenance.repair.purge import purge
+from tidelake.storage.maintenance.purge import purge
+from tidelake.storage.maintenance.repair import remove_missing_files, remove_missing_manifests, repair_earliest_snapshot
 from tidelake.storage.maintenance.rollback import LaterStates, later_states, roll_back, rollback_target
 from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, DEFAULT_BRANCH

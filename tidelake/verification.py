@@ -18,7 +18,7 @@ from tidelake.checkpoint.offsets import (
 )
 from tidelake.checkpoint.position_problems import ProblemKind
 from tidelake.checkpoint.routing import routing_of
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.maintenance.verify import Finding, Report, Severity, inspect
 from tidelake.storage.maintenance.verify.finding import REPORT
 from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_write_fixed_bucket
+from tidelake.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from tidelake.rescaling import rescale_partition
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import settle_writer
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.normalized_keys import normalize_column
 
 CURVE_COLUMN: Final = "_CURVE_POSITION"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidelake.compaction.append.clustering import CURVE_COLUMN, ClusteringStrategy, Curve
 from tidelake.compaction.append.external_sort import PIECE_BYTES, ExternalSort
 from tidelake.compaction.append.rewriter import AppendRewriter
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.normalized_keys import normalize_column

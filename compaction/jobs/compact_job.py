@@ -27,7 +27,7 @@ from tidelake.compaction.jobs.planner import CompactTask, TaskResult, TaskRunner
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.report import BucketCompaction, CompactionReport
-from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
+from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidelake.compaction.jobs.request import CompactionRequest
-from tidelake.storage.base.errors import CommitOutcomeUnknown
+from tidelake.errors import CommitOutcomeUnknown
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict
@@ -24,7 +24,7 @@ from tidelake.storage.files.bucket_directory import bucket_directory, data_file_
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.file_index.container import container_bytes
 from tidelake.storage.files.file_index.file_indexer import FileIndexer
-from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings
 from tidelake.storage.files.file_indexes import index_file_name
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER

@@ -17,7 +17,7 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -25,7 +25,7 @@ from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.maintenance.partition_expiry import expired_by_value
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.scan import wanted_partitions
 from tidelake.storage.write.bucket_files import BucketFiles

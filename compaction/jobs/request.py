@@ -8,7 +8,7 @@ from typing import Final
 
 from tidelake.compaction.append.clustering import ClusteringStrategy
 from tidelake.compaction.append.sort_rewriter import Clustering
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation

@@ -20,8 +20,8 @@ from tidelake.compaction.jobs.job_expiry import JobExpiry
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.merge_tree.compact_unit import PickReason
 from tidelake.compaction.report import CompactionReport
+from tidelake.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, CommitKind
 from tidelake.storage.model.metadata_cache import MetadataCache

@@ -14,10 +14,10 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidelake.storage.merge.changelog_rows import KeyedRows, changes_among, row_changes
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions import MergeFunction
 from tidelake.storage.merge.normalized_keys import RowIndices
-from tidelake.storage.merge.row_changes import KeyedRows, changes_among, row_changes
 from tidelake.storage.model.format import LEVEL_COLUMN
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema

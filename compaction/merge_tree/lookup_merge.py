@@ -25,11 +25,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.compaction.merge_tree.changelog_merge import Merged, adds, merged_by_key, newest_rows
+from tidelake.storage.merge.changelog_rows import KeyedRows, changes_among, row_changes
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions import MergeFunction
 from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.merge.normalized_keys import RowIndices
-from tidelake.storage.merge.row_changes import KeyedRows, changes_among, row_changes
 from tidelake.storage.model.format import LEVEL_COLUMN
 from tidelake.storage.write.lookup.previous_rows import not_older_than_newest, with_previous
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.statistics import value_bounds
 from tidelake.storage.model.table import TableContext

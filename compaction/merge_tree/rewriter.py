@@ -24,7 +24,7 @@ from tidelake.storage.files.writer import RollingFileWriter
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sections import BatchSize, rewrite_batch_size
 from tidelake.storage.merge.sorted_run import Section, SortedRun
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.schema.table_schema import LEVEL_FIELD
 from tidelake.storage.model.table import TableContext

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.levels import Levels, LevelSortedRun
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import LookupCompact, TableOptions
 

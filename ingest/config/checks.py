@@ -1,11 +1,7 @@
-"""Checks entries of `tables` that stand for many tables, before any record names one of these.
+"""Checks of a configuration that need several settings at once, made before any table is created.
 
-Checks of a Kafka source that no single setting allows: contradicting settings, and invalid addresses.
-
-Checks the table options of a configuration before any table is created.
-
-Checks that need the columns are possible only after the first record of a table
-(`tidelake.ingest.tables.pipeline_tables`). All other checks are made here.
+They concern the entries of `tables` that stand for many tables, the Kafka source, and the options of tables. Checks
+that need the columns are possible only after the first record of a table (`tidelake.ingest.tables.pipeline_tables`).
 """
 
 from __future__ import annotations
@@ -15,10 +11,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.settings import PLACEHOLDER, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings, StartSettings
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidelake.errors import ConfigError
+from tidelake.errors import BadInput, ConfigError
 from tidelake.ingest.config.checks import kafka_errors, option_errors, template_errors
 from tidelake.ingest.config.config_layers import add_environment, add_flags, read_yaml
 from tidelake.ingest.config.config_messages import config_error
@@ -21,7 +21,6 @@ from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.options import is_case_sensitive
 from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from tidelake.storage.model.types import parse_type

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tidelake.errors import BadInput
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.storage.base.errors import BadInput
 
 _PROPERTIES: Final = "properties."
 _REGISTRY: Final = "schema.registry."

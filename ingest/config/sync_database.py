@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidelake.errors import BadInput
 from tidelake.ingest.config.kafka_conf import source_settings
 from tidelake.ingest.config.sync_table import columns_and_options, given
-from tidelake.storage.base.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)

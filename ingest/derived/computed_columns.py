@@ -15,8 +15,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import BadInput
 from tidelake.ingest.derived.temporal_functions import PARTS, check_temporal, formatter, times
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import (
     INT,
     INTEGER_ROOTS,

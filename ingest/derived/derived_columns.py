@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from tidelake.errors import BadInput
 from tidelake.ingest.derived.computed_columns import ComputedColumn, computed_columns
 from tidelake.ingest.derived.metadata_columns import METADATA_TYPES, check_metadata
 from tidelake.ingest.settings import TableSettings
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import add_column, alter_command
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import DataType, nullable

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import JsonView
 from tidelake.ingest.formats.format_capabilities import OriginOf, RecordOrigin
 from tidelake.ingest.formats.registry import capabilities_of
 from tidelake.ingest.raw_batch import RawBatch, timestamp_type_names
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.types import BIGINT, INT, STRING, DataType, timestamp_ltz
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types import INTEGER_ROOTS, STRING_ROOTS, TIMESTAMP_ROOTS, DataType, Root
 
 UNIT_OF_PRECISION: Final[Mapping[int, str]] = {0: "s", 3: "ms", 6: "us", 9: "ns"}

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.ingest.evolution.behavior import Action, SchemaBehavior
 from tidelake.ingest.evolution.needed_changes import NeededChange, needed_changes, unchanged_columns
 from tidelake.ingest.evolution.statement_changes import dropped_columns, statement_changes
@@ -22,7 +23,6 @@ from tidelake.ingest.formats.ddl_statements import ColumnStatement
 from tidelake.ingest.formats.online_ddl import ShadowChange, ShadowStep
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.ingest.tables.table_lineage import AlteredCopy, TableLineage
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.ddl.schema_changes import SchemaChange
@@ -34,19 +34,6 @@ Commit: TypeAlias = Callable[[], Awaitable[None]]
 """Commits all written rows."""
 
 _log = get_logger(__name__)
-
-
-class NoBarrier:
-    """The schema barrier of tables that never change."""
-
-    def is_outdated(self, batch: DecodedBatch) -> bool:
-        return False
-
-    async def follow(self, failure: DecodeFailure, commit: Commit) -> str | None:
-        return ""
-
-    async def alter_ahead(self, failures: Sequence[DecodeFailure], commit: Commit) -> None:
-        return None
 
 
 class Schemas(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidelake.ingest.formats.base import Target
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRowsByTable
+from tidelake.ingest.tables.moved_rows import MovedRowsByTable
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.connect_schema import SourceType
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.online_ddl import ShadowChange
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import sequence_groups
 from tidelake.storage.model.messages import did_you_mean

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types import BINARY_ROOTS, DataType, Root, timestamp_unit
 
 PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

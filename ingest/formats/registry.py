@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.formats.base import Format
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities, TransactionOf
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
-from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 
 FORMATS: Final[Mapping[str, str]] = {

@@ -2,8 +2,6 @@
 
 The parts report events. The observations make no decisions, and never block. All methods are called in the pipeline's
 event loop; numbers may be read from any thread.
-
-Durations counted in buckets, in the form that Prometheus needs.
 """
 
 from __future__ import annotations
@@ -22,14 +20,16 @@ from tidelake.ingest.clock import Clock
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress
 from tidelake.ingest.monitoring.table_levels import TableLevels
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.sources.whole_transactions import TransactionCounts
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.commit_increment import CompactResult
 
+CHECKPOINTS_KEPT: Final = 60
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class DurationHistogram:
-    """A histogram of durations.
+    """Durations counted in buckets, in the form that Prometheus needs.
 
     bounds_s: upper bounds of the buckets, rising. Longer durations are counted in an additional bucket.
     """
@@ -51,21 +51,6 @@ class DurationHistogram:
         """Return (upper bound, number of durations up to it). The last bound is `+Inf`."""
         ends = [*map(str, self._bounds_s), "+Inf"]
         return list(zip(ends, map(float, accumulate(self._counts)), strict=True))
-
-
-CHECKPOINTS_KEPT: Final = 60
-
-
-@dataclass(slots=True)
-class TransactionCounts:
-    """Counts of source transactions.
-
-    waiting: number of partitions with an incomplete transaction.
-    split: number of transactions that were passed on in parts.
-    """
-
-    waiting: int = 0
-    split: int = 0
 
 
 @dataclass(slots=True)
@@ -126,7 +111,7 @@ class RunObservations:
     """Observations of one run of a pipeline.
 
     interval_ms: the configured interval of checkpoints.
-    state: the state of the run, as named by `run_states.RunState`.
+    state: the state of the run, as named by `pipeline.RunState`.
     stall_tolerance_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some
         intervals.
     records: number of records that were passed on to be written, skipped or set aside. `topics` counts the read ones.

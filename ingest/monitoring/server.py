@@ -19,8 +19,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from tidelake.errors import BadInput
 from tidelake.ingest.monitoring.readiness import NotReady
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 
 _RETRY_INTERVAL_S: Final = 0.5

@@ -6,12 +6,7 @@
 4. Each table publishes its files and its position.
 5. The offsets are committed at the source, only for monitoring.
 
-Gives flush and commit priority over decoding and compaction. A decoding thread holds the GIL for milliseconds and
-would delay them.
-
-Flush and commit release the GIL at every step and every file, and would wait for milliseconds each time to get it back.
-A batch that is decoded meanwhile belongs to the next checkpoint at the earliest, so it can wait. Compactions that a
-flush triggers would start while the next bucket is flushed.
+While files are flushed and published, decoding and compaction pause (`FlushPriority`).
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
-from tidelake.errors import RecoveryOutdated, TableFailed
+from tidelake.errors import RecoveryOutdated, TableFailed, WriterFenced
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -38,22 +33,29 @@ from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
 from tidelake.ingest.quarantine.failures import failures_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
-from tidelake.ingest.sources.base import Source
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.sources.source import Source
+from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import WriterFenced
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 from tidelake.storage.commit.commit_message import CommitMessage
+
+TABLES_AT_ONCE: Final = 8  # tables that flush or publish at the same time; both mostly wait for the store
 
 # A flush that takes longer waits for a store, so more CPU time doesn't help it.
 _DECODING_MS_MAX: Final = 100
 _COMPACTION_MS_MAX: Final = 200
 
+_log = get_logger(__name__)
+
 
 class FlushPriority:
     """Pauses decoding and compaction during flush and commit.
+
+    Flush and commit release the GIL at every step and every file, and would wait for milliseconds each time to get it
+    back from a decoding thread. A batch that is decoded meanwhile belongs to the next checkpoint at the earliest, so it
+    can wait. Compactions that a flush triggers would start while the next bucket is flushed.
 
     interval_ms: time between checkpoints; decoding pauses for at most a fifth of it, compaction for two fifths
     compactions: scheduler to pause; None: that of the process
@@ -85,11 +87,6 @@ class FlushPriority:
             left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()
             if left_ms > 0:
                 await wait_at_most(self._published, left_ms, self._clock)
-
-
-TABLES_AT_ONCE: Final = 8  # tables that flush or publish at the same time; both mostly wait for the store
-
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +235,15 @@ class Checkpointer:
         self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
         self._log_checkpoint(identifier, tables, times)
         await self._source.commit_offsets(self._confirmed(coordinator))
+
+    async def keep_registered(self, end: asyncio.Event) -> None:
+        """See `ProgressTracker`."""
+        await self._tracker.keep_registered(end)
+
+    async def end(self, coordinator: CheckpointCoordinator) -> None:
+        """Record the end of a run whose records are all committed."""
+        await self._tracker.end(self._source.identity, coordinator.reached)
+        await self._tracker.register()
 
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
         """Return the offsets below which nothing is read again: all tables have the records, or the quarantine keeps

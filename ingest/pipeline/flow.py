@@ -24,23 +24,21 @@ from tidelake.checkpoint.states import CheckpointState
 from tidelake.errors import RecordRefused, TableFailed, TableNotInferred
 from tidelake.ingest.channel import Channel
 from tidelake.ingest.clock import wait_at_most
-from tidelake.ingest.formats.base import DecodedBatch, Decoder
+from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.checkpointer import Checkpointer
 from tidelake.ingest.pipeline.pending_batches import PendingBatch
-from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.write_stage import WriteStage
 from tidelake.ingest.quarantine.catch_up import CatchUp
-from tidelake.ingest.quarantine.first_record_parts import Tolerates, decoded_parts
+from tidelake.ingest.quarantine.first_record_parts import Decode, decoded_parts
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Source
-from tidelake.storage.base.threads import RunCpuBound, run_cpu_bound, run_uncancellable
+from tidelake.ingest.sources.source import Source
+from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.storage.base.threads import run_uncancellable
 
 CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
 """(batch, unrouted source tables with a row of each): creates tables for them. Returns whether any was created."""
-
-TablesOfTopic: TypeAlias = Callable[[str], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,54 +63,37 @@ class _Decoded:
     routing: int
 
 
-@dataclass(frozen=True, slots=True)
-class FlowTables:
-    """The parts of the tables that the flow needs.
-
-    create: called for records that belong to no known table.
-    of_topic: returns the tables whose positions include a topic.
-    existing: the tables that exist; it may grow when `create` is called.
-    tolerates: whether a bad record that should create a table may become a dead letter.
-    """
-
-    create: CreateTables
-    of_topic: TablesOfTopic
-    existing: Collection[str]
-    tolerates: Tolerates = lambda partition, offset: False
-
-
 class Flow:
     """The flow of one run. Call `run` once. `stop_reading` may be called at any time from the same event loop.
 
+    existing: the tables that exist; it may grow when `create` is called.
+    create: called for records that belong to no known table.
+    queue_bytes: size of each of the two channels.
     catch_up: the catch-up of tables that fail. None: an error of a table ends the run.
-    run_cpu_bound: runs the decoder.
     """
 
     def __init__(
         self,
         source: Source,
-        decoder: Decoder,
-        tables: FlowTables,
+        decode: Decode,
+        router: TableRouter,
+        existing: Collection[str],
+        create: CreateTables,
         writes: WriteStage,
         checkpoints: Checkpointer,
-        tracker: ProgressTracker,
         queue_bytes: int,
         observed: RunObservations,
         catch_up: CatchUp | None = None,
-        run_cpu_bound: RunCpuBound = run_cpu_bound,
     ) -> None:
         self._catch_up = catch_up
-        self._run_cpu_bound = run_cpu_bound
-        self._tolerates = tables.tolerates
         self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
-        self._decoder = decoder
-        self._create_tables = tables.create
-        self._tables_of_topic = tables.of_topic
-        self._existing = tables.existing
+        self._decode_batch = decode
+        self._create_tables = create
+        self._router = router
+        self._existing = existing
         self._writes = writes
         self._checkpoints = checkpoints
-        self._tracker = tracker
         self._clock = observed.clock
         self._queue_bytes = queue_bytes
         self._observed = observed
@@ -149,9 +130,8 @@ class Flow:
             tasks.create_task(self._checkpoint_loop(), name="checkpoint")
             if self._catch_up is not None:
                 self._catching_up = tasks.create_task(self._catch_up.run(self, self._read_all), name="catch up")
-            tasks.create_task(self._tracker.keep_registered(self._drained), name="register")
-        await self._tracker.end(self._source.identity, coordinator.reached)
-        await self._tracker.register()
+            tasks.create_task(self._checkpoints.keep_registered(self._drained), name="register")
+        await self._checkpoints.end(coordinator)
         if self._quarantine is not None:
             await run_uncancellable(self._quarantine.flush, self._source.identity, at_end=True)
         if self._source_error is not None:
@@ -218,12 +198,12 @@ class Flow:
                 if not raw:  # a decoder that lags behind doesn't pause
                     await self._checkpoints.priority.wait_for_flush()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
-                async for part, result in decoded_parts(batch, self._decoded, self._created, self._tolerates):
+                async for part, result in decoded_parts(batch, self._decoded, self._created, self._writes.tolerates):
                     await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
 
     async def _decoded(self, batch: RawBatch) -> DecodedBatch:
         with self._observed.activity("decoding a batch"):
-            return await self._run_cpu_bound(self._decoder.decode, batch)
+            return await self._decode_batch(batch)
 
     async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:
         """Create tables for records of the batch. Returns whether any was created, or failed."""
@@ -232,7 +212,7 @@ class Flow:
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 partition, offset = TopicPartition(batch.topic, batch.partition), int(batch.offsets[failed.error.row])
-                if self._tolerates(partition, offset):
+                if self._writes.tolerates(partition, offset):
                     raise failed.error from failed.error.__cause__
             if self._quarantine is None:
                 raise failed.error from failed.error.__cause__
@@ -282,7 +262,7 @@ class Flow:
         if added and batch is not None:
             reached = {TopicPartition(batch.topic, batch.partition): int(batch.offsets[0]), **reached}
         for table in added:
-            routed = {p: at for p, at in reached.items() if table in self._tables_of_topic(p.topic)}
+            routed = {p: at for p, at in reached.items() if table in self._router.tables_of(p.topic)}
             self._coordinator.add_table(table, routed)
         return added
 
@@ -290,7 +270,7 @@ class Flow:
         if added := self._add_tables(self._existing):
             await self._checkpoints.begin_tables(self._coordinator, added)
         if not len(batch.raw):
-            tables = self._tables_of_topic(batch.partition.topic)
+            tables = self._router.tables_of(batch.partition.topic)
             self._coordinator.add_partition(tables, batch.partition, batch.raw.next_offset)
         await self._publish_first_positions()
         await self._writes.write(batch, self._coordinator)

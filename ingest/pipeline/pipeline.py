@@ -1,6 +1,4 @@
-"""One run of a pipeline: start, flow of records, clean-up. `run_states` defines the order of its states.
-
-The states of one run of a pipeline, and the transitions between them, as data.
+"""One run of a pipeline: start, flow of records, clean-up. Its states, and the transitions between them, are data:
 
     CREATED ──STARTED──► STARTING ──READING_BEGAN──► RUNNING ──STOP_REQUESTED──► STOPPING ──STOP_REQUESTED──► CANCELLED
                            │ STOP_REQUESTED: CANCELLED │ WORK_ENDED                 │ WORK_ENDED        WORK_ENDED │
@@ -11,7 +9,7 @@ The states of one run of a pipeline, and the transitions between them, as data.
                                                                               CLEANING_UP_CANCELLED
 
 No record is lost in any state: the next run reads records again that were not committed. A transition that the table
-below lacks is illegal: it raises, and changes nothing. A stop request without effect keeps the state.
+`TRANSITIONS` lacks is illegal: it raises, and changes nothing. A stop request without effect keeps the state.
 """
 
 from __future__ import annotations
@@ -24,17 +22,21 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, PositionRefused, SourceUnavailable
 from tidelake.ingest.pipeline.flow import Flow
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable, single_error
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+
+if TYPE_CHECKING:
+    from tidelake.ingest.monitoring.monitor import PipelineMonitor
+
+_log = get_logger(__name__)
 
 
 class RunState(Enum):
@@ -100,12 +102,6 @@ def next_run_state(state: RunState, event: RunEvent) -> RunState:
         return TRANSITIONS[state, event]
     except KeyError:
         raise IllegalRunTransition(state, event) from None
-
-
-if TYPE_CHECKING:
-    from tidelake.ingest.monitoring.monitor import PipelineMonitor
-
-_log = get_logger(__name__)
 
 
 class Pipeline:

@@ -5,7 +5,7 @@ decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,17 +24,17 @@ from tidelake.checkpoint.recovery_options import (
 )
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, TableState
-from tidelake.errors import TableUnusable
+from tidelake.errors import BadInput, TableUnusable
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
+from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import RecordLog
-from tidelake.ingest.sources.base import AtOffsets, Earliest, Source, Start
+from tidelake.ingest.sources.source import AtOffsets, Earliest, Source, Start
 from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.unusable_table import opened_at_start
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.threads import map_uncancellable
 
 _TABLES_AT_ONCE: Final = 32
@@ -79,8 +79,7 @@ class PipelineRecovery:
     routings: the configured routing of each table; absent tables are not compared
     progress: the progress file; None if it is not used
     command: the command that runs the pipeline, for messages
-    open_logs: opens the logs of records kept for tables in quarantine
-    unreadable: tables that were found unreadable before, and are left out. None: an unreadable table ends the start
+    quarantine: keeps records of failed tables, and takes unreadable ones. None: an unreadable table ends the start
     """
 
     def __init__(
@@ -92,12 +91,10 @@ class PipelineRecovery:
         routings: Mapping[str, Routing],
         progress: ProgressFile | None,
         command: str,
-        open_logs: Callable[[], Mapping[str, RecordLog]] = dict,
-        unreadable: MutableMapping[str, Exception] | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
-        self._found_unreadable = unreadable
+        self._quarantine = quarantine
         self._unreadable: dict[str, Exception] = {}
-        self._open_logs = open_logs
         self._logs: Mapping[str, RecordLog] = {}
         self._joined: dict[str, JoinedLog] = {}
         self._source = source
@@ -119,8 +116,10 @@ class PipelineRecovery:
         """
         self._flags = flags
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
-        self._logs, self._joined = await asyncio.to_thread(self._open_logs), {}
-        self._unreadable = dict(self._found_unreadable or {})
+        self._logs, self._joined, self._unreadable = {}, {}, {}
+        if self._quarantine is not None:
+            self._logs = await asyncio.to_thread(self._quarantine.open_logs, self._router.tables)
+            self._unreadable = dict(self._quarantine.tables.unreadable)
         table_states = await self._table_states()
         recovered_tables = dict[str, RecoveredTable]()
         for table, seen in list(table_states.items()):
@@ -128,7 +127,7 @@ class PipelineRecovery:
                 with opened_at_start(table, is_only=len(table_states) == 1):
                     recovered_tables[table] = recover_table(table, seen, progress, self._routings.get(table))
             except TableUnusable as error:
-                self._quarantine(table, error)
+                self._leave_out(table, error)
                 del table_states[table]
         if self._unreadable and not recovered_tables:
             raise next(iter(self._unreadable.values()))
@@ -192,18 +191,18 @@ class PipelineRecovery:
                 with opened_at_start(table, is_only=len(self._router.tables) == 1):
                     return MISSING_TABLE if sink is None else sink.read_state()
             except TableUnusable as error:
-                self._quarantine(table, error)
+                self._leave_out(table, error)
                 return None
 
         tables = [table for table in self._router.tables if table not in self._unreadable]
         states = zip(tables, await map_uncancellable(of, tables, _TABLES_AT_ONCE), strict=True)
         return {table: state for table, state in states if state is not None}
 
-    def _quarantine(self, table: str, error: TableUnusable) -> None:
+    def _leave_out(self, table: str, error: TableUnusable) -> None:
         """Leave the table out. Raises the error without a quarantine, or if an operator decided about its position."""
-        if self._found_unreadable is None or table in self._flags.tables:
+        if self._quarantine is None or table in self._flags.tables:
             raise error
-        self._unreadable[table] = self._found_unreadable[table] = error
+        self._unreadable[table] = self._quarantine.tables.unreadable[table] = error
 
     def _partitions_of_other_users(self, table_states: Mapping[str, TableState]) -> set[TopicPartition]:
         """Return the partitions that other commit users have read into our tables."""

@@ -1,10 +1,8 @@
-"""Tracks progress outside of snapshots: the consumer registration at each table, and the progress file.
+"""A pipeline's progress outside of snapshots: the progress file, and the consumer registration at each table.
 
-Neither decides the pipeline's position. The registration keeps its newest snapshots from expiring. The progress file
-avoids reading records again that had no rows for idle tables, and records the state if the snapshots expire anyway
-(`tidelake.checkpoint.idle_progress`).
-
-The file with a pipeline's progress: one small file in its warehouse.
+Neither decides the pipeline's position. The progress file, a small file in the warehouse, avoids reading records again
+that had no rows for idle tables, and records the state if the snapshots expire anyway
+(`tidelake.checkpoint.idle_progress`). The registration keeps the newest snapshots of a table from expiring.
 """
 
 from __future__ import annotations
@@ -19,12 +17,18 @@ from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.routing import Routing
+from tidelake.errors import TidelakeError
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 from tidelake.storage.fileio.base import FileIO
+
+INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
+REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones
+_READ_PARALLELISM: Final = 32
+
+_log = get_logger(__name__)
 
 
 def progress_path(warehouse: str, pipeline: str) -> str:
@@ -54,13 +58,6 @@ class ProgressFile:
     def write(self, progress: IdleProgress) -> None:
         """Replace the file atomically and durably."""
         self._io.write(self._path, progress.to_text().encode())
-
-
-INTERVAL_MS: Final = 60_000  # between two writes of either one, while the pipeline runs
-REFRESH_MS: Final = 3_600_000  # age at which an unchanged registration is written again: some setups expire old ones
-_READ_PARALLELISM: Final = 32
-
-_log = get_logger(__name__)
 
 
 class ProgressTracker:

@@ -9,8 +9,8 @@ from datetime import datetime
 from itertools import chain
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.ingest.sources.base import AtOffsets, AtTimestamp, Earliest
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
+from tidelake.ingest.sources.source import AtOffsets, AtTimestamp, Earliest
 from tidelake.storage.model.messages import did_you_mean
 
 RewindTo = Earliest | AtTimestamp | AtOffsets

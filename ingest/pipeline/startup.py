@@ -17,7 +17,7 @@ from tidelake.ingest.pipeline.checkpointer import Checkpointer
 from tidelake.ingest.pipeline.pipeline_recovery import PipelineRecovery, RecoveredPipeline
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.quarantine import Quarantine
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 
 ATTEMPTS: Final = 20  # an attempt fails if an older process commits meanwhile
 

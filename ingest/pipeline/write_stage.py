@@ -4,38 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import RecordRefused, TableFailed
-from tidelake.ingest.evolution.schema_barrier import NoBarrier, SchemaBarrier
+from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Skipped
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
-from tidelake.ingest.pipeline.batch_writer import BatchWriter, WriteResult
-from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches
+from tidelake.ingest.pipeline.batch_writer import BatchWriter, StagedBatch, WriteResult
+from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches, WaitLimits
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.tables.truncate_handler import InexactTruncate, TruncateHandler
+from tidelake.ingest.tables.truncate_handler import InexactTruncate, KnownPartitions, TruncateHandler
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import RunCpuBound, run_cpu_bound, run_uncancellable
 
 _WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
+_NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
 
 _log = get_logger(__name__)
 
 
-class WriteProgress(Protocol):
-    """Gets how far each partition was written: `tidelake.checkpoint.coordinator.CheckpointCoordinator`."""
+class WriteProgress(KnownPartitions, Protocol):
+    """Gets how far each partition was written: the coordinator, or `CatchUpProgress` for one table that catches up."""
 
     def record_write(self, partition: TopicPartition, next_offset: int, *, nbytes: int, now_ms: int) -> None: ...
     def due_in_ms(self, now_ms: int) -> int | None: ...
-    def partitions_of(self, table: str) -> frozenset[TopicPartition]: ...
-    def written_position_of(self, table: str) -> Mapping[TopicPartition, int]: ...
-
-
-_NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
 
 
 class _CommitFailed(Exception):
@@ -46,26 +41,15 @@ class _CommitFailed(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBarriers:
-    """Handlers of records that need a commit of all earlier records.
-
-    schemas: handles records that don't fit their table.
-    truncates: empties tables; None: a truncate stops the pipeline.
-    """
-
-    schemas: SchemaBarrier | NoBarrier
-    truncates: TruncateHandler | None = None
-
-
 class WriteStage:
     """Writes batches, and reports to `WriteProgress` how far each partition was written.
 
     While a method runs, nothing else may commit. The stage itself commits before schema changes and after truncates.
 
-    pending: the batches of waiting partitions.
+    limits: how long, and how many, records may wait for rows of other partitions.
     decode: decodes a batch again, after a table changed or left the quarantine.
-    barriers: handlers of records that change a whole table.
+    schemas: handles records that don't fit their table.
+    truncates: empties tables.
     commit: takes a checkpoint.
     quarantine: takes tables that fail, and keeps their records. None: the errors of tables are raised.
     run_cpu_bound: runs work that never blocks.
@@ -74,10 +58,11 @@ class WriteStage:
     def __init__(
         self,
         writer: BatchWriter,
-        pending: PendingBatches,
+        limits: WaitLimits,
         observed: RunObservations,
         decode: Callable[[RawBatch], DecodedBatch],
-        barriers: CommitBarriers,
+        schemas: SchemaBarrier,
+        truncates: TruncateHandler,
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
         run_cpu_bound: RunCpuBound = run_cpu_bound,
@@ -85,123 +70,133 @@ class WriteStage:
         self._quarantine = quarantine
         self._run_cpu_bound = run_cpu_bound
         self._writer = writer
-        self._pending = pending
+        self._pending = PendingBatches(limits)
         self._clock = observed.clock
         self._observed = observed
         self._decode = decode
-        self._schemas, self._truncates = barriers.schemas, barriers.truncates
+        self._schemas = schemas
+        self._truncates = truncates
         self._commit = commit
         self._unrouted: set[SourceTable] = set()
 
-    async def write(self, batch: PendingBatch, coordinator: WriteProgress) -> None:
+    async def write(self, batch: PendingBatch, progress: WriteProgress) -> None:
         """Write a batch, and batches that waited for a row in it.
 
         Raises RecordRefused for a record that stops the pipeline. All records before it are written.
         """
-        batch = await self._decode_if_outdated(batch)
+        if self._is_outdated(batch):
+            await self._decode_again(batch)
         self._count(batch)
-        await self._add(batch, coordinator)
+        await self._add(batch, progress)
 
-    async def _decode_if_outdated(self, batch: PendingBatch) -> PendingBatch:
-        if not self._is_outdated(batch):
-            return batch
-        return replace(batch, decoded=await run_cpu_bound(self._decode, batch.raw), routing=self._routing)
+    def tolerates(self, partition: TopicPartition, offset: int) -> bool:
+        """Return whether a bad record at this offset may become a dead letter."""
+        return self._writer.tolerates(partition, offset)
 
-    async def _add(self, batch: PendingBatch, coordinator: WriteProgress) -> None:
-        was_waiting = batch.partition in self._pending
-        self._pending.add(batch)
-        if not was_waiting:
-            await self._write_partition(batch.partition, coordinator)
+    async def _add(self, batch: PendingBatch, progress: WriteProgress) -> None:
+        if self._pending.add(batch):
+            await self._write_from(batch, progress)
         while self.fail_due_in_ms() == 0:
-            await self.fail_longest_waiting(coordinator)
+            await self.fail_longest_waiting(progress)
 
     def fail_due_in_ms(self) -> int | None:
         """Return the time until a record exceeds the wait limit; None if none waits."""
         return self._pending.due_in_ms(self._clock.now_ms())
 
-    async def fail_longest_waiting(self, coordinator: WriteProgress) -> None:
+    async def fail_longest_waiting(self, progress: WriteProgress) -> None:
         """Fail the record that has waited longest, and those of its batch that can't be completed; write the rest."""
-        partition = self._pending.longest_waiting()
-        if partition is not None:
-            await self._write_partition(partition, coordinator, fail_waiting=True)
+        batch = self._pending.longest_waiting()
+        if batch is not None:
+            await self._write_from(batch, progress, fail_waiting=True)
 
-    async def fail_all_waiting(self, coordinator: WriteProgress) -> None:
+    async def fail_all_waiting(self, progress: WriteProgress) -> None:
         """Fail all waiting records, because no more input arrives."""
         while self._pending.longest_waiting() is not None:
-            await self.fail_longest_waiting(coordinator)
+            await self.fail_longest_waiting(progress)
 
-    async def _write_partition(
-        self, partition: TopicPartition, coordinator: WriteProgress, *, fail_waiting: bool = False
-    ) -> None:
+    async def _write_from(self, head: PendingBatch, progress: WriteProgress, *, fail_waiting: bool = False) -> None:
         """Write the pending batches of a partition, up to a record that must wait; then those of unblocked partitions.
 
         fail_waiting: the record that waits now fails.
         """
-        found = await self._write_pending(partition, coordinator, fail_waiting=fail_waiting)
-        while found:
-            next_one = min(found)
-            found.remove(next_one)
-            found |= await self._write_pending(next_one, coordinator)
+        unblocked = await self._write_partition(head, progress, fail_waiting=fail_waiting)
+        while unblocked:
+            partition = min(unblocked)
+            unblocked.remove(partition)
+            waiting = self._pending.head(partition)
+            if waiting is not None:
+                unblocked |= await self._write_partition(waiting, progress)
 
-    async def _write_pending(
-        self, partition: TopicPartition, coordinator: WriteProgress, *, fail_waiting: bool = False
+    async def _write_partition(
+        self, head: PendingBatch, progress: WriteProgress, *, fail_waiting: bool = False
     ) -> set[TopicPartition]:
         """Write the pending batches of one partition. Returns the partitions whose awaited rows have arrived."""
-        found = set[TopicPartition]()
-        while (head := self._pending.head(partition)) is not None:
-            if self._is_outdated(head):
-                head = await self._redecode_head(partition, head.start)
-            written = await self._write_head(head, fail_waiting=fail_waiting)
-            await self._keep_records(head, written.next_offset)
-            now_ms = self._clock.now_ms()
+        unblocked = set[TopicPartition]()
+        batch: PendingBatch | None = head
+        while batch is not None:
+            unblocked |= await self._write_batch(batch, progress, fail_waiting=fail_waiting)
+            if batch.awaited is not None:
+                break
+            batch, fail_waiting = self._pending.remove(batch), False
+        return unblocked
+
+    async def _write_batch(
+        self, batch: PendingBatch, progress: WriteProgress, *, fail_waiting: bool
+    ) -> set[TopicPartition]:
+        """Write a batch, up to a record that must wait for `batch.awaited`. Returns the partitions that need not wait
+        any longer.
+        """
+        unblocked = set[TopicPartition]()
+        while True:
+            if self._is_outdated(batch):
+                await self._decode_again(batch)
+            staged, written = await self._stage_and_write(batch, fail_waiting=fail_waiting)
+            await self._keep_records(batch, staged.next_offset)
             # The bytes of a batch are counted only at its first try.
-            nbytes = head.raw.nbytes if head.awaited is None else written.rows + written.dead_letters
-            coordinator.record_write(partition, written.next_offset, nbytes=nbytes, now_ms=now_ms)
+            nbytes = batch.raw.nbytes if batch.awaited is None else written.rows + len(staged.dead_letters)
+            progress.record_write(batch.partition, staged.next_offset, nbytes=nbytes, now_ms=self._clock.now_ms())
             for table, rows, newest_ms in written.tables:
                 self._observed.was_written(table, rows, newest_ms)
             self._observed.dead_letters.update(written.dead_letter_codes)
-            if written.refused is not None:
-                await self._refused(written, head, coordinator)
-                failure = written.refused.failure
-                is_done = failure is not None and failure.kind in _WITHOUT_ROWS
-                await self._redecode_head(partition, written.next_offset + is_done)
-                continue
-            found.update(written.unblocked)
-            if written.awaited is not None:
-                self._pending.block_head(partition, written.next_offset, written.awaited)
-                break
-            self._pending.remove_head(partition)
-            fail_waiting = False
-        return found
+            unblocked.update(written.unblocked)
+            if staged.refused is None:
+                batch.start, batch.awaited = staged.next_offset, staged.awaited
+                return unblocked
+            await self._refused(staged.refused, staged.refused_by, batch, progress)
+            failure = staged.refused.failure
+            batch.start = staged.next_offset + (failure is not None and failure.kind in _WITHOUT_ROWS)
+            await self._decode_again(batch)
 
-    async def _refused(self, written: WriteResult, head: PendingBatch, coordinator: WriteProgress) -> None:
-        """Change the table for the refused record, or quarantine it. Raises the error if neither is possible."""
-        assert written.refused is not None
+    async def _refused(
+        self, refused: RecordRefused, table: str | None, batch: PendingBatch, progress: WriteProgress
+    ) -> None:
+        """Change the table for the refused record, or quarantine it. Raises the error if neither is possible.
+
+        table: the table of the record, if known.
+        """
         try:
-            failure = written.refused.failure
+            failure = refused.failure
             if failure is not None and failure.kind is FailureKind.TRUNCATE:
-                await self._truncate(written.refused, failure, head, coordinator)
+                await self._truncate(refused, failure, batch, progress)
             else:
-                await self._change_schema(written.refused, head, coordinator)
+                await self._change_schema(refused, batch, progress)
         except _CommitFailed as failed:
             raise failed.error from failed.error.__cause__
         except Exception as error:
-            table, quarantine = written.refused_by, self._quarantine
+            quarantine = self._quarantine
             if table is None or quarantine is None or not quarantine.can_quarantine([table]):
                 raise
             await quarantine.fail({table: error})
 
     async def _truncate(
-        self, refused: RecordRefused, failure: DecodeFailure, head: PendingBatch, coordinator: WriteProgress
+        self, refused: RecordRefused, failure: DecodeFailure, batch: PendingBatch, progress: WriteProgress
     ) -> None:
         """Empty the table, in a snapshot whose position passes the truncate. Raises `refused` if this is impossible.
 
         *Crash before the commit: rows and truncate are read again. After it: the table's position is past both.*
         """
-        if self._truncates is None:
-            raise refused
         try:
-            truncation = await self._truncates.plan(failure, head.raw, coordinator)
+            truncation = await self._truncates.plan(failure, batch.raw, progress)
         except InexactTruncate as error:
             if not str(error):
                 raise refused from None
@@ -209,13 +204,13 @@ class WriteStage:
         if truncation.is_outdated:
             return
         await run_uncancellable(self._truncates.execute, truncation)
-        coordinator.record_write(head.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
+        progress.record_write(batch.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
         try:
-            await self._commit(coordinator)
+            await self._commit(progress)
         except Exception as error:
             raise _CommitFailed(error) from error
 
-    async def _change_schema(self, refused: RecordRefused, head: PendingBatch, coordinator: WriteProgress) -> None:
+    async def _change_schema(self, refused: RecordRefused, batch: PendingBatch, progress: WriteProgress) -> None:
         """Change the table's schema so that the record fits. Raises `refused` if this is impossible.
 
         Other tables that need changes for later records of the batch are changed, too. Otherwise each change would cost
@@ -223,9 +218,9 @@ class WriteStage:
         """
 
         async def commit() -> None:
-            if coordinator.due_in_ms(self._clock.now_ms()) is not None:
+            if progress.due_in_ms(self._clock.now_ms()) is not None:
                 try:
-                    await self._commit(coordinator)
+                    await self._commit(progress)
                 except Exception as error:
                     raise _CommitFailed(error) from error
 
@@ -235,8 +230,8 @@ class WriteStage:
         failure = refused.failure
         if failure is not None and failure.kind in _NEEDS_COLUMNS:
             takes = self._writer.takes_failure
-            ahead = [f for f in head.decoded.failures if f.offset > failure.offset and f.kind in _NEEDS_COLUMNS]
-            await self._schemas.alter_ahead([f for f in ahead if takes(f, head.raw)], commit)
+            ahead = [f for f in batch.decoded.failures if f.offset > failure.offset and f.kind in _NEEDS_COLUMNS]
+            await self._schemas.alter_ahead([f for f in ahead if takes(f, batch.raw)], commit)
 
     @property
     def _routing(self) -> int:
@@ -246,24 +241,21 @@ class WriteStage:
         """Return whether tables have changed, or have left the quarantine, since the batch was decoded."""
         return batch.routing != self._routing or self._schemas.is_outdated(batch.decoded)
 
-    async def _redecode_head(self, partition: TopicPartition, start: int) -> PendingBatch:
-        """Decode the first pending batch again, because its tables have changed."""
-        head = self._pending.head(partition)
-        assert head is not None
-        return self._pending.replace_head(partition, await run_cpu_bound(self._decode, head.raw), start, self._routing)
+    async def _decode_again(self, batch: PendingBatch) -> None:
+        batch.decoded, batch.routing = await run_cpu_bound(self._decode, batch.raw), self._routing
 
-    async def _write_head(self, head: PendingBatch, *, fail_waiting: bool) -> WriteResult:
+    async def _stage_and_write(self, batch: PendingBatch, *, fail_waiting: bool) -> tuple[StagedBatch, WriteResult]:
         """Write the batch as far as possible. Work that may block runs outside of the thread for CPU-bound work."""
-        in_memory = run_cpu_bound if self._writer.reads_files(head.decoded) else self._run_cpu_bound
-        stage = run_uncancellable if head.decoded.needs_lookups else in_memory
+        in_memory = run_cpu_bound if self._writer.reads_files(batch.decoded) else self._run_cpu_bound
+        stage = run_uncancellable if batch.decoded.needs_lookups else in_memory
         while True:
             waiting = self._pending.awaited
             try:
                 staged = await stage(
                     self._writer.stage,
-                    head.raw,
-                    head.decoded,
-                    head.start,
+                    batch.raw,
+                    batch.decoded,
+                    batch.start,
                     fail_waiting=fail_waiting,
                     waiting=waiting.values(),
                 )
@@ -275,9 +267,9 @@ class WriteStage:
         written = await write(self._writer.write, staged, waiting)
         if written.failed:
             await self._fail(written.failed)
-        if written.is_memory_short:
+        if written.needs_room:
             await run_uncancellable(self._writer.make_room)
-        return written
+        return staged, written
 
     # ------------------------------------------------------------ tables that fail
 
@@ -287,9 +279,9 @@ class WriteStage:
             raise next(iter(failed.values()))
         await self._quarantine.fail(failed)
 
-    async def _keep_records(self, head: PendingBatch, stop: int) -> None:
+    async def _keep_records(self, batch: PendingBatch, stop: int) -> None:
         if self._quarantine is not None and self._quarantine.failed:
-            await run_cpu_bound(self._quarantine.keep, head.raw, head.decoded, head.start, stop)
+            await run_cpu_bound(self._quarantine.keep, batch.raw, batch.decoded, batch.start, stop)
 
     def read_again(self, reached: Mapping[TopicPartition, int]) -> None:
         """Prepare to read the source again for tables in quarantine. The others have all records below `reached`."""
@@ -301,7 +293,7 @@ class WriteStage:
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: WriteProgress) -> Exception | None:
         """Write a batch that was kept for a quarantined table. Returns the error of a record that stops the table."""
         try:
-            batch = await self._decode_if_outdated(PendingBatch(raw, decoded, self._clock.now_ms()))
+            batch = PendingBatch(raw, decoded, self._clock.now_ms())
             await self._add(batch, progress)  # its records were counted when they were kept
         except RecordRefused as refused:
             return refused

@@ -7,7 +7,7 @@ are not delayed. The same checkpoints commit its rows, with a separate position.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -22,20 +22,18 @@ from tidelake.checkpoint.offsets import SourcePosition, TopicPartition
 from tidelake.checkpoint.recovery import recover_table
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
-from tidelake.errors import TableFailed, TableNotInferred
-from tidelake.ingest.clock import Clock, wait_at_most
+from tidelake.errors import BadInput, TableFailed, TableNotInferred
+from tidelake.ingest.clock import wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.quarantine.failures import failures_of
-from tidelake.ingest.quarantine.first_record_parts import Tolerates, decoded_parts
+from tidelake.ingest.quarantine.first_record_parts import decoded_parts
 from tidelake.ingest.quarantine.own_position import join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from tidelake.ingest.raw_batch import RawBatch, join_batches
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.table_lineage import TableLineage
-from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 
 _FINAL_WRITE_BYTES: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
@@ -49,6 +47,10 @@ class BatchSink(Protocol):
     Methods raise TableFailed. The error of a record that stops the table is returned.
     """
 
+    def tolerates(self, partition: TopicPartition, offset: int) -> bool:
+        """Return whether a bad record at this offset may become a dead letter."""
+        ...
+
     async def write_kept(self, raw: RawBatch, decoded: DecodedBatch, progress: CatchUpProgress) -> Exception | None: ...
 
     async def give_up_waiting(self, progress: CatchUpProgress, *, all_of_it: bool) -> Exception | None:
@@ -59,13 +61,6 @@ class BatchSink(Protocol):
     def is_waiting(self) -> bool:
         """Whether records wait for rows that have not arrived yet."""
         ...
-
-
-class TableOpener(Protocol):
-    """Opens tables: `tidelake.ingest.tables.pipeline_tables.PipelineTables`."""
-
-    def reopen(self, table: str) -> tuple[TableSink, Target] | None: ...
-    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -92,23 +87,17 @@ class CatchUpProgress:
 class CatchUp:
     """The catch-up of a pipeline's quarantined tables.
 
-    opener: opens and creates tables.
     new_batch_sink: returns the sink that writes a table from the given offsets on.
     new_decoder: returns a decoder of the pipeline's format.
-    tolerates: whether a bad record that should create a table may become a dead letter.
     """
 
     quarantine: Quarantine
-    opener: TableOpener
-    sinks: MutableMapping[str, TableSink]
     routings: Mapping[str, Routing]
     moved: MovedRowsStore
     dead_letters: DeadLetters
     new_batch_sink: Callable[[str, Mapping[TopicPartition, int], Callable[[RawBatch], DecodedBatch]], BatchSink]
     new_decoder: Callable[[TargetOf], Decoder]
-    clock: Clock
     lineage: TableLineage
-    tolerates: Tolerates = lambda partition, offset: False
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
         """Retry tables until `end` is set. Then every table that can be tried is tried once more."""
@@ -132,7 +121,7 @@ class CatchUp:
         """Find the position of a table that was unreadable at the start. Raises TableFailed if it still is."""
         table = entry.name
         with failures_of(table):
-            opened = await run_uncancellable(self.opener.reopen, table)
+            opened = await run_uncancellable(self.quarantine.tables.reopen, table)
             state = MISSING_TABLE if opened is None else await run_uncancellable(opened[0].read_state)
             if opened is not None:
                 await run_uncancellable(opened[0].writer.abort)
@@ -144,7 +133,7 @@ class CatchUp:
                     f"{table} can be read again. Start the pipeline again: it reports where the table continues"
                 )
             newest = state.own[0]
-            log = (await run_uncancellable(self.quarantine.open_logs_of, [table])).get(table)
+            log = (await run_uncancellable(self.quarantine.open_logs, [table])).get(table)
             if log is not None and join_log(log, recovered.position, newest) is None:
                 log = None
         async with flow.exclusive():
@@ -155,7 +144,7 @@ class CatchUp:
         self.quarantine.changed.clear()
         due_in_ms = self.quarantine.due_in_ms()
         ended = asyncio.ensure_future(end.wait())
-        changed = asyncio.ensure_future(wait_at_most(self.quarantine.changed, due_in_ms, self.clock))
+        changed = asyncio.ensure_future(wait_at_most(self.quarantine.changed, due_in_ms, self.quarantine.clock))
         try:
             await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -194,6 +183,7 @@ class _Attempt:
         self._entry = entry
         self._log = entry.log
         self._table = entry.name
+        self._tables, self._clock = parts.quarantine.tables, parts.quarantine.clock
         self._flow = flow
         self._end = end
         self._batch_sink: BatchSink
@@ -223,11 +213,11 @@ class _Attempt:
             elif self._must_reread_source() or self._is_ahead() or self._is_table_missing():
                 if self._end.is_set():
                     return  # the next process reads the missing records
-                await self._parts.clock.sleep_ms(_WAIT_MS)
+                await self._clock.sleep_ms(_WAIT_MS)
 
     async def _begin(self) -> None:
         with failures_of(self._table):
-            opened = await run_uncancellable(self._parts.opener.reopen, self._table)
+            opened = await run_uncancellable(self._tables.reopen, self._table)
             position, newest, moved = self._flow.coordinator.positions.get(self._table, SourcePosition()), None, None
             if opened is not None:
                 state = await run_uncancellable(opened[0].read_state)
@@ -246,7 +236,7 @@ class _Attempt:
                 self._flow.coordinator.detach(self._table, position, joined.position.ends)
                 self._given = joined.position.ends
                 if opened is not None:
-                    self._parts.sinks[self._table], target = opened
+                    self._tables.sinks[self._table], target = opened
                     self._parts.quarantine.router.add_target(target)
                 if moved is not None:
                     await run_uncancellable(self._parts.moved.restore_one, self._table, moved)
@@ -290,7 +280,7 @@ class _Attempt:
         if not len(batch):
             return
         try:
-            async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._parts.tolerates):
+            async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._batch_sink.tolerates):
                 await self._write_part(part, decoded, partition)
         except TableNotInferred as error:
             raise TableFailed(self._table, error) from error
@@ -321,11 +311,11 @@ class _Attempt:
         own_unrouted = {
             source: row for source, row in decoded.creating.items() if router.table_of(source) == self._table
         }
-        if not own_unrouted or self._table in self._parts.sinks:
+        if not own_unrouted or self._table in self._tables.sinks:
             return False
         try:
             with failures_of(self._table):
-                return await run_uncancellable(self._parts.opener.create, batch, own_unrouted)
+                return await run_uncancellable(self._tables.create, batch, own_unrouted)
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 raise failed.error from None
@@ -350,12 +340,12 @@ class _Attempt:
 
         Batches in the channels were decoded without the table.
         """
-        return self._table not in self._parts.sinks and not self._end.is_set()
+        return self._table not in self._tables.sinks and not self._end.is_set()
 
     async def _wait_for_records(self) -> None:
         """Wait for rows from other partitions that records need."""
         if not self._end.is_set():
-            await self._parts.clock.sleep_ms(_WAIT_MS)
+            await self._clock.sleep_ms(_WAIT_MS)
         async with self._flow.exclusive():
             self._check_catching_up()
             with failures_of(self._table):
@@ -381,7 +371,7 @@ class _Attempt:
             return False
         for partition, end in self._log.ends.items():
             self._flow.coordinator.add_partition([self._table], partition, self._log.starts[partition])
-            self._progress.record_write(partition, end, nbytes=1, now_ms=self._parts.clock.now_ms())
+            self._progress.record_write(partition, end, nbytes=1, now_ms=self._clock.now_ms())
         self._flow.coordinator.join(self._table)
         self._parts.quarantine.rejoin(self._table)
         return True

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from tidelake.errors import TableFailed
+from tidelake.errors import PositionRefused, TableFailed, WriterFenced
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
-from tidelake.storage.base.errors import PositionRefused, WriterFenced
 
 
 @contextmanager
@@ -65,6 +64,3 @@ class TableScope:
             return True
         owner = self.owner(failure, raw)
         return self._only is None if owner is None else self.includes(owner)
-
-
-ANY_TABLE = TableScope(lambda failure, raw: None)

@@ -14,15 +14,17 @@ of the log. As always, the table's own snapshots have its position. The log only
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
-from tidelake.errors import NotYetCaughtUp, QuarantineFull
+from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.offsets import SourceIdentity, TopicPartition
+from tidelake.errors import CorruptFile, NotYetCaughtUp, QuarantineFull, TidelakeError
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
-from tidelake.ingest.quarantine.failures import OwnerOf
+from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.quarantine.failures import failures_of, owner_of
 from tidelake.ingest.quarantine.record_log import (
     QuarantineNotice,
     RecordLog,
@@ -34,11 +36,12 @@ from tidelake.ingest.quarantine.record_log import (
 )
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import QuarantineSettings
+from tidelake.ingest.tables.moved_rows import MovedRowsByTable
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import CorruptFile, TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.fileio.base import FileIO
@@ -46,15 +49,6 @@ from tidelake.storage.fileio.base import FileIO
 MARK_INTERVAL_MS: Final = 60_000  # interval at which a log without new records stores its end
 
 _log = get_logger(__name__)
-
-
-class OwnPositions(Protocol):
-    """The methods that the quarantine needs of `tidelake.checkpoint.coordinator.CheckpointCoordinator`."""
-
-    @property
-    def positions(self) -> Mapping[str, SourcePosition]: ...
-    def complete_up_to(self, table: str) -> dict[TopicPartition, int]: ...
-    def leave_out(self, table: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -94,36 +88,37 @@ class QuarantinedTable:
 class Quarantine:
     """The quarantine of a pipeline. Call it from the event loop, with writing excluded, unless a method says otherwise.
 
-    tables: all configured tables.
-    sinks: the tables that are written; a table that fails is removed.
+    tables: the tables of the pipeline; a table that fails is removed from its `sinks`.
     location: the folder of records and notices.
-    forget: called with each table that fails, so that other parts drop their state of it.
+    moved: the moved rows of the tables; those of a table that fails are forgotten.
     leaving: tables that caught up and have not committed yet. If one fails again, its old log and times continue.
     read_again: set when the source must be read again, for tables that wait for their log.
     routing: rises when a table rejoins: batches that were decoded before lack its rows.
+    positions: the positions of all tables, once the process owns the pipeline.
     """
 
-    tables: Collection[str]
-    sinks: MutableMapping[str, TableSink]
-    router: TableRouter
-    owner_of: OwnerOf
+    tables: PipelineTables
     io: FileIO
     location: str
     settings: QuarantineSettings
     clock: Clock
-    forget: Callable[[str], None]
+    moved: MovedRowsByTable
     failed: dict[str, QuarantinedTable] = field(default_factory=dict)
     leaving: dict[str, QuarantinedTable] = field(default_factory=dict)
     read_again: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     routing: int = 0
-    positions: OwnPositions | None = None
+    positions: CheckpointCoordinator | None = None
+
+    @property
+    def router(self) -> TableRouter:
+        return self.tables.router
 
     # ------------------------------------------------------------ into quarantine
 
     def can_quarantine(self, tables: Collection[str]) -> bool:
         """Return whether these tables can be quarantined: at least one other table must continue."""
-        return self.settings.enabled and bool(set(self.tables) - self.failed.keys() - set(tables))
+        return self.settings.enabled and bool(set(self.router.tables) - self.failed.keys() - set(tables))
 
     async def fail(self, failed: Mapping[str, Exception]) -> None:
         """Quarantine these tables. Raises their errors if no other table is left."""
@@ -131,7 +126,7 @@ class Quarantine:
             errors = list(failed.values())
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
         for table, error in failed.items():
-            sink = self.sinks.pop(table, None)
+            sink = self.tables.sinks.pop(table, None)
             newest = None if sink is None else sink.latest_of_user()
             entry = self.failed.get(table)
             if entry is None:
@@ -141,7 +136,7 @@ class Quarantine:
             entry.attempts += 1
             entry.retry_at_ms = self.clock.now_ms() + self._backoff_ms(entry.attempts)
             self.router.remove_target(table)
-            self.forget(table)
+            self.moved.forget(table)
             if self.positions is not None:
                 self.positions.leave_out(table)
             if sink is not None:
@@ -186,14 +181,29 @@ class Quarantine:
         entry.retry_at_ms = self.clock.now_ms()
         self.read_again.set()
 
-    def open_logs_of(self, tables: Collection[str]) -> dict[str, RecordLog]:
-        """Open the logs on disk of tables for which the source is not read yet. Blocks."""
-        return open_logs(self.io, self.location, tables)
+    def open_logs(self, tables: Collection[str]) -> dict[str, RecordLog]:
+        """Open the logs on disk of these tables, for which the source is not read yet. Blocks.
+
+        Unreadable logs are left out: the source is read instead.
+        """
+        found = dict[str, RecordLog]()
+        for table in tables_with_directory(self.io, self.location):
+            if table not in tables:
+                continue
+            try:
+                log = RecordLog.open(self.io, directory_of(self.location, table), table)
+            except CorruptFile as error:
+                effect = "the table is read from its own position, if the source still has it"
+                _log.warning("what was kept of a quarantined table can't be read", error=str(error), effect=effect)
+                continue
+            if log is not None:
+                found[table] = log
+        return found
 
     async def restore(self, kept: Mapping[str, RecordLog]) -> None:
         """Let tables catch up that an earlier process left in quarantine. Other kept records are deleted."""
         unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
-        unneeded = set(self.tables) - kept.keys() - unreadable
+        unneeded = set(self.router.tables) - kept.keys() - unreadable
         await run_uncancellable(_delete_logs_of, self.io, self.location, unneeded)
         for table, log in kept.items():
             notice = await run_uncancellable(read_notice, self.io, self.location, table)
@@ -201,9 +211,9 @@ class Quarantine:
             entry = QuarantinedTable(table, since_ms, dict(log.ends), NotYetCaughtUp(), attempts=attempts, log=log)
             self.failed[table] = entry
             self.router.remove_target(table)
-            self.forget(table)
+            self.moved.forget(table)
             _log.warning("table is still in quarantine", table=table, records=log.records, bytes=log.nbytes)
-            sink = self.sinks.pop(table, None)
+            sink = self.tables.sinks.pop(table, None)
             if sink is not None:
                 await run_uncancellable(_drop, table, sink)
         self.changed.set()
@@ -232,6 +242,19 @@ class Quarantine:
             write_notice(self.io, self.location, entry.notice)
         except (OSError, TidelakeError) as error:
             _log.warning("the notice of a quarantined table was not written", table=entry.name, error=str(error))
+
+    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+        """Create the tables of these records, except those in quarantine. Returns whether any was created. Blocks.
+
+        Raises TableFailed for a table that can't be created.
+        """
+        created = False
+        for source, row in unrouted.items():
+            table = self.router.table_of(source)
+            if table is not None and table not in self.failed:
+                with failures_of(table):
+                    created |= self.tables.create(batch, {source: row})
+        return created
 
     # ------------------------------------------------------------ records
 
@@ -279,13 +302,13 @@ class Quarantine:
 
         Raises QuarantineFull; then none of the records is kept.
         """
-        partition = TopicPartition(raw.topic, raw.partition)
+        partition, owner = TopicPartition(raw.topic, raw.partition), owner_of(self.router)
         found = list[tuple[RecordLog, RawBatch | None]]()
         for entry in self.failed.values():
             if entry.log is None or entry.waits_for_log or entry.name not in self.router.tables_of(raw.topic):
                 continue
             first = max(start, entry.log.ends.get(partition, 0))
-            records = kept_records(entry.name, raw, decoded, first, stop, self.router, self.owner_of)
+            records = kept_records(entry.name, raw, decoded, first, stop, self.router, owner)
             if records is not None:
                 self._check_room(entry, entry.log.nbytes + records.nbytes)
             found.append((entry.log, records))
@@ -381,23 +404,6 @@ class Quarantine:
 
 def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
-
-
-def open_logs(io: FileIO, location: str, tables: Collection[str]) -> dict[str, RecordLog]:
-    """Open the logs of earlier processes, by table. Blocks. Leaves out unreadable logs: the source is read instead."""
-    found = dict[str, RecordLog]()
-    for table in tables_with_directory(io, location):
-        if table not in tables:
-            continue
-        try:
-            log = RecordLog.open(io, directory_of(location, table), table)
-        except CorruptFile as error:
-            effect = "the table is read from its own position, if the source still has it"
-            _log.warning("what was kept of a quarantined table can't be read", error=str(error), effect=effect)
-            continue
-        if log is not None:
-            found[table] = log
-    return found
 
 
 def _delete_logs_of(io: FileIO, location: str, tables: Collection[str]) -> None:

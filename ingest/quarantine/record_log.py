@@ -1,15 +1,11 @@
-"""The log of one quarantined table: its records in the order of the source, on disk.
+"""What is kept of a quarantined table: a log of its records in the order of the source, and a notice about its failure.
 
     <location>/<table>/0000000003-1a2b3c4d.arrow      a segment: records of [start, end) of each partition
-    <location>/<table>/notice.json                    since when, and why (`notices`)
+    <location>/<table>/notice.json                    since when, and why; it is shown even if no pipeline runs
 
 A segment is created atomically, and begins where the previous one ended. So after a crash the log consists of the
 segments that join. This includes segments of another process of the pipeline, written before it was fenced, if they
 join. Records that the log lacks are read from the source again: the pipeline starts at the end of the log.
-
-The notice of a quarantined table: a small file next to its records, which is shown even if no pipeline runs.
-
-Selects the records of a batch that may belong to a quarantined table.
 
 Records of a quarantined table are not decoded. So if a batch has anything for the table, all records are kept that no
 other table took. Records that are kept needlessly (tombstones, records of no table) give no rows when they are decoded
@@ -30,16 +26,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
+from tidelake.errors import CorruptFile
 from tidelake.ingest.formats.base import DecodedBatch, Skipped
 from tidelake.ingest.quarantine.failures import OwnerOf
 from tidelake.ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 
 SEGMENT_BYTES: Final = 16 << 20  # bytes of undecoded records, in memory and in one segment
 _SUFFIX: Final = ".arrow"
+_NOTICE: Final = "notice.json"
+_NOTICE_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +218,7 @@ def _number(name: str) -> int | None:
     return int(head) if name.endswith(_SUFFIX) and head.isdigit() else None
 
 
-_NAME: Final = "notice.json"
-_VERSION: Final = 1
+# ---------------------------------------------------------------- the notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +244,14 @@ class QuarantineNotice:
 
 def write_notice(io: FileIO, location: str, notice: QuarantineNotice) -> None:
     """Write the notice. Blocks."""
-    members = {"version": _VERSION, **asdict(notice)}
-    path = f"{directory_of(location, notice.table)}/{_NAME}"
+    members = {"version": _NOTICE_VERSION, **asdict(notice)}
+    path = f"{directory_of(location, notice.table)}/{_NOTICE}"
     io.write(path, json.dumps(members, ensure_ascii=False, indent=2).encode())
 
 
 def read_notice(io: FileIO, location: str, table: str) -> QuarantineNotice | None:
     """Return the notice of a table; None if it has none. Blocks. Raises CorruptFile for an invalid notice."""
-    path = f"{directory_of(location, table)}/{_NAME}"
+    path = f"{directory_of(location, table)}/{_NOTICE}"
     try:
         members = json.loads(io.read(path))
         return QuarantineNotice(**{name: members[name] for name in QuarantineNotice.__dataclass_fields__})
@@ -268,6 +265,9 @@ def read_notices(io: FileIO, location: str) -> list[QuarantineNotice]:
     """Return the notices of all quarantined tables, in the order of their names. Blocks."""
     found = [read_notice(io, location, table) for table in tables_with_directory(io, location)]
     return [notice for notice in found if notice is not None]
+
+
+# ---------------------------------------------------------------- the records of a batch that may be the table's
 
 
 def kept_records(

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import SourcePosition, position_from_text, position_to_text
+from tidelake.errors import CorruptFile, TidelakeError, UnsupportedFeature
 from tidelake.ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, RawBatch, TimestampTypes
-from tidelake.storage.base.errors import CorruptFile, TidelakeError, UnsupportedFeature
 
 VERSION: Final = 1
 _HEAD: Final = b"tidelake.quarantine"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import Decoder, TableRows
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 
 Key: TypeAlias = tuple[Any, ...]
 

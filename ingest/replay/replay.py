@@ -24,20 +24,20 @@ import pyarrow as pa
 
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.compaction.compact_manager import compact_manager_factory
+from tidelake.errors import BadInput, CommitConflict, PositionRefused
+from tidelake.ingest.config.lower_case import format_of
 from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
 from tidelake.ingest.pipeline.builder import expanded
-from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
-from tidelake.ingest.pipeline.building.lower_case import format_of
-from tidelake.ingest.pipeline.building.sources import build_source
+from tidelake.ingest.pipeline.configured_source import build_source
+from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
 from tidelake.ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
 from tidelake.ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
 from tidelake.ingest.settings import Config
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_message import Committable

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, Protocol
 
 import zstandard
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.fileio.access import Access, access
 
 # Size of a block of lines. Each batch has a fixed cost: with 4 MiB a pipeline takes 50 % more CPU time than with 24.

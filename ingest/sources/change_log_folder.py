@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import AtOffsets, Earliest, Start, empty_batch
 from tidelake.ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES, ChangeLogFile
 from tidelake.ingest.sources.change_log_record import (
     BadLine,
@@ -31,7 +31,7 @@ from tidelake.ingest.sources.change_log_record import (
     is_complete,
     parse_records,
 )
-from tidelake.storage.base.errors import BadInput
+from tidelake.ingest.sources.source import AtOffsets, Earliest, Start, empty_batch
 from tidelake.storage.base.threads import run_cpu_bound
 from tidelake.storage.fileio.access import Access, access
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Source
+from tidelake.ingest.sources.source import Source
 
 
 class RangeUnavailable(Exception):

@@ -11,7 +11,7 @@ from typing import Final
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
 from tidelake.checkpoint.offsets import POSITION_PROPERTY
 from tidelake.compaction.compact_manager import compact_manager_factory
-from tidelake.errors import BatchOutdated
+from tidelake.errors import BatchOutdated, PositionRefused
 from tidelake.ingest.spark.batch_position import (
     BatchPosition,
     Ranges,
@@ -20,7 +20,6 @@ from tidelake.ingest.spark.batch_position import (
     is_from_batch,
     ranges_text,
 )
-from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.publisher import Guard

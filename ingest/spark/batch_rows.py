@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import takes_topic
+from tidelake.errors import BadInput
 from tidelake.ingest.dead_letters import dead_letter_members
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
 from tidelake.ingest.formats.source_table import SourceTable
@@ -32,7 +33,6 @@ from tidelake.ingest.spark.raw_columns import raw_batches
 from tidelake.ingest.tables.table_router import Route, TableRouter
 from tidelake.ingest.tables.table_targets import ColumnDecisions
 from tidelake.ingest.tables.unavailable_values import NO_OLD_ROW_REASON
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.row_converter import RowConverter
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import InlineScheduler
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import TableRows, Target, UnavailableValues
 from tidelake.ingest.spark.batch_rows import (
     DEAD_LETTER_COLUMN,
@@ -38,9 +39,8 @@ from tidelake.ingest.spark.ordering.row_order import (
 from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
 from tidelake.ingest.spark.shuffling.task_plan import TaskPlan
 from tidelake.ingest.spark.task_start import begin_task, package_version
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
+from tidelake.ingest.tables.moved_rows import MovedRows, MovedRowsBudget
 from tidelake.ingest.tables.unavailable_values import fill_unavailable
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -11,8 +11,8 @@ from typing import IO, Final, Self
 
 import pyarrow as pa
 
+from tidelake.errors import TidelakeError
 from tidelake.ingest.spark.shuffling.shuffle import from_ipc
-from tidelake.storage.base.errors import TidelakeError
 
 _BUFFER_BYTES_MAX: Final = 16 << 20
 _LOCAL_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")  # standalone and Kubernetes; YARN

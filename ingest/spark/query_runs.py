@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from tidelake.storage.base.errors import PositionRefused
+from tidelake.errors import PositionRefused
 
 _QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # local properties of Spark
 _JOB_GROUP_PROPERTY: Final = "spark.jobGroup.id"
@@ -46,7 +46,7 @@ class WrittenBatches:
                 del self._newest[next(iter(self._newest))]
 
     def check_absent(self, target: Target, run: str, batch_id: int) -> None:
-        """Raises PositionRefused if this run has written the batch."""
+        """Raise PositionRefused if this run has written the batch."""
         if self._newest.get(target) == (run, batch_id):
             raise PositionRefused(
                 f"{target.table}: this run of the query has already written batch {batch_id}. Rows of a second call "

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE, Headers, RawBatch, TimestampTypes
 from tidelake.ingest.sources.change_log_record import BadLine, PartitionRecords, parse_lines
-from tidelake.storage.base.errors import BadInput
 
 _TIMESTAMP_TYPE: Final = "timestampType"
 

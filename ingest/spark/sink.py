@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
-from tidelake.errors import BatchOutdated
+from tidelake.errors import BadInput, BatchOutdated, CommitConflict
 from tidelake.ingest.dead_letter_table import DeadLetterTable
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
@@ -43,7 +43,6 @@ from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, 
 from tidelake.ingest.spark.maintenance import maintenance
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput, CommitConflict
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.opening import open_catalog

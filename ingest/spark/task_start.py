@@ -1,6 +1,6 @@
-"""The first step of each of our tasks in its Python worker.
+"""What each of our tasks does first in its Python worker: check the version, and set the allocator.
 
-Checks that driver and tasks run the same version of this package: their messages have no stable format.
+Messages between driver and tasks have no stable format, so both must run the same version of this package.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pyspark import TaskContext
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.allocators import keep_blocks_between_batches
-from tidelake.storage.base.errors import UnsupportedFeature
 
 PACKAGE = "tidelake"
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import msgspec
 
 from tidelake.checkpoint.routing import Routing, routing_of
+from tidelake.errors import TidelakeError
 from tidelake.ingest.settings import Config
 from tidelake.ingest.tables.table_history import CommitHistory
 from tidelake.ingest.tables.table_templates import ExpandedTable, TableTemplates
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.model.snapshots.snapshot import Snapshot

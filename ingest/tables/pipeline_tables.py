@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
-from tidelake.errors import TableNotInferred, TableUnusable
+from tidelake.errors import BadInput, TableNotInferred, TableUnusable
 from tidelake.ingest.formats.base import InferredTable, Target
 from tidelake.ingest.formats.source_keys import columns_outside, wider_key_text
 from tidelake.ingest.formats.source_table import SourceTable
@@ -22,7 +22,6 @@ from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
 from tidelake.ingest.tables.unusable_table import opened_at_start
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.base import Catalog

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.types.inferred_types import is_widening
 from tidelake.ingest.settings import TableSettings
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.ddl.option_changes import check_option_change
 from tidelake.storage.model.messages import alter_command, set_option, set_type
 from tidelake.storage.model.options.registry import find_option

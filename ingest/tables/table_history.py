@@ -10,7 +10,7 @@ from tidelake.checkpoint.epoch import Epoch, epoch_of
 from tidelake.checkpoint.offsets import POSITION_PROPERTY
 from tidelake.checkpoint.other_users import newest_of_each_user
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.model.snapshots.consumers import Consumer

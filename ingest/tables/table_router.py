@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.checkpoint.routing import takes_topic
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.table_templates import ExpandedTable, TableTemplates
-from tidelake.storage.base.errors import BadInput
 
 _WILDCARDS: Final = frozenset("*?[")  # wildcards of shell patterns
 

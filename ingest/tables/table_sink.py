@@ -1,10 +1,9 @@
-"""The interface between a pipeline and one table: writing rows, committing snapshots, and the pipeline's state."""
+"""One table of a pipeline: its writer, its commits under the pipeline's commit user, and its state at a start."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +13,15 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from tidelake.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
+from tidelake.ingest.tables.moved_row_files import MovedRowFiles
 from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
-from tidelake.ingest.tables.unavailable_values import RowLookup
-from tidelake.storage.base.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.commit_steps import settle_writer
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_router import RoutedRows
 from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter
@@ -32,131 +29,22 @@ from tidelake.storage.write.table_writer import TableWriter
 _log = get_logger(__name__)
 
 
-class RowWriter(Protocol):
-    """Writes rows to files of one table: the methods of `tidelake.storage.write.table_writer.TableWriter` for a
-    pipeline."""
+class TableSink:
+    """A table that a pipeline writes, under the pipeline's commit user.
 
-    def route(self, rows: pa.RecordBatch) -> RoutedRows:
-        """Split rows (table columns, `_VALUE_KIND`) for `add`. This is fast. Raises BadInput if rows don't fit."""
-        ...
-
-    @property
-    def reads_files(self) -> bool:
-        """Whether `route` and `add` may read files for the next rows, even if no bucket is opened."""
-        ...
-
-    def opens_buckets(self, routed: RoutedRows) -> bool:
-        """Return whether `add` must read the table first, which may take long."""
-        ...
-
-    def add(self, routed: RoutedRows) -> None:
-        """Add rows to memory; check `is_memory_short` afterwards. This is fast if no bucket is opened."""
-        ...
-
-    @property
-    def is_memory_short(self) -> bool:
-        """Whether the rows of all tables together exceed the memory limit."""
-        ...
-
-    def make_room(self) -> None:
-        """Flush or spill rows until all tables fit into memory again. This may take long."""
-        ...
-
-    def prepare_commit(self, identifier: int) -> list[CommitMessage]:
-        """Flush the added rows to durable files, for a commit with this identifier. Without rows, the list is empty."""
-        ...
-
-    def cancel_compactions(self) -> None:
-        """Cancel running compactions, so that nothing waits for them. Returns at once; thread-safe."""
-        ...
-
-    def abort(self) -> None:
-        """Drop rows and files that `prepare_commit` has not returned."""
-        ...
-
-
-class PipelineHistory(Protocol):
-    """The history of a table, for a pipeline: `tidelake.ingest.tables.table_history.CommitHistory`."""
-
-    @property
-    def created_ms(self) -> int:
-        """The time of the table's creation. It distinguishes the table from an earlier one of the same name."""
-        ...
-
-    def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
-        """Return a snapshot of the table; None if it does not exist."""
-        ...
-
-    def register(self, snapshot_id: int) -> None:
-        """Register as a consumer, so that this snapshot and later ones do not expire."""
-        ...
-
-
-class TableSink(RowLookup, Protocol):
-    """A table that a pipeline writes.
-
-    name: name of the table
-    writer: writer of its rows
+    writer: writes its rows
     history: its snapshots
-    moved_row_files: files of its moved rows
-
-    All methods block, and are called one at a time, including those of `writer` and `history`. Only `prepare_commit`
-    and `commit` of different tables may overlap.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def writer(self) -> RowWriter: ...
-    @property
-    def history(self) -> PipelineHistory: ...
-    @property
-    def moved_row_files(self) -> MovedRowFiles: ...
-
-    def read_state(self) -> TableState:
-        """Return the table's state, from which the pipeline's position is recovered."""
-        ...
-
-    def latest_of_user(self) -> SnapshotSummary | None:
-        """Return the pipeline's newest known snapshot. Reads nothing."""
-        ...
-
-    @property
-    def commit_attempts(self) -> int:
-        """Attempts to commit a snapshot since this was opened; each retry counts."""
-        ...
-
-    def adopt_schema(self, context: TableContext) -> None:
-        """Write with this version of the table's schema from now on. All rows added before must be committed."""
-        ...
-
-    def holds_rows(self) -> bool:
-        """Return whether the table's newest snapshot has rows, of any writer."""
-        ...
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether the next snapshot replaces all rows, even if it has no rows."""
-        ...
-
-    def truncate(self) -> None:
-        """Drop rows added since the last commit. The next commit replaces all rows by those added from now on."""
-        ...
-
-    def commit(self, committable: TableCommittable) -> int | None:
-        """Publish a snapshot. Returns its id; None if it already exists.
-
-        Raises WriterFenced if a newer process owns the pipeline, RecoveryOutdated if an older one has committed.
-        """
-        ...
-
-
-class StorageTableSink:
-    """A table of `storage`, written under the pipeline's commit user.
+    moved_row_files: the files of its moved rows
+    is_truncated: whether the next snapshot replaces all rows, even if it has no rows
 
     memory: shared by all tables of the pipeline
     maintenance: shared by all tables of the pipeline. None: nothing expires
+    shared_with: commit users that write other records to the table
+    history_snapshots: number of snapshots that a start checks
     compacted: called after each compaction during writing
+
+    All methods block, and are called one at a time, including those of `writer` and `history`. Only `prepare_commit`
+    and `commit` of different tables may overlap.
     """
 
     def __init__(
@@ -206,6 +94,7 @@ class StorageTableSink:
         return self._context.name
 
     def adopt_schema(self, context: TableContext) -> None:
+        """Write with this version of the table's schema from now on. All rows added before must be committed."""
         self.writer.abort()  # it has compactions, but no rows
         self._context = context
         self.moved_row_files = MovedRowFiles(
@@ -215,16 +104,19 @@ class StorageTableSink:
         self._commit.adopt_schema(context)
 
     def holds_rows(self) -> bool:
+        """Return whether the table's newest snapshot has rows, of any writer."""
         latest = self._context.snapshots.latest()
         return latest is not None and latest.total_record_count > 0
 
     def truncate(self) -> None:
+        """Drop rows added since the last commit. The next commit replaces all rows by those added from now on."""
         self.writer.cancel_compactions()
         self.writer.abort()
         self.writer = self._open_writer(replaces=True)  # the old one refers to files that are about to be removed
         self.is_truncated = True
 
     def read_state(self) -> TableState:
+        """Return the table's state, from which the pipeline's position is recovered."""
         newest = self._commit.latest_of_user()
         self._fence.known_id = newest.id if newest is not None else 0
         since = self._commit.snapshots_since_guard
@@ -232,11 +124,13 @@ class StorageTableSink:
         return self.history.read_state(newest, since)
 
     def latest_of_user(self) -> SnapshotSummary | None:
+        """Return the pipeline's newest known snapshot. Reads nothing."""
         newest = self._commit.known_latest_of_user
         return None if newest is None else self.history.summarize(newest)
 
     @property
     def commit_attempts(self) -> int:
+        """Attempts to commit a snapshot since this was opened; each retry counts."""
         return self._commit.attempts
 
     def _own_position(self) -> list[int]:
@@ -245,6 +139,10 @@ class StorageTableSink:
         return [] if newest is None else [newest.id]
 
     def commit(self, committable: TableCommittable) -> int | None:
+        """Publish a snapshot. Returns its id; None if it already exists.
+
+        Raises WriterFenced if a newer process owns the pipeline, RecoveryOutdated if an older one has committed.
+        """
         self._fence.epoch, self._fence.position = committable.epoch, committable.position
         stored = committable.to_storage()
         try:
@@ -280,4 +178,5 @@ class StorageTableSink:
             _log.warning("files of a failed commit stay, for the orphan cleaner", table=self.name, error=str(error))
 
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        """See `RowLookup`. Rows that are not committed count, too."""
         return lookup_newest_rows(self._context, self.history.latest(), keys, self.writer.uncommitted())

@@ -12,9 +12,9 @@ from functools import cached_property
 import msgspec
 
 from tidelake.checkpoint.routing import takes_topic
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.settings import PLACEHOLDER, SourceTablesSettings, TableSettings
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 
 

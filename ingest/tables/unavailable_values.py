@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.base import KeyChange, TableRows, UnavailableValues
-from tidelake.ingest.tables.moved_rows.moved_rows import (
+from tidelake.ingest.tables.moved_rows import (
     MERGED_ROW_REASON,
     NOT_IN_TABLE_REASON,
     READ_AGAIN_REASON,

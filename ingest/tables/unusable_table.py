@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tidelake.errors import TableUnusable
-from tidelake.storage.base.errors import AccessDenied, CorruptFile, UnsupportedFeature
+from tidelake.errors import AccessDenied, CorruptFile, TableUnusable, UnsupportedFeature
 
 UNREADABLE_ERRORS: Final = (CorruptFile, AccessDenied, UnsupportedFeature)
 

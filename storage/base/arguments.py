@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _SHOWN: Final = 80  # longest display of a value in a message, in characters
 
 
 def check_text(what: str, given: object) -> str:
-    """Checks a text. UTF-8 can't encode lone surrogates, which Python texts may have, so no file can store them."""
+    """Check a text. UTF-8 can't encode lone surrogates, which Python texts may have, so no file can store them."""
     if not isinstance(given, str):
         raise BadInput(f"{what} must be a string, not {shown(given)}; pass a str")
     try:
@@ -41,7 +41,7 @@ def check_text(what: str, given: object) -> str:
 
 
 def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
-    """Checks a whole number. NumPy's integers are accepted, booleans are not."""
+    """Check a whole number. NumPy's integers are accepted, booleans are not."""
     try:
         number = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
@@ -54,7 +54,7 @@ def check_whole_number(what: str, given: object, *, at_least: int = 0) -> int:
 
 
 def check_file_name(what: str, name: str, *, affix: str = "") -> None:
-    """Checks a name of a file or directory.
+    """Check a name of a file or directory.
 
     affix: the prefix or suffix that the file name adds.
     """
@@ -71,7 +71,7 @@ def check_file_name(what: str, name: str, *, affix: str = "") -> None:
 
 
 def shown(given: object) -> str:
-    """Returns a text like repr, but shortened."""
+    """Return a text like repr, but shortened."""
     try:
         text = repr(given)
     except Exception:  # repr of foreign objects may fail, and repr of numbers with thousands of digits does
@@ -83,12 +83,12 @@ def shown(given: object) -> str:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a public function: each argument must be of its annotated type, and its texts must be valid UTF-8."""
+    """Decorate a public function: each argument must be of its annotated type, and its texts must be valid UTF-8."""
     return checked_except()(function)
 
 
 def checked_except(*names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Returns a decorator as `checked`. The function itself checks these arguments, with more precise errors."""
+    """Return a decorator as `checked`. The function itself checks these arguments, with more precise errors."""
     return lambda function: _checked(function, frozenset(names))
 
 
@@ -112,7 +112,7 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
 
 
 def check_members(of: object) -> None:
-    """Checks the members of a dataclass as `checked` does."""
+    """Check the members of a dataclass as `checked` does."""
     kind: Any = type(of)
     for name, hint in _hints(kind.__init__).items():
         if name != "return":

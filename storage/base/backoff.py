@@ -22,7 +22,7 @@ class ExponentialBackoff:
     jitter: tuple[float, float] = (1.0, 1.0)
 
     def wait_ms(self, failures: int, random_fraction: Callable[[], float] = random.random) -> float:
-        """Returns the next wait.
+        """Return the next wait.
 
         failures: number of consecutive failures before this one; 0 for the first.
         random_fraction: returns a number from 0 up to, not including, 1.

@@ -11,7 +11,7 @@ def epoch_ms() -> int:
 
 
 def local_time_as_utc_ms() -> int:
-    """Returns the local wall clock as if it were UTC. Java records the creation time of data files like this.
+    """Return the local wall clock as if it were UTC. Java records the creation time of data files like this.
     `DataFileMeta.created_epoch_ms` reverses it.
     """
     return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)

@@ -17,7 +17,7 @@ _was_enabled = False
 
 @contextmanager
 def paused_collection() -> Iterator[None]:
-    """Pauses it in the whole process until the last caller is done. For short work that creates no reference cycles."""
+    """Pause it in the whole process until the last caller is done. For short work that creates no reference cycles."""
     global _pauses, _was_enabled  # noqa: PLW0603 - the collector is global, too
     with _lock:
         if not _pauses:

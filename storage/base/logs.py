@@ -30,7 +30,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _to_record(_: object, __: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
-    """Returns arguments for a standard logger: the event followed by its fields, and the fields as a dictionary."""
+    """Return arguments for a standard logger: the event followed by its fields, and the fields as a dictionary."""
     text = str(event.pop("event"))
     exc_info = event.pop("exc_info", None)
     message = " ".join([text, *(f"{key}={value!r}" for key, value in event.items())])

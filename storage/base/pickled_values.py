@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def pickles_as_values(cls: type[T]) -> type[T]:
-    """Decorates a dataclass of two or more fields. Its constructor must accept all fields in their order."""
+    """Decorate a dataclass of two or more fields. Its constructor must accept all fields in their order."""
     values: Callable[[Any], tuple[Any, ...]] = attrgetter(*(field.name for field in fields(cls)))  # type: ignore[arg-type]
 
     def reduce(self: T) -> tuple[type[T], tuple[Any, ...]]:

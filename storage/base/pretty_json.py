@@ -15,7 +15,7 @@ _LOWER_CASE_ESCAPE: Final = re.compile(r"(\\\\)|\\u00([01][0-9a-f])")
 
 
 def pretty_json(value: Json, indent: str = "") -> str:
-    """Returns the text, without a line end after it. Only objects are split into lines: `"fields" : [ {`.
+    """Return the text, without a line end after it. Only objects are split into lines: `"fields" : [ {`.
 
     indent: the indentation of the line that the value starts on.
     """
@@ -37,7 +37,7 @@ def pretty_json(value: Json, indent: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Returns a quoted text. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
+    """Return a quoted text. Java escapes control characters with upper-case digits, and nothing beyond ASCII."""
     quoted = encode_basestring(text)  # the encoder calls this function, but takes ten times as long
     if "\\u" not in quoted:
         return quoted

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 
 def serialize(bitmap: BitMap) -> bytes:
-    """Returns the bytes. It may change the internal form of the bitmap, but not its values."""
+    """Return the bytes. It may change the internal form of the bitmap, but not its values."""
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 
@@ -25,7 +25,7 @@ _BITSET_FROM: Final = 4_096  # number of values; a container with more is a bits
 
 
 def serialized_bytes(data: bytes, start: int) -> int:
-    """Returns the length of the Roaring bitmap at `start`, from its header: CRoaring does not report it."""
+    """Return the length of the Roaring bitmap at `start`, from its header: CRoaring does not report it."""
     (cookie,) = struct.unpack_from("<I", data, start)
     at: int = start + 4
     if cookie & 0xFFFF == _WITH_RUNS:

@@ -50,7 +50,7 @@ class _Threads:
 
     @contextmanager
     def single_thread_pool(self) -> Iterator[ThreadPoolExecutor]:
-        """A pool of one thread that only this caller uses. The thread is kept for the next caller."""
+        """Return a pool of one thread that only this caller uses. The thread is kept for the next caller."""
         try:
             pool = self.idle.pop()
         except IndexError:  # other callers use the one that was kept
@@ -68,7 +68,7 @@ _threads: Final = _Threads()
 
 
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
-    """Runs `work` for all items in parallel; results are in the order of items. Blocks.
+    """Run `work` for all items in parallel; results are in the order of items. Blocks.
 
     work: mostly waits, and starts no parallel work itself
     """
@@ -76,7 +76,7 @@ def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 
 
 def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THREADS_MAX) -> list[T]:
-    """Does the same as `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
+    """Do the same as `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
 
     For many short tasks: more threads than a disk can use would only compete for the GIL. An error is raised when no
     task is running any more; tasks that have not started by then are skipped.
@@ -103,7 +103,7 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
 
 
 def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
-    """Runs `work`, which mostly computes in Arrow, for each item, in parallel on all cores. Blocks.
+    """Run `work`, which mostly computes in Arrow, for each item, in parallel on all cores. Blocks.
 
     A single item runs in a thread that is kept from call to call. A new thread would have to fill the caches of Arrow
     and of the interpreter again, which took a quarter of the CPU time of a small flush. In the caller's thread Arrow's
@@ -125,14 +125,14 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
 
 
 async def run_uncancellable(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
+    """Run `work`, which mostly waits (for a disk, a store, a lock), in some thread."""
     return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)))
 
 
 async def run_with_cancel(
     cancel: Callable[[], object], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Does the same as `run_uncancellable`. If it is cancelled, it calls `cancel` first, to end the work early."""
+    """Do the same as `run_uncancellable`. If it is cancelled, it calls `cancel` first, to end the work early."""
     return await _await_to_end(_submit(_threads.uncancellable, partial(work, *args, **kwargs)), cancel)
 
 
@@ -144,7 +144,7 @@ async def map_uncancellable(
     *,
     keep_going: bool = False,
 ) -> list[T]:
-    """Runs `work` for each item as `run_uncancellable` does, `at_once` at a time. Returns results in the items' order.
+    """Run `work` for each item as `run_uncancellable` does, `at_once` at a time. Returns results in the items' order.
 
     An error is raised when no task is running any more; several errors are raised as a group. After an error or a
     cancellation, tasks that have not started are skipped.
@@ -181,7 +181,7 @@ async def map_uncancellable(
 
 
 def single_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Returns the single error in nested groups; the group if there are several."""
+    """Return the single error in nested groups; the group if there are several."""
     while len(group.exceptions) == 1:
         inner = group.exceptions[0]
         if not isinstance(inner, BaseExceptionGroup):
@@ -191,7 +191,7 @@ def single_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def run_cpu_bound(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs `work`, which mostly creates Python objects or many small arrays, in this process's one thread for it.
+    """Run `work`, which mostly creates Python objects or many small arrays, in this process's one thread for it.
 
     Two threads with such work are no faster than one, because it holds the interpreter's lock. But each time the lock
     changes its owner, data moves between the caches of the cores, and a thread that released it for a moment waits 5 ms

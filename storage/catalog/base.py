@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.ddl.schema_changes import SchemaChange
-from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
@@ -35,19 +35,19 @@ class Catalog(Protocol):
         ...
 
     def list_databases(self) -> list[str]:
-        """Returns the names of all databases, sorted."""
+        """Return the names of all databases, sorted."""
         ...
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Creates a database. Raises BadInput if it exists, unless if_not_exists is set."""
+        """Create a database. Raises BadInput if it exists, unless if_not_exists is set."""
         ...
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Drops a database. Raises BadInput if it is not empty; with cascade its contents are dropped, too."""
+        """Drop a database. Raises BadInput if it is not empty; with cascade its contents are dropped, too."""
         ...
 
     def list_tables(self, database: str) -> list[str]:
-        """Returns the names of the tables, sorted, without the database's name."""
+        """Return the names of the tables, sorted, without the database's name."""
         ...
 
     def table_exists(self, name: str) -> bool: ...
@@ -63,7 +63,7 @@ class Catalog(Protocol):
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """Creates a table without rows, at schema 0 (see `tidelake.storage.ddl.schema_creation`).
+        """Create a table without rows, at schema 0 (see `tidelake.storage.ddl.schema_creation`).
 
         Raises BadInput if the table exists. With if_not_exists an existing table is left unchanged, even if its
         columns differ.
@@ -71,7 +71,7 @@ class Catalog(Protocol):
         ...
 
     def restore_table(self, name: str, schemas: Sequence[TableSchema]) -> None:
-        """Creates a table without rows, with all schema versions of another table.
+        """Create a table without rows, with all schema versions of another table.
 
         The data files of that other table can then be read in the new one.
 
@@ -91,36 +91,36 @@ class Catalog(Protocol):
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> TableContext:
-        """Returns the table that `create_table` would create. Reads and writes nothing.
+        """Return the table that `create_table` would create. Reads and writes nothing.
 
         Raises BadInput or UnsupportedFeature if the table can't be created. Does not check whether the name is taken.
         """
         ...
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Deletes a table with all its files, including those of its branches and tags. Stop its writers first."""
+        """Delete a table with all its files, including those of its branches and tag. Stop its writers first."""
         ...
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Renames a table. Stop its writers first. Raises BadInput if the new name exists."""
+        """Rename a table. Stop its writers first. Raises BadInput if the new name exists."""
         ...
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
-        """Applies all changes in one new version of the schema, and returns it.
+        """Apply all changes in one new version of the schema, and return it.
 
         If one change can't be made, none is applied.
         """
         ...
 
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
-        """Returns the table, or its branch, at the latest schema.
+        """Return the table, or its branch, at the latest schema.
 
         options: dynamic options; they override those of the schema.
         """
         ...
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
-        """Returns the format table of this name (`tidelake.storage.kinds.format_tables`).
+        """Return the format table of this name (`tidelake.storage.kinds.format_tables`).
 
         Also returns an object table, if its schema is only in the catalog. Returns None for any other table, and if no
         table has this name.
@@ -130,12 +130,12 @@ class Catalog(Protocol):
         ...
 
     def warehouse_table(self, identifier: Identifier, options: Mapping[str, str] | None = None) -> SystemTable:
-        """Returns a system table of database `sys`."""
+        """Return a system table of database `sys`."""
         ...
 
 
 def table_properties(schema: TableSchema) -> dict[str, str]:
-    """Returns the properties that an entry of a table copies (`sync-all-properties`): its options and its keys.
+    """Return the properties that an entry of a table copies (`sync-all-properties`): its options and its keys.
 
     Source: Java `hive/HiveCatalog.java`, `jdbc/JdbcCatalog.java` (convertToPropertiesTableKey),
     `schema/TableSchema.java` (bucketKeys).

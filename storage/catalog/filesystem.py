@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.identifier import (
     Identifier,
@@ -32,7 +32,7 @@ from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.location import absolute
 from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
-from tidelake.storage.kinds.system_tables.base import SystemTable
+from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import check_alterable, check_creatable
@@ -132,7 +132,7 @@ class FileSystemCatalog:
         return tables
 
     def tables_of_files(self, database: str) -> list[str]:
-        """Returns the directories that contain a schema. Other directories of the database are not tables."""
+        """Return the directories that contain a schema. Other directories of the database are not tables."""
         names = sorted(e.name for e in self._io.list_directory(self._database_path(database)) if e.is_directory)
         return [name for name in names if self._has_schema_file(Identifier(database, name))]
 
@@ -169,7 +169,7 @@ class FileSystemCatalog:
             self._schemas(identifier).publish(schema)
 
     def _create_first(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """Returns False if the table exists."""
+        """Return False if the table exists."""
         with self._excluding_others(identifier):
             if self._has_schema(identifier):
                 return False
@@ -223,11 +223,11 @@ class FileSystemCatalog:
             self._delete(identifier)
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
-        """Returns False if another process created the table first."""
+        """Return False if another process created the table first."""
         return self._schemas(identifier).publish(schema)
 
     def _delete(self, identifier: Identifier) -> None:
-        """Deletes the schema first. A crash then leaves a directory without a table, which blocks this name.
+        """Delete the schema first. A crash then leaves a directory without a table, which blocks this name.
 
         Files in external paths stay: other tables may store files there, too, and nothing tells them apart.
         """
@@ -256,7 +256,7 @@ class FileSystemCatalog:
             raise BadInput(f"{new} can't be the new name: {target} already exists; choose another one") from None
 
     def _move(self, old: Identifier, new: Identifier) -> None:
-        """Raises FileExistsError if the new name is taken."""
+        """Raise FileExistsError if the new name is taken."""
         self._io.rename_directory(self._paths(old).location, self._paths(new).location)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
@@ -323,7 +323,7 @@ class FileSystemCatalog:
         return warehouse_table(context, identifier.table, self._all_tables, self.options)
 
     def _all_tables(self) -> Iterator[TableContext]:
-        """Returns the tables that can be opened. Skips those that are dropped in the meantime."""
+        """Return the tables that can be opened. Skips those that are dropped in the meantime."""
         for database in self.list_databases():
             for table in self.list_tables(database):
                 with suppress(BadInput):
@@ -347,7 +347,7 @@ class FileSystemCatalog:
         return self._is_registered(identifier) and self._has_schema_file(identifier)
 
     def _has_schema_file(self, identifier: Identifier) -> bool:
-        """Checks for schema 0 first: it nearly always exists, and the check is cheaper than a listing."""
+        """Check for schema 0 first: it nearly always exists, and the check is cheaper than a listing."""
         return self._io.exists(self._paths(identifier).schema(0)) or self._schemas(identifier).latest_id() is not None
 
     # ------------------------------------------------------------ for catalogs that keep names elsewhere, too
@@ -357,13 +357,13 @@ class FileSystemCatalog:
         return True
 
     def _check_registrable(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Raises BadInput for a schema that the catalog can't store, before the schema is published."""
+        """Raise BadInput for a schema that the catalog can't store, before the schema is published."""
 
     def _altered(self, identifier: Identifier, schema: TableSchema) -> None:
-        """Called after the table, or the branch, got this schema."""
+        """Learn that the table, or the branch, got this schema."""
 
     def _excluding_others(self, *identifiers: Identifier) -> AbstractContextManager[object]:
-        """Locks these tables while they are created, changed or dropped. Here `create_if_absent` is enough."""
+        """Lock these tables while they are created, changed or dropped. Here `create_if_absent` is enough."""
         return nullcontext()
 
     # ------------------------------------------------------------ refusals
@@ -373,7 +373,7 @@ class FileSystemCatalog:
             check_letters(names)
 
     def _refuse_leftovers(self, identifier: Identifier) -> None:
-        """Raises BadInput if the directory contains files other than a schema.
+        """Raise BadInput if the directory contains files other than a schema.
 
         `schema` is allowed: another process may be creating the same table. Directories without files are allowed: on a
         local disk a writer leaves them if its table is dropped.
@@ -392,7 +392,7 @@ class FileSystemCatalog:
         return any(not e.is_directory or self._holds_files(f"{directory}/{e.name}") for e in entries)
 
     def _refuse_links_of(self, identifier: Identifier) -> None:
-        """Refuses symbolic links before anything is deleted: all files of the table must be below its directory."""
+        """Refuse symbolic links before anything is deleted: all files of the table must be below its directory."""
         location = self._paths(identifier).location
         self._refuse_links(f"table {identifier}", self._database_path(identifier.database), identifier.table)
         self._refuse_links(f"table {identifier}", location)
@@ -408,7 +408,7 @@ class FileSystemCatalog:
                 )
 
     def _external_places(self, identifier: Identifier) -> list[str]:
-        """Returns the external paths in the options of all schemas of all branches."""
+        """Return the external paths in the options of all schemas of all branches."""
         found: dict[str, None] = {}
         for branch in (DEFAULT_BRANCH, *branch_names(self._io, self._paths(identifier))):
             schemas = self._schemas(replace(identifier, branch=branch))
@@ -421,7 +421,7 @@ class FileSystemCatalog:
         return no_database(name, self.warehouse, self.list_databases())
 
     def _no_table(self, identifier: Identifier) -> BadInput:
-        """Returns an error that says why the table is missing: no database, no schema, no branch, or a wrong name."""
+        """Return an error that says why the table is missing: no database, no schema, no branch, or a wrong name."""
         if identifier.database not in self.list_databases():
             return self._no_database(identifier.database)
         main = Identifier(identifier.database, identifier.table)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.paths import check_branch_name
@@ -35,7 +35,7 @@ class Identifier:
 
     @classmethod
     def parse(cls, text: str) -> Identifier:
-        """Parses a name. The database ends at the first dot; the table's name may contain dots. Raises BadInput."""
+        """Parse a name. The database ends at the first dot; the table's name may contain dots. Raises BadInput."""
         database, dot, rest = text.partition(".")
         table, *suffixes = rest.split("$")
         branch, system_table = DEFAULT_BRANCH, None
@@ -67,7 +67,7 @@ class Identifier:
 
 
 def check_database_name(name: str) -> None:
-    """Raises BadInput for names that can't be told apart from a table's name, or that no directory can have."""
+    """Raise BadInput for names that can't be told apart from a table's name, or that no directory can have."""
     _check_directory_name("database", name)
     if "." in name or "$" in name:
         raise BadInput(f"database name {name!r} contains a dot or $; choose another")
@@ -81,7 +81,7 @@ def check_own_database(name: str) -> None:
 
 
 def no_database(name: str, catalog: str, known: Sequence[str]) -> BadInput:
-    """Returns the error for an unknown database.
+    """Return the error for an unknown database.
 
     catalog: the name of the catalog to show to users.
     known: the catalog's databases.
@@ -102,7 +102,7 @@ def _check_directory_name(what: str, name: str) -> None:
 
 
 def of_branch(identifier: Identifier, options: Mapping[str, str]) -> Identifier:
-    """Applies the dynamic option `branch` to a name.
+    """Apply the dynamic option `branch` to a name.
 
     Raises BadInput if both the name and the option select a branch, and the branches differ.
     """

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
+from tidelake.errors import CommitConflict
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import CommitConflict
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -40,7 +40,7 @@ class LockWaiting:
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
 
     def acquire_with_retries(self, acquire: Callable[[], T | None], what: str, where: str) -> T:
-        """Calls `acquire` until it returns something other than None, and returns that.
+        """Call `acquire` until it returns something other than None, and return that.
 
         what: the first words of the error message, such as `shop.t: others held its lock`.
         where: where the lock is kept, for the error message.
@@ -64,7 +64,7 @@ class TableLocks(Protocol):
     """The locks of one catalog. They can be pickled. They are not reentrant."""
 
     def held(self, table: Identifier) -> AbstractContextManager[None]:
-        """Holds the lock of a table while the block runs.
+        """Hold the lock of a table while the block runs.
 
         table: a table, or a branch of it.
 

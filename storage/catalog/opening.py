@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.arguments import check_file_name, check_text
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
-from tidelake.storage.catalog.jdbc.address import check_sqlalchemy
+from tidelake.storage.catalog.jdbc.database_address import check_sqlalchemy
 from tidelake.storage.catalog.options import CatalogOptions
 from tidelake.storage.fileio import FileIO, open_file_io
 from tidelake.storage.fileio.location import LOCAL_SCHEME, REMOTE_SCHEMES, absolute, local_path, scheme_of
@@ -16,7 +16,7 @@ from tidelake.storage.model.options.catalog_values import CatalogValues
 
 
 def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: FileIO | None = None) -> Catalog:
-    """Opens a catalog.
+    """Open a catalog.
 
     warehouse: a path, or a URI such as `s3://bucket/lake`.
     options: options of the catalog (`metastore`, `table-default.…`) and of the store (`s3.endpoint`).
@@ -47,7 +47,7 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
 
 
 def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
-    """Checks that the warehouse is a location where a caller, such as a pipeline, can store its own files.
+    """Check that the warehouse is a location where a caller, such as a pipeline, can store its own files.
 
     Raises UnsupportedFeature if the warehouse is only a server's name for a catalog.
     """
@@ -61,8 +61,8 @@ def check_holds_files(warehouse: str, options: Mapping[str, str]) -> None:
 
 
 def _rest_catalog(warehouse: str, given: CatalogOptions, shown: Mapping[str, str], io: FileIO | None) -> Catalog:
-    from tidelake.storage.catalog.rest.catalog import RestCatalog  # noqa: PLC0415  # its HTTP client takes 3 MiB
-    from tidelake.storage.catalog.rest.client import RestClient  # noqa: PLC0415
+    from tidelake.storage.catalog.rest.rest_catalog import RestCatalog  # noqa: PLC0415  # its HTTP client takes 3 MiB
+    from tidelake.storage.catalog.rest.rest_client import RestClient  # noqa: PLC0415
 
     return RestCatalog(
         RestClient.of(given.own),
@@ -76,18 +76,18 @@ def _rest_catalog(warehouse: str, given: CatalogOptions, shown: Mapping[str, str
 
 def _jdbc_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:
     check_sqlalchemy()
-    from tidelake.storage.catalog.jdbc.catalog import JdbcCatalog, JdbcSettings  # noqa: PLC0415  # it needs sqlalchemy
+    from tidelake.storage.catalog.jdbc.jdbc_catalog import JdbcCatalog, JdbcSettings  # noqa: PLC0415  # it needs sqlalchemy
 
     settings = JdbcSettings.of(given.own, is_object_store=scheme_of(warehouse) in REMOTE_SCHEMES)
     return JdbcCatalog(store, warehouse, settings, table_defaults=given.table_defaults, options=shown)
 
 
 def _hive_catalog(store: FileIO, warehouse: str, given: CatalogOptions, shown: Mapping[str, str]) -> Catalog:
-    from tidelake.storage.catalog.hive.client import check_pymetastore  # noqa: PLC0415  # its parser of XML takes 1 MiB
+    from tidelake.storage.catalog.hive.metastore_client import check_pymetastore  # noqa: PLC0415  # its parser of XML takes 1 MiB
 
     check_pymetastore()
-    from tidelake.storage.catalog.hive.catalog import HiveCatalog  # noqa: PLC0415  # it needs pymetastore
-    from tidelake.storage.catalog.hive.settings import HiveSettings  # noqa: PLC0415
+    from tidelake.storage.catalog.hive.hive_catalog import HiveCatalog  # noqa: PLC0415  # it needs pymetastore
+    from tidelake.storage.catalog.hive.hive_settings import HiveSettings  # noqa: PLC0415
 
     settings = HiveSettings.of(given.own, is_object_store=scheme_of(warehouse) in REMOTE_SCHEMES)
     return HiveCatalog(store, warehouse, settings, table_defaults=given.table_defaults, options=shown)

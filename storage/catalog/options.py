@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import log_options_without_effect
 from tidelake.storage.model.options import Operation
@@ -39,7 +39,7 @@ class CatalogOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CatalogOptions:
-        """Splits and checks the options.
+        """Split and check the options.
 
         Raises BadInput for unknown names, and UnsupportedFeature for options that would be ignored silently.
         """
@@ -57,12 +57,12 @@ class CatalogOptions:
 
 
 def is_case_sensitive(options: Mapping[str, str]) -> bool:
-    """Whether a catalog with these options accepts upper-case letters in names."""
+    """Return whether a catalog with these options accepts upper-case letters in names."""
     return CatalogValues(options).is_case_sensitive
 
 
 def check_letters(names: Iterable[str]) -> None:
-    """Raises BadInput for names with upper-case letters. For catalogs that are not case-sensitive."""
+    """Raise BadInput for names with upper-case letters. For catalogs that are not case-sensitive."""
     for name in names:
         if name != name.lower():
             raise BadInput(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.model.types import DataField
 from tidelake.storage.model.types.type_json import field_from_json, field_to_json
@@ -32,11 +32,11 @@ class View:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def query_of(self, dialect: str) -> str:
-        """Returns the query for an engine of this dialect."""
+        """Return the query for an engine of this dialect."""
         return self.dialects.get(dialect, self.query)
 
     def to_members(self) -> dict[str, Any]:
-        """Returns the members of the JSON object, as Java writes it."""
+        """Return the members of the JSON object, as Java writes it."""
         members: dict[str, Any] = {
             "fields": [field_to_json(column) for column in self.fields],
             "query": self.query,
@@ -48,7 +48,7 @@ class View:
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any], where: str) -> View:
-        """Reads a view from the members of a JSON object.
+        """Read a view from the members of a JSON object.
 
         where: the source of the members, for error messages.
 
@@ -78,19 +78,19 @@ class ViewStore(Protocol):
     """The views of a catalog. A table and a view can't have the same name."""
 
     def names(self, database: str) -> list[str]:
-        """Returns the names of the views, sorted."""
+        """Return the names of the views, sorted."""
         ...
 
     def find(self, identifier: Identifier) -> View | None: ...
 
     def add(self, identifier: Identifier, view: View) -> bool:
-        """Returns False if a table or a view has this name."""
+        """Return False if a table or a view has this name."""
         ...
 
     def remove(self, identifier: Identifier) -> None:
-        """Removes a view, which must exist."""
+        """Remove a view, which must exist."""
         ...
 
     def rename(self, old: Identifier, new: Identifier) -> bool:
-        """Returns False if a table or a view has the new name."""
+        """Return False if a table or a view has the new name."""
         ...

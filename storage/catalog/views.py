@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from tidelake.storage.catalog.view import View, ViewStore
@@ -20,7 +20,7 @@ class Views:
         self._catalog = catalog
 
     def list_views(self, database: str) -> list[str]:
-        """Returns the names of the views, sorted, without the database's name."""
+        """Return the names of the views, sorted, without the database's name."""
         check_database_name(database)
         self._check_database(database)
         return self._store().names(database)
@@ -33,7 +33,7 @@ class Views:
         return found
 
     def create_view(self, name: str, view: View, *, if_not_exists: bool = False) -> None:
-        """Creates a view.
+        """Create a view.
 
         Raises BadInput if the name is taken. With if_not_exists an existing view is left unchanged.
         """

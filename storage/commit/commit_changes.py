@@ -39,7 +39,7 @@ class CommitChanges:
 def commit_changes(
     messages: Sequence[CommitMessage], default_total_buckets: int, *, ignore_empty: bool
 ) -> list[CommitChanges]:
-    """Returns the changes of zero, one or two snapshots.
+    """Return the changes of zero, one or two snapshots.
 
     A change that deletes files or marks rows as deleted is an OVERWRITE: readers of changes can't follow it.
 
@@ -73,7 +73,7 @@ def commit_changes(
 
 
 def _index(of_buckets: Sequence[tuple[BucketId, CommitIncrement | CompactResult]]) -> list[IndexEntry]:
-    """Returns the index entries of the messages. A file that one message adds and a later one replaces is left out."""
+    """Return the index entries of the messages. A file that one message adds and a later one replaces is left out."""
     intermediate = {file.file_name for _, part in of_buckets for file in part.new_index_files}
     intermediate &= {file.file_name for _, part in of_buckets for file in part.deleted_index_files}
     added = [IndexEntry(*bucket, file) for bucket, part in of_buckets for file in part.new_index_files]

@@ -53,7 +53,7 @@ class CompactResult:
         return [*(file for file in self.after if file.file_name not in kept), *self.changelog, *self.tombstones]
 
     def followed_by(self, then: CompactResult) -> tuple[CompactResult, CompactResult]:
-        """Merges this result with that of the bucket's next compaction. Both are unpublished.
+        """Merge this result with that of the bucket's next compaction. Both are unpublished.
 
         Returns the merged result, and a result that names what is no longer needed (`new_files`, `new_index_files`):
         files that this compaction wrote and the next one read or replaced.
@@ -121,15 +121,15 @@ class CommitIncrement:
         return known.union(file.file_name for file in self.new_files) if self.compacted.tombstones else known
 
     def without_compaction(self) -> CommitIncrement:
-        """Returns only the written files."""
+        """Return only the written files."""
         return replace(self, compacted=CompactResult())
 
     def only_compaction(self) -> CommitIncrement:
-        """Returns the increment without the written files; the files that they replace are still named."""
+        """Return the increment without the written files; the files that they replace are still named."""
         return replace(self, new_files=(), changelog_files=(), new_index_files=())
 
     def without_files(self, names: Collection[str]) -> CommitIncrement:
-        """Returns the increment without written files of these names."""
+        """Return the increment without written files of these names."""
 
         def others(files: Iterable[_File]) -> tuple[_File, ...]:
             return tuple(file for file in files if file.file_name not in names)
@@ -149,7 +149,7 @@ class CommitIncrement:
         )
 
     def with_compacted_as_new_files(self) -> tuple[CommitIncrement, CompactResult]:
-        """Returns the increment with compacted files as new files, and a result that names what it doesn't need."""
+        """Return the increment with compacted files as new files, and a result that names what it doesn't need."""
         done = self.compacted
         consumed = {file.place for file in done.before}
         files = (*(file for file in self.new_files if file.place not in consumed), *done.after)
@@ -160,7 +160,7 @@ class CommitIncrement:
         )
 
     def with_new_as_compacted_files(self, reason: str) -> CommitIncrement:
-        """Returns the increment with its new files as compacted files, for rows that an earlier commit brought.
+        """Return the increment with its new files as compacted files, for rows that an earlier commit brought.
 
         reason: unless the compaction has one
         """

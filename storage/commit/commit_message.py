@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.pickled_values import pickles_as_values
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.model.bucket_id import BucketId
@@ -48,12 +48,12 @@ class CommitMessage:
         return self.bucket.partition
 
     def only_compaction(self) -> CommitMessage:
-        """Returns the message without the written files; the files that they replace are still named."""
+        """Return the message without the written files; the files that they replace are still named."""
         return replace(self, increment=self.increment.only_compaction())
 
 
 def reasons_text(reasons: Iterable[str]) -> str:
-    """Returns why compactions were picked, the most frequent reason first: `size ratio (3), full compaction`."""
+    """Return why compactions were picked, the most frequent reason first: `size ratio (3), full compaction`."""
     counts = Counter(reasons).most_common()
     return ", ".join(reason if count == 1 else f"{reason} ({count})" for reason, count in counts)
 

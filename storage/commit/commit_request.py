@@ -46,5 +46,5 @@ class CommitResult:
 
 
 def always(changes: CommitChanges) -> Callable[[Snapshot | None], CommitChanges]:
-    """Returns the same changes for any base snapshot."""
+    """Return the same changes for any base snapshot."""
     return lambda _: changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from tidelake.storage.base.errors import CommitConflict, SnapshotExpired
+from tidelake.errors import CommitConflict, SnapshotExpired
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def retry_on_conflict(attempts: int, work: Callable[[], T]) -> T:
-    """Calls `work` again after a conflict.
+    """Call `work` again after a conflict.
 
     work: must include everything that depends on the table's state, from reading it to the commit.
 
@@ -42,7 +42,7 @@ def settle_writer(
     writer: CommittedWriter,
     on_published: Callable[[int], None] = lambda snapshot_id: None,
 ) -> int | None:
-    """Tells the writer the outcome of its commit, and publishes the compactions that the commit left.
+    """Tell the writer the outcome of its commit, and publish the compactions that the commit left.
 
     published: the result of `commit` for the committable; None: the table had it before.
     on_published: called before the remaining compactions are made.

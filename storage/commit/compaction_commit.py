@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.storage.base.errors import CommitConflict, CommitOutcomeUnknown, WriterFenced
+from tidelake.errors import CommitConflict, CommitOutcomeUnknown, WriterFenced
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage, Committable, reasons_text
@@ -40,7 +40,7 @@ class CompactionCommit:
     on_lost: OnLostCompaction
 
     def publish(self, committable: Committable, compacted: CommitChanges, rows: CommitResult | None) -> CommitResult:
-        """Publishes the compaction of a commit.
+        """Publish the compaction of a commit.
 
         rows: the result of publishing the rows of the same commit, if there were any. Then a conflict is no error, and
             this result is returned.
@@ -65,7 +65,7 @@ class CompactionCommit:
         return published
 
     def _publish_more(self, committable: Committable) -> int | None:
-        """Publishes another compaction under an identifier that is committed. Returns None if it was lost."""
+        """Publish another compaction under an identifier that is committed. Returns None if it was lost."""
         messages = committable.messages
         (compacted,) = self._changes(messages)
         changes = self._with_needed_tombstones(compacted, messages)
@@ -118,7 +118,7 @@ class CompactionCommit:
         return changes
 
     def _delete_unneeded_tombstones(self, messages: Sequence[CommitMessage], snapshot: Snapshot) -> None:
-        """Deletes tombstones that the published compaction did not need. Raises nothing."""
+        """Delete tombstones that the published compaction did not need. Raises nothing."""
         tombstones = Tombstones(messages)
         if not tombstones:
             return
@@ -136,7 +136,7 @@ class CompactionCommit:
 
 
 def with_compact_reason(committable: Committable) -> Committable:
-    """Adds to the compaction's snapshot the reason why it was picked."""
+    """Add to the compaction's snapshot the reason why it was picked."""
     reasons = [message.increment.compacted.reason for message in committable.messages]
     text = reasons_text(reason for reason in reasons if reason)
     if not text:

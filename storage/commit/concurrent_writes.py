@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind
@@ -35,13 +35,13 @@ class ConcurrentWrites:
         self._newest: dict[BucketId, int] = {}
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Adds a snapshot that follows the range, so that it is not read again."""
+        """Add a snapshot that follows the range, so that it is not read again."""
         if snapshot.id == self._end:
             self._add(snapshot)
             self._end += 1
 
     def after(self, base_id: int, latest: Snapshot | None) -> Mapping[BucketId, int]:
-        """Returns for each bucket the newest snapshot that changed it. Complete from base_id + 1 to the latest.
+        """Return for each bucket the newest snapshot that changed it. Complete from base_id + 1 to the latest.
 
         Raises CommitConflict if a snapshot of that range expired: then it is unknown who wrote.
         """

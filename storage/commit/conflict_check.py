@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
@@ -71,11 +71,11 @@ class ConflictCheck:
         self._others = ConcurrentWrites(context.snapshots, self._delta_entries, commit_user, context.name)
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Called with each new snapshot, in their order, so that it is not read again."""
+        """Take each new snapshot, in their order, so that it is not read again."""
         self._others.observe(snapshot)
 
     def check(self, request: CommitRequest, base: Snapshot | None) -> CheckedChanges:
-        """Returns what to publish on this base. Raises CommitConflict; StaleSequenceNumbers for new rows out of order.
+        """Return what to publish on this base. Raises CommitConflict; StaleSequenceNumbers for new rows out of order.
 
         base: the table's newest snapshot; None if it has none.
         """
@@ -96,7 +96,7 @@ class ConflictCheck:
             check_base_is_current(read, written, self._name_partition)
 
     def _check_key_index(self, messages: Sequence[CommitMessage], base: Snapshot | None) -> None:
-        """Checks that others added no rows after the snapshot whose key index placed our rows."""
+        """Check that others added no rows after the snapshot whose key index placed our rows."""
         known = [message.base.key_index for message in messages if message.base.key_index is not None]
         if not known:
             return
@@ -163,7 +163,7 @@ class ConflictCheck:
 
 
 def _sequence_bases(messages: Sequence[CommitMessage]) -> dict[BucketId, int]:
-    """Returns for each bucket with new rows the snapshot whose sequence numbers they continue (0: none)."""
+    """Return for each bucket with new rows the snapshot whose sequence numbers they continue (0: none)."""
     bases: dict[BucketId, int] = {}
     for message in messages:
         bucket, base = message.bucket, message.base.snapshot_id or 0

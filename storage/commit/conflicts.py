@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from tidelake.storage.base.errors import CommitConflict, StaleSequenceNumbers
+from tidelake.errors import CommitConflict, StaleSequenceNumbers
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, key_ranges
@@ -39,7 +39,7 @@ def check_no_conflict(
     *,
     also: Collection[BucketId] = (),
 ) -> list[ManifestEntry]:
-    """Checks a commit that deletes files. Returns the live files after it, in the buckets that it changes.
+    """Check a commit that deletes files. Returns the live files after it, in the buckets that it changes.
 
     key_types: types of the trimmed primary key; empty for an append table.
     also: buckets whose index it changes.
@@ -54,7 +54,7 @@ def check_no_conflict(
 
 
 def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePartition) -> None:
-    """Raises if files of a partition have different numbers of buckets: then a key could be in two buckets."""
+    """Raise if files of a partition have different numbers of buckets: then a key could be in two buckets."""
     known: dict[bytes, int] = {}
     for entry in entries:
         if entry.total_buckets <= 0:
@@ -69,7 +69,7 @@ def check_bucket_counts(entries: Iterable[ManifestEntry], name_partition: NamePa
 
 
 def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """Returns the live files after the commit.
+    """Return the live files after the commit.
 
     The delta must be consistent: readers merge it through a map, so a file that is deleted and added again would be
     lost. The files that it deletes must exist.
@@ -98,7 +98,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
 
 
 def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], name_partition: NamePartition) -> None:
-    """Raises if files of one level above 0 have overlapping key ranges."""
+    """Raise if files of one level above 0 have overlapping key ranges."""
     levels: dict[tuple[bytes, int, int], list[DataFileMeta]] = defaultdict(list)
     for entry in live:
         if entry.file.level > 0:
@@ -117,7 +117,7 @@ def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], n
 
 
 def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMeta] | None:
-    """Returns two neighbours in key order that share a key, or None."""
+    """Return two neighbours in key order that share a key, or None."""
     ordered = sorted(ranges, key=lambda item: item.min_key)
     return next(((a.file, b.file) for a, b in pairwise(ordered) if a.max_key >= b.min_key), None)
 
@@ -125,7 +125,7 @@ def first_overlap(ranges: Sequence[KeyRange]) -> tuple[DataFileMeta, DataFileMet
 def check_base_is_current(
     bases: Mapping[BucketId, int], concurrent_writes: Mapping[BucketId, int], name_partition: NamePartition
 ) -> None:
-    """Raises if another writer wrote to a bucket after the snapshot whose sequence numbers we continue.
+    """Raise if another writer wrote to a bucket after the snapshot whose sequence numbers we continue.
 
     A newer row of another writer could have the same or higher numbers than ours, and an older row would win.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from tidelake.storage.base.errors import CommitOutcomeUnknown
+from tidelake.errors import CommitOutcomeUnknown
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_list, merged, table_manifests
@@ -48,14 +48,14 @@ class FileSystemSnapshotCommit:
         return True
 
     def _confirm_or_withdraw(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Returns whether a snapshot, just found in the table, belongs to its history. Deletes its file otherwise."""
+        """Return whether a snapshot, just found in the table, belongs to its history. Deletes its file otherwise."""
         if self._is_in_history(base, snapshot):
             return True
         self._snapshots.delete_snapshot_file(snapshot.id)
         return False
 
     def _is_in_history(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Whether the snapshot belongs to the table's history.
+        """Return whether the snapshot belongs to the table's history.
 
         It does if its base still exists. Expiry deletes the smallest id first and rollback the largest, so no other
         snapshot can have had its id before. If the base expired, or never existed, the later snapshots decide.
@@ -79,7 +79,7 @@ class FileSystemSnapshotCommit:
         )
 
     def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:
-        """Compares the names of manifests. If the manifests were merged in the meantime, compares the live files."""
+        """Compare the names of manifests. If the manifests were merged in the meantime, compares the live files."""
         delta = {meta.file_name for meta in self._manifests.read_list(delta_list(snapshot))}
         before = self._manifests.read_list(base_list(successor))
         if delta and delta <= {meta.file_name for meta in before}:
@@ -94,5 +94,5 @@ def _live(entries: Iterable[ManifestEntry]) -> set[Identity]:
 
 
 def snapshot_commit_of(context: TableContext) -> SnapshotCommit:
-    """Returns the snapshot commit of the table's catalog, or that of the file system."""
+    """Return the snapshot commit of the table's catalog, or that of the file system."""
     return (context.snapshot_commit or FileSystemSnapshotCommit)(context)

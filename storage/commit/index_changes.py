@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.conflicts import NamePartition
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
@@ -37,7 +37,7 @@ def changed_index(
     *,
     one_file_a_bucket: bool,
 ) -> list[IndexEntry]:
-    """Returns the complete index after the changes. Raises CommitConflict.
+    """Return the complete index after the changes. Raises CommitConflict.
 
     one_file_a_bucket: whether a bucket has one file of a type. False for a table without buckets.
     """
@@ -71,7 +71,7 @@ def _make_room(index: dict[_Place, IndexEntry], entry: IndexEntry, name_partitio
 def check_hash_index(
     index: Iterable[IndexEntry], messages: Iterable[CommitMessage], name_partition: NamePartition
 ) -> None:
-    """Checks that buckets were chosen with the table's current index. Otherwise another writer may have put the same
+    """Check that buckets were chosen with the table's current index. Otherwise another writer may have put the same
     keys into other buckets.
 
     index: the index before the commit.
@@ -102,7 +102,7 @@ def check_vectors(
     live: Iterable[ManifestEntry],
     name_partition: NamePartition,
 ) -> None:
-    """Checks that each vector belongs to one live data file, and is removed with it.
+    """Check that each vector belongs to one live data file, and is removed with it.
 
     index: the complete index after the commit.
     changes, delta: what the commit changes.

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.conflicts import first_overlap
@@ -31,7 +31,7 @@ from tidelake.storage.model.types import DataType, arrow_type
 
 
 def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_stats: bool) -> list[ManifestEntry]:
-    """Returns a DELETE for each file. Postponed files (bucket -2) stay, unless the table has `bucket = -2`."""
+    """Return a DELETE for each file. Postponed files (bucket -2) stay, unless the table has `bucket = -2`."""
     return [
         entry.as_delete(drop_stats=drop_stats) for entry in live if entry.bucket >= 0 or table_bucket == POSTPONE_BUCKET
     ]
@@ -40,7 +40,7 @@ def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_sta
 def matching_partitions(
     partitions: Collection[bytes], specs: Sequence[Mapping[str, Any]], context: TableContext
 ) -> set[bytes]:
-    """Returns the partitions that match one of the specs.
+    """Return the partitions that match one of the specs.
 
     specs: column -> value (None or the text of `partition.default-name` for null). Columns that are left out match any
         value. A text is converted to the column's type.
@@ -86,7 +86,7 @@ def _same(one: pa.Scalar, other: pa.Scalar) -> bool:
 
 
 def upgraded(new: Sequence[ManifestEntry], key_types: Sequence[DataType], top_level: int) -> list[ManifestEntry]:
-    """Moves files that replace a bucket to the top level if they don't overlap: the bucket has no other files.
+    """Move files that replace a bucket to the top level if they don't overlap: the bucket has no other files.
 
     It changes nothing unless all files are of level 0 and in real buckets.
     """
@@ -145,7 +145,7 @@ def replacement_of(
     partition: Mapping[str, Any] | None,
     dynamic: bool | None,
 ) -> Replacement | None:
-    """Returns what an overwrite replaces, by the arguments of `TableCommit.overwrite`; None: nothing.
+    """Return what an overwrite replaces, by the arguments of `TableCommit.overwrite`; None: nothing.
 
     Raises BadInput for arguments that contradict each other, the table or the written files.
     """
@@ -167,7 +167,7 @@ def replacement_of(
 
 
 def overwrite_changes(messages: Sequence[CommitMessage], context: TableContext) -> tuple[CommitChanges, CommitChanges]:
-    """Returns the written changes and the compaction after them, both without changelogs."""
+    """Return the written changes and the compaction after them, both without changelogs."""
     options, key_types = context.options, [f.type for f in context.schema.key_fields]
     total_buckets = Bucketing.of(context.schema, options).total_buckets
     changes = commit_changes([_silent(message) for message in messages], total_buckets, ignore_empty=True)

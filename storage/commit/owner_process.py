@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 class OwnerProcess:
@@ -26,7 +26,7 @@ class OwnerProcess:
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Raises BadInput in any other process."""
+        """Raise BadInput in any other process."""
         if not self.is_current_process:
             raise BadInput(
                 f"{self._what} was opened in process {self._pid}, and is used in process {os.getpid()}, which was "

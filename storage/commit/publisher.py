@@ -44,15 +44,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import (
-    BadInput,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    TidelakeError,
-    UnsupportedFeature,
-)
 from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
 from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of
@@ -117,12 +111,12 @@ class Publisher:
         self._conflicts = ConflictCheck(context, commit_user)
 
     def adopt_schema(self, context: TableContext) -> None:
-        """Uses this version of the schema for later commits. The table and its keys must be the same."""
+        """Use this version of the schema for later commits. The table and its keys must be the same."""
         self._context = self._conflicts.context = context
         self._builder = SnapshotBuilder(context)
 
     def publish(self, request: CommitRequest) -> CommitResult:
-        """Publishes the snapshot, with retries until the outcome is known.
+        """Publish the snapshot, with retries until the outcome is known.
 
         Raises CommitOutcomeUnknown. After any other error, including errors of the store, this call has published
         nothing and never will. After an interrupt (not an `Exception`) the outcome is unknown.
@@ -156,7 +150,7 @@ class Publisher:
             retry += 1
 
     def latest_of_user(self) -> Snapshot | None:
-        """Returns our user's newest numbered snapshot now. The next commit passes it and later ones to the guard."""
+        """Return our user's newest numbered snapshot now. The next commit passes it and later ones to the guard."""
         self._refresh(search_own=True)
         return self.known_latest_of_user
 
@@ -171,7 +165,7 @@ class Publisher:
         return self._unguarded.snapshots
 
     def snapshots_of_user(self, identifier: int) -> Sequence[Snapshot] | None:
-        """Returns our snapshots of the newest known identifier: that of its rows, of its compaction, or both.
+        """Return our snapshots of the newest known identifier: that of its rows, of its compaction, or both.
 
         Returns None if one may have expired.
         """
@@ -191,7 +185,7 @@ class Publisher:
     # ------------------------------------------------------------ one attempt
 
     def _attempt(self, request: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
-        """Returns None to try again. Updates `unknown`."""
+        """Return None to try again. Updates `unknown`."""
         self.attempts += 1
         self._refresh(search_own=request.is_numbered or self._guard is not None)
         published = self._find_published(unknown)
@@ -226,7 +220,7 @@ class Publisher:
             self._unguarded = self._unguarded.followed_by(new_snapshots)
 
     def _find_published(self, unknown: list[PreparedSnapshot]) -> PreparedSnapshot | None:
-        """Returns our attempt that was published after all. Attempts whose id another snapshot has are lost."""
+        """Return our attempt that was published after all. Attempts whose id another snapshot has are lost."""
         newest_id = self._tracker.latest.id if self._tracker.latest is not None else 0
         for prepared in [prepared for prepared in unknown if prepared.snapshot.id <= newest_id]:
             found = self._store.find(prepared.snapshot.id)
@@ -255,7 +249,7 @@ class Publisher:
         return CommitResult(prepared.snapshot)
 
     def _discard(self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
-        """Deletes the metadata files of a snapshot that surely is not published, and never will be."""
+        """Delete the metadata files of a snapshot that surely is not published, and never will be."""
         unknown.remove(prepared)
         with suppress(Exception):  # files that are left are orphans
             self._manifests.delete(prepared.files)
@@ -263,7 +257,7 @@ class Publisher:
     # ------------------------------------------------------------ identifiers, fencing
 
     def _find_already_committed(self, request: CommitRequest) -> CommitResult | None:
-        """Returns the snapshot of the same identifier and kind, if it is already committed; otherwise None.
+        """Return the snapshot of the same identifier and kind, if it is already committed; otherwise None.
 
         Raises BadInput for an identifier below our user's newest.
         """

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
@@ -26,7 +26,7 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 def with_row_ids(
     entries: Sequence[ManifestEntry], snapshot_id: int, next_row_id: int
 ) -> tuple[list[ManifestEntry], int]:
-    """Returns the entries as the snapshot stores them, and the next free row id.
+    """Return the entries as the snapshot stores them, and the next free row id.
 
     entries: a blob file must come after the data file that has its rows.
     """
@@ -70,7 +70,7 @@ def check_rows_unchanged(
     delta_entries: Callable[[Snapshot], Iterable[ManifestEntry]],
     table_name: str,
 ) -> None:
-    """Checks columns that were written for rows of a snapshot. Since then, no other commit may have written the same
+    """Check columns that were written for rows of a snapshot. Since then, no other commit may have written the same
     columns of these rows, or moved or removed their files. Raises CommitConflict.
     """
     columns = [m for m in messages if m.base.row_ids is not None]

@@ -73,7 +73,7 @@ class SnapshotBuilder:
         *,
         merge: bool,
     ) -> PreparedSnapshot:
-        """Writes the metadata of a snapshot. After an error, it deletes what it wrote.
+        """Write the metadata of a snapshot. After an error, it deletes what it wrote.
 
         index: the complete index if the changes change it; None: that of the base.
         merge: merge small manifests.
@@ -157,19 +157,19 @@ class SnapshotBuilder:
         return name
 
     def _latest_schema_id(self) -> int:
-        """Returns the table's latest schema id, not that of the rows. Ids are consecutive: no directory is listed."""
+        """Return the table's latest schema id, not that of the rows. Ids are consecutive: no directory is listed."""
         while self._io.exists(self._paths.schema(self._schema_id + 1)):
             self._schema_id += 1
         return self._schema_id
 
     def _inherited_statistics(self, base: Snapshot | None) -> str | None:
-        """Returns the base's statistics file. Statistics depend on columns, so it is not kept under another schema."""
+        """Return the base's statistics file. Statistics depend on columns, so it is not kept under another schema."""
         if base is None or base.statistics is None:
             return None
         return base.statistics if self._statistics_schema(base.statistics) == self._latest_schema_id() else None
 
     def _statistics_schema(self, name: str) -> int | None:
-        """Returns None for an unreadable file: statistics only help planners, and must not stop writes."""
+        """Return None for an unreadable file: statistics only help planners, and must not stop writes."""
         if name not in self._schema_of_statistics:
             try:
                 schema_id: int | None = int(json.loads(self._io.read(self._paths.statistics(name)))["schemaId"])
@@ -193,7 +193,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 @cache
 def writer_version() -> str:
-    """Returns the name and version of the writer, for snapshots."""
+    """Return the name and version of the writer, for snapshots."""
     try:
         return f"tidelake-{metadata.version('tidelake')}"
     except metadata.PackageNotFoundError:
@@ -201,7 +201,7 @@ def writer_version() -> str:
 
 
 def partition_statistics(entries: Iterable[ManifestEntry]) -> list[PartitionStatistics]:
-    """Returns one result for each partition, in the order in which the partitions occur first.
+    """Return one result for each partition, in the order in which the partitions occur first.
 
     entries: the entries of one commit, in its order.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.snapshots.table_identity import TableIdentity
 
@@ -47,7 +47,7 @@ class SnapshotTracker:
         self.latest_of_user: Snapshot | None = None
 
     def refresh(self, *, search_own: bool) -> NewSnapshots:
-        """Returns the new snapshots since the last refresh; none at the first.
+        """Return the new snapshots since the last refresh; none at the first.
 
         search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and return it
             and all later ones. So an already committed identifier is recognised, and a fence set meanwhile is seen.
@@ -73,7 +73,7 @@ class SnapshotTracker:
         return NewSnapshots(snapshots, newest_id < first_new or any(snapshot.id == first_new for snapshot in snapshots))
 
     def published(self, snapshot: Snapshot) -> None:
-        """Called when we published this snapshot as the table's next one."""
+        """Learn that we published this snapshot as the table's next one."""
         self.latest, self._seen_id = snapshot, snapshot.id
         self._remember(snapshot)
 
@@ -85,7 +85,7 @@ class SnapshotTracker:
         return snapshot.commit_user == self._commit_user and snapshot.is_numbered
 
     def _still_exists(self, seen: Snapshot, newest: Snapshot | None) -> bool:
-        """Returns False if the snapshot expired. Raises CommitConflict if it was replaced or rolled back."""
+        """Return False if the snapshot expired. Raises CommitConflict if it was replaced or rolled back."""
         if newest is None or newest.id < seen.id:
             state = "the table has no snapshot now" if newest is None else f"the latest is {newest.id} now"
             raise CommitConflict(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -75,12 +75,12 @@ class TableCommit:
         self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment())
 
     def adopt_schema(self, context: TableContext) -> None:
-        """Uses this version of the schema for later commits. The table, its keys and bucket must be the same."""
+        """Use this version of the schema for later commits. The table, its keys and bucket must be the same."""
         self._context = context
         self._publisher.adopt_schema(context)
 
     def latest_of_user(self) -> Snapshot | None:
-        """Returns the newest numbered snapshot of this commit user in the table's current state."""
+        """Return the newest numbered snapshot of this commit user in the table's current state."""
         return self._publisher.latest_of_user()
 
     @property
@@ -99,7 +99,7 @@ class TableCommit:
         return self._publisher.known_latest_of_user
 
     def commit(self, committable: Committable, operation: str | None = None) -> int | None:
-        """Commits the written files, then the compacted ones: one or two snapshots.
+        """Commit the written files, then the compacted ones: one or two snapshots.
 
         An identifier without files makes an empty snapshot, which records the identifier as done. A batch commit
         without files makes none (option `snapshot.ignore-empty-commit`).
@@ -119,7 +119,7 @@ class TableCommit:
         return result.snapshot.id if result is not None else None
 
     def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
-        """Compacts the rows that a commit left on level 0, where readers don't see them, and publishes the result.
+        """Compact the rows that a commit left on level 0, where readers don't see them, and publish the result.
 
         Returns the id of the last snapshot, or None. Raises nothing: the rows are in the table, and a later commit
         compacts them.
@@ -136,7 +136,7 @@ class TableCommit:
         *,
         dynamic: bool | None = None,
     ) -> int | None:
-        """Replaces rows by the written ones. Makes no changelog.
+        """Replace rows by the written ones. Makes no changelog.
 
         partition: column -> value. Rows of all partitions with these values are replaced; all files must be in them.
             None replaces the partitions that files were written to (dynamic), or the whole table.
@@ -153,13 +153,13 @@ class TableCommit:
         return None if result.is_already_committed else result.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
-        """Removes all rows."""
+        """Remove all rows."""
         return self._remove(None, identifier)
 
     def drop_partitions(
         self, specs: Sequence[Mapping[str, Any]], identifier: int = BATCH_COMMIT_IDENTIFIER
     ) -> int | None:
-        """Removes the rows of partitions that match one of the specs; each names some or all partition columns."""
+        """Remove the rows of partitions that match one of the specs; each names some or all partition columns."""
         if not specs or not all(specs):
             raise BadInput(
                 f"{self._context.name}: partition={list(specs)!r} names no partition. Give a partition column and its "
@@ -169,7 +169,7 @@ class TableCommit:
         return self._remove(specs, identifier)
 
     def remove_partitions(self, choose: Callable[[Sequence[ManifestEntry]], set[bytes]]) -> None:
-        """Removes the rows of the partitions that `choose` returns for all live files. Each attempt calls it again."""
+        """Remove the rows of the partitions that `choose` returns for all live files. Each attempt calls it again."""
 
         def changes(base: Snapshot | None) -> CommitChanges:
             chosen = choose(live_entries_of(self._manifests, base, None, self._context.name))
@@ -178,19 +178,19 @@ class TableCommit:
         self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes))
 
     def add_statistics(self, name: str) -> int:
-        """Commits a statistics file that is written already. Returns the id of its snapshot."""
+        """Commit a statistics file that is written already. Returns the id of its snapshot."""
         changes = always(CommitChanges(CommitKind.ANALYZE, statistics=name))
         return self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes)).snapshot.id
 
     def abort(self, messages: Iterable[CommitMessage]) -> None:
-        """Deletes the files of messages that were certainly not committed, and never will be.
+        """Delete the files of messages that were certainly not committed, and never will be.
 
         After CommitOutcomeUnknown, WriterFenced or an interrupt, check the table first: the files may be part of it.
         """
         delete_uncommitted_files(self._context, messages)
 
     def discard_already_committed(self, committable: Committable) -> None:
-        """Deletes the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
+        """Delete the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
 
         An attempt with an unknown outcome may have committed these very files. So files that the snapshots of the
         identifier name are kept. All files are kept if one of these snapshots expired or can't be read.
@@ -221,6 +221,6 @@ class TableCommit:
 
 
 def new_commit_user(options: TableOptions) -> str:
-    """Returns a new commit user, for commits that are never repeated. Its prefix is option `commit.user-prefix`."""
+    """Return a new commit user, for commits that are never repeated. Its prefix is option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
     return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())

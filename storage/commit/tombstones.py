@@ -36,7 +36,7 @@ class Tombstones:
         return {message.partition for message in self._messages}
 
     def needed(self, live: Iterable[ManifestEntry]) -> list[CommitMessage]:
-        """Returns messages that add the tombstones of buckets with files that their compaction did not know.
+        """Return messages that add the tombstones of buckets with files that their compaction did not know.
 
         live: live files of their partitions
         """
@@ -51,7 +51,7 @@ class Tombstones:
         return [_added(message) for message in self._messages if message.bucket in buckets]
 
     def split(self, published: Collection[str]) -> tuple[list[CommitMessage], list[CommitMessage]]:
-        """Returns the messages whose tombstones were published, and messages that add only the others.
+        """Return the messages whose tombstones were published, and messages that add only the others.
 
         published: the names of files that the compaction's snapshot added.
         """

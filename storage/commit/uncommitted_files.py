@@ -14,7 +14,7 @@ from tidelake.storage.model.table import TableContext
 
 
 def delete_uncommitted_files(context: TableContext, messages: Iterable[CommitMessage]) -> None:
-    """Deletes the files that were written for these messages. The caller knows that no snapshot names them.
+    """Delete the files that were written for these messages. The caller knows that no snapshot names them.
 
     An upgraded file is kept: it is a file of the table, or one of the new files.
     """
@@ -28,7 +28,7 @@ def delete_uncommitted_files(context: TableContext, messages: Iterable[CommitMes
 
 
 def names_of_snapshots(context: TableContext, snapshots: Sequence[Snapshot]) -> set[str]:
-    """Returns the data, changelog and index files that these snapshots name as added; of the index, all files."""
+    """Return the data, changelog and index files that these snapshots name as added; of the index, all files."""
     manifests = context.shared(ManifestStore)
     names: set[str] = set()
     for snapshot in snapshots:

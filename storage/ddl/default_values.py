@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.files.casting import cast
 from tidelake.storage.model.types import STRING, AtomicType, DataField, Root, arrow_type
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.format import UNAWARE_BUCKET
 from tidelake.storage.model.options.registry import find_option
 from tidelake.storage.model.options.table_options import TableOptions

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.errors import BadInput
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings
 from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, check_functions, column_aggregations
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import UNORDERED_ROOTS

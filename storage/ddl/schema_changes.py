@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_members, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.ddl.option_changes import check_option_change
 from tidelake.storage.ddl.schema_creation import normalize_keys
 from tidelake.storage.ddl.schema_validation import check_schema

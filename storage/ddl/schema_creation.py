@@ -11,7 +11,7 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.ddl.schema_validation import check_new_schema
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.values import parse_names

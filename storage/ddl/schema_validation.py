@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.default_values import default_value
 from tidelake.storage.ddl.materialized import MATERIALIZED_TABLE, check_new_definition
 from tidelake.storage.ddl.option_validation import OPTION_RULES, Rule, formats

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of
@@ -17,7 +17,7 @@ __all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file
 
 
 def open_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
-    """Returns the FileIO for a location. It serves every path of the same kind. Opens no connection.
+    """Return the FileIO for a location. It serves every path of the same kind. Opens no connection.
 
     options: Paimon's, such as `s3.endpoint`. Options for other kinds of stores are ignored.
     Raises BadInput for an unknown scheme.
@@ -39,6 +39,6 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
-    """Opens a FileIO for unattended processes: temporary failures are retried (see `RetryingFileIO`)."""
+    """Open a FileIO for unattended processes: temporary failures are retried (see `RetryingFileIO`)."""
     io = open_file_io(location, options)
     return RetryingFileIO(io) if isinstance(io, LocalFileIO) else io

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final
 
-from tidelake.storage.base.errors import AccessDenied
+from tidelake.errors import AccessDenied
 
 
 class Access(StrEnum):
@@ -22,7 +22,7 @@ _PERMISSION_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def access(wanted: Access, path: str, otherwise: str = "") -> AccessErrors:
-    """Returns a context manager that raises AccessDenied if the operating system denies access. Other errors pass.
+    """Return a context manager that raises AccessDenied if the operating system denies access. Other errors pass.
 
     otherwise: an alternative to granting access, as the end of a sentence: `, or set …`.
     """

@@ -63,22 +63,22 @@ class FileIO(Protocol):
     """
 
     def read(self, path: str) -> bytes:
-        """Returns the whole file. For small files of metadata."""
+        """Return the whole file. For small files of metadata."""
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Opens a file for random access. Reading one column of a Parquet file must not fetch the whole remote file."""
+        """Open a file for random access. Reading one column of a Parquet file must not fetch the whole remote file."""
         ...
 
     def open_output(self, path: str) -> Output:
-        """Opens a new file with a unique name (data files, manifests). `Output` says when it appears.
+        """Open a new file with a unique name (data files, manifests). `Output` says when it appears.
 
         Files that are found by listing a directory (dead letters) must use `create_if_absent`.
         """
         ...
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Creates or replaces a file atomically: a reader sees the old bytes or the new ones (consumers, hints).
+        """Create or replace a file atomically: a reader sees the old bytes or the new ones (consumers, hints).
 
         durable: the same applies after a power cut, and the new bytes survive it once this returned. If false, the file
             may have any content after a power cut, or none. This is for the hint `LATEST`.
@@ -86,7 +86,7 @@ class FileIO(Protocol):
         ...
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """Creates the file, unless `path` already exists: then returns False, and the existing file is unchanged.
+        """Create the file, unless `path` already exists: then return False, and the existing file is unchanged.
 
         Atomic among all processes and machines that use the store; True means durable. Commits depend on this. An
         implementation must never use a rename that could replace, or a check followed by a write. A store that can't do
@@ -96,41 +96,41 @@ class FileIO(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file (not a directory) exists."""
+        """Return whether a file (not a directory) exists."""
         ...
 
     def size_bytes(self, path: str) -> int:
-        """Returns the size of one file."""
+        """Return the size of one file."""
         ...
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """Returns the direct children, in any order; an empty list if the directory does not exist."""
+        """Return the direct children, in any order; an empty list if the directory does not exist."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Creates an empty directory that its parent lists. An existing directory is no error."""
+        """Create an empty directory that its parent lists. An existing directory is no error."""
         ...
 
     def delete(self, path: str) -> None:
-        """Deletes one file. A missing file is no error."""
+        """Delete one file. A missing file is no error."""
         ...
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Deletes many files, in parallel if that helps. Missing files are no error."""
+        """Delete many files, in parallel if that helps. Missing files are no error."""
         ...
 
     def delete_directory(self, path: str) -> None:
-        """Deletes a directory and everything below it. A missing directory is no error."""
+        """Delete a directory and everything below it. A missing directory is no error."""
         ...
 
     def delete_empty_directory(self, path: str) -> bool:
-        """Deletes an empty directory, and returns whether it did. A directory with content, or a missing one, is not
+        """Delete an empty directory, and return whether it did. A directory with content, or a missing one, is not
         changed. A store without empty directories does nothing.
         """
         ...
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Moves everything below `source` to `target`. Atomic on local disks only.
+        """Move everything below `source` to `target`. Atomic on local disks only.
 
         Raises FileExistsError if there are files below `target`, FileNotFoundError if there are none below `source`.
         """

@@ -20,7 +20,7 @@ from uuid import uuid4
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.fileio.store_errors import first_paragraph, retry_incomplete
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 5
 
 
 def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
-    """Returns True if the object is ours, False if another one exists. After obstore's errors and OSError: unknown."""
+    """Return True if the object is ours, False if another one exists. After obstore's errors and OSError: unknown."""
     mark = uuid4().hex
     for _ in range(_ATTEMPTS):
         try:
@@ -51,7 +51,7 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
 
 
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
-    """Tests point 2 of the module, with a hidden object next to `key`. Raises UnsupportedFeature about `place`."""
+    """Test point 2 of the module, with a hidden object next to `key`. Raises UnsupportedFeature about `place`."""
     directory, name = posixpath.split(key)
     test_key, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
     try:
@@ -82,5 +82,5 @@ def _put_with_mark(store: ObjectStore, key: str, data: bytes, mark: str) -> None
 
 
 def _read_mark(store: ObjectStore, key: str) -> str | None:
-    """Raises FileNotFoundError."""
+    """Raise FileNotFoundError."""
     return obstore.get(store, key, options={"head": True}).attributes.get(_MARK)

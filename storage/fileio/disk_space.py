@@ -7,19 +7,19 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.location import local_path
 
 _DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether the error means a full disk, or an exhausted quota."""
+    """Return whether the error means a full disk, or an exhausted quota."""
     return error.errno in _DISK_FULL_ERRORS
 
 
 def find_disk_full_error(error: BaseException | None) -> OSError | None:
-    """Returns the disk-full error: the error itself, a cause of it, or one of a group. None if there is none."""
+    """Return the disk-full error: the error itself, a cause of it, or one of a group. None if there is none."""
     while error is not None:
         if isinstance(error, OSError) and is_disk_full(error):
             return error
@@ -42,7 +42,7 @@ class DiskSpace:
 
     @classmethod
     def of_path(cls, path: str) -> DiskSpace | None:
-        """Returns the file system of a path, which need not exist. None if it is no path of this machine."""
+        """Return the file system of a path, which need not exist. None if it is no path of this machine."""
         try:
             place = os.path.abspath(local_path(path))
             while not os.path.lexists(place):

@@ -38,7 +38,7 @@ class FileWatch:
     def call_when_exists(
         self, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None]:
-        """Calls `call` once, in another thread, when the file exists or `or_when` returns true.
+        """Call `call` once, in another thread, when the file exists or `or_when` returns true.
 
         Returns a function that ends the waiting.
         """

@@ -28,7 +28,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.fileio.access import Access, AccessErrors, access
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.location import local_path
@@ -250,7 +250,7 @@ def _status(entry: os.DirEntry[str]) -> FileStatus:
 
 
 def _create_temporary(target: str) -> tuple[int, str]:
-    """Creates an empty file next to `target`. Returns a descriptor and its name. Creates the directory if needed."""
+    """Create an empty file next to `target`. Returns a descriptor and its name. Creates the directory if needed."""
     directory, name = os.path.split(target)
     temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -263,7 +263,7 @@ def _create_temporary(target: str) -> tuple[int, str]:
 
 
 def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:
-    """Writes `data` to a temporary file next to `target`, and returns its name."""
+    """Write `data` to a temporary file next to `target`, and return its name."""
     descriptor, temporary = _create_temporary(target)
     try:
         try:
@@ -279,14 +279,14 @@ def _write_temporary(target: str, data: bytes, *, durable: bool = True) -> str:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Writes without `open`, which checks the file five times before it writes. The same applies to `_read_all`."""
+    """Write without `open`, which checks the file five times before it writes. The same applies to `_read_all`."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def _read_all(descriptor: int) -> bytes:
-    """Reads from the beginning. Usually one call is enough: it requests one byte more than the file has."""
+    """Read from the beginning. Usually one call is enough: it requests one byte more than the file has."""
     parts: list[bytes] = []
     wanted = os.fstat(descriptor).st_size + 1
     while part := os.read(descriptor, wanted):
@@ -297,7 +297,7 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _link(temporary: str, target: str) -> bool:
-    """Gives the file its name. Returns False if the name is taken."""
+    """Give the file its name. Returns False if the name is taken."""
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -332,7 +332,7 @@ def _rename_no_replace(source: str, target: str) -> bool:
 
 
 def _make_directory(directory: str) -> None:
-    """Creates the directory and missing parents. Each new entry is durable before, or with, anything below it."""
+    """Create the directory and missing parents. Each new entry is durable before, or with, anything below it."""
     if not directory or os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
@@ -344,7 +344,7 @@ def _make_directory(directory: str) -> None:
 
 
 def keeps_names(directory: str) -> bool:
-    """Whether changes of names in this directory become durable with the next fsync of the file."""
+    """Return whether changes of names in this directory become durable with the next fsync of the file."""
     if sys.platform != "linux":
         return False
     found = (ctypes.c_long * 64)()  # struct statfs has at most 120 bytes, and starts with f_type
@@ -354,7 +354,7 @@ def keeps_names(directory: str) -> bool:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Returns one shared object: creating it costs more than the calls to it."""
+    """Return one shared object: creating it costs more than the calls to it."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -367,7 +367,7 @@ def _sync_directory(directory: str) -> None:
 
 
 def _remove(path: str) -> None:
-    """Deletes a file if possible. The error that made this necessary is the one to raise."""
+    """Delete a file if possible. The error that made this necessary is the one to raise."""
     with suppress(OSError):
         os.unlink(path)
 

@@ -10,7 +10,7 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 LOCAL_SCHEME: Final = "file"
 MEMORY_SCHEME: Final = "memory"  # files in the memory of this process
@@ -32,7 +32,7 @@ class RemotePath(NamedTuple):
 
 
 def scheme_of(location: str) -> str:
-    """Returns the scheme in lower case; `file` for a plain path, relative or absolute."""
+    """Return the scheme in lower case; `file` for a plain path, relative or absolute."""
     if _LOCAL.fullmatch(location):
         return LOCAL_SCHEME
     match = _REMOTE.fullmatch(location)
@@ -40,7 +40,7 @@ def scheme_of(location: str) -> str:
 
 
 def remote_path(location: str) -> RemotePath:
-    """Raises BadInput if no authority is named, if it has a password, or if a part of the key is empty, `.` or `..`."""
+    """Raise BadInput if no authority is named, if it has a password, or if a part of the key is empty, `.` or `..`."""
     match = _REMOTE.fullmatch(location)
     if match and re.search(":.*@", match[2]):
         # The location is not shown, because messages end up in snapshots and logs.
@@ -55,7 +55,7 @@ def remote_path(location: str) -> RemotePath:
 
 
 def local_path(location: str) -> str:
-    """Returns a path for the operating system. Accepts `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`. Raises BadInput."""
+    """Return a path for the operating system. Accepts `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`. Raises BadInput."""
     if scheme_of(location) != LOCAL_SCHEME:
         raise BadInput(f"{location!r} is not a local path; open it with open_file_io")
     url = _LOCAL.fullmatch(location)
@@ -70,7 +70,7 @@ def local_path(location: str) -> str:
 
 
 def absolute(location: str) -> str:
-    """Returns an absolute location, independent of the current directory. Remote locations are not changed."""
+    """Return an absolute location, independent of the current directory. Remote locations are not changed."""
     if scheme_of(location) != LOCAL_SCHEME or os.path.isabs(path := local_path(location)):
         return location
     return os.path.abspath(path)

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from obstore.store import MemoryStore
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.location import MEMORY_SCHEME
 from tidelake.storage.fileio.object_store import ObjectStoreFileIO
 

@@ -78,7 +78,7 @@ class _Sink:
             return self._writer.write(bytes(data))
 
     def flush(self) -> None:
-        """Does nothing: the bytes are not visible yet."""
+        """Do nothing: the bytes are not visible yet."""
 
     def close(self) -> None:
         self.closed = True

@@ -19,7 +19,7 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.conditional_put import put_if_absent, require_conditional_put
@@ -84,7 +84,7 @@ class ObjectStoreFileIO:
             return obstore.get(store, key).bytes().to_bytes()
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Sends one request for size and tail (see RangedFile). A file of up to 64 KiB needs no other request."""
+        """Send one request for size and tail (see RangedFile). A file of up to 64 KiB needs no other request."""
         store, key = self._locate_file(path)
         with as_os_errors(path):
             size_bytes, tail = _size_and_tail(store, key)
@@ -218,7 +218,7 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
 
 
 def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
-    """Lists all objects below."""
+    """List all objects below."""
     return retry_incomplete(lambda: [entry for batch in obstore.list(store, key) for entry in batch])
 
 

@@ -23,7 +23,7 @@ TAIL_BYTES: Final = 64 << 10
 
 
 def plan_request(position: int, wanted_bytes: int, run_bytes: int, size_bytes: int) -> range:
-    """Returns the bytes to fetch for `wanted_bytes` at `position`, never past the end of the file.
+    """Return the bytes to fetch for `wanted_bytes` at `position`, never past the end of the file.
 
     run_bytes: how much was read sequentially up to `position`, 0 after a jump. At least this much is fetched, but not
         less than MIN_REQUEST_BYTES and, unless more is wanted, not more than MAX_READAHEAD_BYTES.

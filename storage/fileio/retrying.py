@@ -20,8 +20,8 @@ from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 
+from tidelake.errors import TidelakeError
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 
@@ -59,7 +59,7 @@ _log = get_logger(__name__)
 
 
 def is_transient(error: OSError) -> bool:
-    """Whether the same call may succeed a moment later."""
+    """Return whether the same call may succeed a moment later."""
     return error.errno in _TRANSIENT_ERRORS and not isinstance(error, TidelakeError)
 
 

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
+from tidelake.errors import AccessDenied, BadInput
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import AccessDenied, BadInput
 
 # S3 and STS report these with status 400, which obstore treats like any other failure.
 _EXPIRED: Final = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @contextmanager
 def as_os_errors(path: str) -> Iterator[None]:
-    """Raises FileNotFoundError, AccessDenied or another OSError, with the path and the store's message.
+    """Raise FileNotFoundError, AccessDenied or another OSError, with the path and the store's message.
 
     Raises BadInput for a name that is invalid in all stores. No module outside this package imports obstore.
     """
@@ -46,7 +46,7 @@ def as_os_errors(path: str) -> Iterator[None]:
 
 
 def retry_incomplete(ask: Callable[[], T]) -> T:
-    """Returns the result of `ask`. If the answer is incomplete, it is called again, a few times. It must be repeatable.
+    """Return the result of `ask`. If the answer is incomplete, it is called again, a few times. It must be repeatable.
 
     obstore repeats requests without an answer or with a server error (with jitter, see `stores`), and continues an
     object's content that was cut off. It does not repeat an incomplete listing or error message.
@@ -62,5 +62,5 @@ def retry_incomplete(ask: Callable[[], T]) -> T:
 
 
 def first_paragraph(error: Exception) -> str:
-    """Returns obstore's message for people, without the debugging output after it."""
+    """Return obstore's message for people, without the debugging output after it."""
     return str(error).partition("\n\n")[0].strip()

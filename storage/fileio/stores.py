@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.location import AZURE_SCHEMES, GCS_SCHEMES, REMOTE_SCHEMES, S3_SCHEMES
 from tidelake.storage.fileio.store_errors import first_paragraph
@@ -45,14 +45,14 @@ RETRY: Final[RetryConfig] = {
 
 
 def store_options(options: Mapping[str, str]) -> Options:
-    """Returns the options for object stores, sorted. Other options (a catalog's password) must not be passed on."""
+    """Return the options for object stores, sorted. Other options (a catalog's password) must not be passed on."""
     prefixes = tuple(prefix for kind in _KINDS for prefix in kind.prefixes)
     return tuple(sorted((key, value) for key, value in options.items() if key.startswith(prefixes)))
 
 
 @lru_cache(maxsize=64)
 def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
-    """Returns the client of one bucket, with its connections and credentials; one for each process.
+    """Return the client of one bucket, with its connections and credentials; one for each process.
 
     Raises BadInput for an invalid location or option, UnsupportedFeature for an option that must not be ignored.
     """
@@ -72,7 +72,7 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
 
 
 def require_own_process() -> None:
-    """Raises UnsupportedFeature in a child that was forked from a process that used a store.
+    """Raise UnsupportedFeature in a child that was forked from a process that used a store.
 
     obstore's threads exist only in the parent; in the child every request would wait for them forever.
     """
@@ -110,7 +110,7 @@ class _StoreOptions:
         return None if value is None else value.strip().lower() == "true"
 
     def take_renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Returns those of `names` that are set, under obstore's names.
+        """Return those of `names` that are set, under obstore's names.
 
         Raises BadInput for a value that is invalid in a request header: obstore would panic.
         """
@@ -124,7 +124,7 @@ class _StoreOptions:
         return taken
 
     def unused(self) -> list[str]:
-        """Returns keys that no store used. Raises UnsupportedFeature for an option that must not be ignored."""
+        """Return keys that no store used. Raises UnsupportedFeature for an option that must not be ignored."""
         keys = sorted(key for key, _ in self._left.values())
         for key in keys:
             if "encryption" in key:
@@ -161,7 +161,7 @@ def _open_s3(bucket: str, given: _StoreOptions) -> ObjectStore:
 
 
 def _check_endpoint(where: str, given: str, url: str) -> None:
-    """Raises BadInput for an invalid address: obstore would panic at the first request."""
+    """Raise BadInput for an invalid address: obstore would panic at the first request."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
@@ -197,7 +197,7 @@ def _open_gcs(bucket: str, given: _StoreOptions) -> ObjectStore:
 
 
 def _open_azure(authority: str, given: _StoreOptions) -> ObjectStore:
-    """Opens `container@account.dfs.core.windows.net`, as Hadoop writes it, or only the container's name."""
+    """Open `container@account.dfs.core.windows.net`, as Hadoop writes it, or only the container's name."""
     container, at, host = authority.partition("@")
     account, _, domain = host.partition(".")
     if at and domain not in ("dfs.core.windows.net", "blob.core.windows.net"):

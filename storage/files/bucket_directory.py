@@ -15,7 +15,7 @@ from tidelake.storage.model.types.partition_text import partition_texts
 
 
 def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> str:
-    """Returns the directory of a bucket.
+    """Return the directory of a bucket.
 
     partition: the serialized BinaryRow of the partition columns.
     """
@@ -23,12 +23,12 @@ def bucket_directory(context: TableContext, partition: bytes, bucket: int) -> st
 
 
 def partition_directory(context: TableContext, partition: bytes) -> str:
-    """Returns the directory of a partition: `dt=2024-05-14/hour=7`, or "" for an unpartitioned table."""
+    """Return the directory of a partition: `dt=2024-05-14/hour=7`, or "" for an unpartitioned table."""
     return partition_directories(context, [partition])[0]
 
 
 def partition_directories(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
-    """Returns the directory of each partition, see `partition_directory`."""
+    """Return the directory of each partition, see `partition_directory`."""
     fields = context.schema.partition_fields
     if not fields or not partitions:
         return [""] * len(partitions)
@@ -45,7 +45,7 @@ def partition_directories(context: TableContext, partitions: Sequence[bytes]) ->
 
 
 def data_file_path(directory: str, file: DataFileMeta) -> str:
-    """Returns the path of a data file. A file outside of the table has its path in its metadata.
+    """Return the path of a data file. A file outside of the table has its path in its metadata.
 
     directory: the directory of the bucket.
     """
@@ -53,7 +53,7 @@ def data_file_path(directory: str, file: DataFileMeta) -> str:
 
 
 def all_paths(directory: str, file: DataFileMeta) -> Sequence[str]:
-    """Returns the paths of the file and of its extra files, which are deleted together with it."""
+    """Return the paths of the file and of its extra files, which are deleted together with it."""
     path = data_file_path(directory, file)
     folder = path.rpartition("/")[0]
     return [path, *(f"{folder}/{name}" for name in file.extra_files)]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import UNITS_PER_SECOND, struct_array, times_from_parts, with_child
 from tidelake.storage.files.string_casts import from_text, rounded, text_of
 from tidelake.storage.model.types import (
@@ -45,7 +45,7 @@ _WIDE_DIGITS: Final = 76  # digits of decimal256: enough for any DECIMAL at any 
 
 
 def cast(column: pa.Array, old: DataType, new: DataType) -> pa.Array:
-    """Casts a column of type `old`, in its in-memory form, to type `new`.
+    """Cast a column of type `old`, in its in-memory form, to type `new`.
 
     Fields of a ROW are matched by id: renamed fields keep their values, new fields are null.
 
@@ -80,7 +80,7 @@ def _no_cast(old: DataType, new: DataType) -> UnsupportedFeature:
 
 
 def keeps_order(old: DataType, new: DataType) -> bool:
-    """Whether the cast keeps the order of values and loses none: then bounds can be cast like values.
+    """Return whether the cast keeps the order of values and loses none: then bounds can be cast like values.
 
     Different values may become equal.
     """
@@ -100,7 +100,7 @@ def keeps_order(old: DataType, new: DataType) -> bool:
 
 
 def may_make_nulls(old: DataType, new: DataType) -> bool:
-    """Whether the cast may change values to null: then the null counts of older files are too low.
+    """Return whether the cast may change values to null: then the null counts of older files are too low.
 
     Null stays null in every cast. Parts of nested values are not considered.
     """
@@ -138,7 +138,7 @@ def _to_bytes_or_text(column: pa.Array, old: DataType, new: AtomicType) -> pa.Ar
 
 
 def _fitted_text(texts: pa.Array, new: AtomicType) -> pa.Array:
-    """Truncates texts to the declared length. CHAR is padded with blanks."""
+    """Truncate texts to the declared length. CHAR is padded with blanks."""
     cut = pc.utf8_slice_codeunits(texts, 0, new.length)
     return pc.utf8_rpad(cut, new.length, " ") if new.root is Root.CHAR else cut
 
@@ -173,7 +173,7 @@ def _family(root: Root) -> str:
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
-    """Returns the values as they are in memory, and 0 for nulls."""
+    """Return the values as they are in memory, and 0 for nulls."""
     values: NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     return values
 
@@ -190,7 +190,7 @@ def _integer_to_number(column: pa.Array, old: AtomicType, new: AtomicType) -> pa
 
 
 def _float_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Truncates towards zero. Values beyond INT or BIGINT become its limits, and NaN becomes 0. Narrower types wrap."""
+    """Truncate towards zero. Values beyond INT or BIGINT become its limits, and NaN becomes 0. Narrower types wrap."""
     values = np.nan_to_num(_numbers(column).astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
     limits = np.iinfo(np.int64 if new.root is Root.BIGINT else np.int32)
     inside = (values > float(limits.min)) & (values < float(limits.max))
@@ -204,7 +204,7 @@ def _integer_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> p
 
 
 def _float_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Converts through the shortest text of the double, like Java. A FLOAT is converted to a double first."""
+    """Convert through the shortest text of the double, like Java. A FLOAT is converted to a double first."""
     texts = []
     for value in column.cast(pa.float64()).to_pylist():
         if value is not None and not np.isfinite(value):
@@ -221,7 +221,7 @@ def _decimal_to_decimal(column: pa.Array, old: AtomicType, new: AtomicType) -> p
 
 
 def _fitted_decimal(column: pa.Array, new: AtomicType) -> pa.Array:
-    """Rounds half up to the new scale. Values with more digits than the new precision become null."""
+    """Round half up to the new scale. Values with more digits than the new precision become null."""
     wide = column.cast(pa.decimal256(_WIDE_DIGITS, column.type.scale))
     if new.scale < column.type.scale:
         wide = pc.round(wide, ndigits=new.scale, round_mode="half_towards_infinity")
@@ -231,7 +231,7 @@ def _fitted_decimal(column: pa.Array, new: AtomicType) -> pa.Array:
 
 
 def _decimal_to_integer(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Truncates towards zero, then keeps the lowest bits."""
+    """Truncate towards zero, then keep the lowest bits."""
     whole = pc.trunc(column).cast(pa.decimal128(38, 0), safe=False)
     low = fixed_width_values(whole, np.int64)[::2]
     return _to_array(np.where(whole.is_valid().to_numpy(zero_copy_only=False), low, 0), new, column)
@@ -278,7 +278,7 @@ _NUMERIC: Final[Mapping[tuple[str, str], _Cast]] = {
 
 
 def _parts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns seconds since 1970, and nanoseconds from 0 to 999,999,999."""
+    """Return seconds since 1970, and nanoseconds from 0 to 999,999,999."""
     per_second = UNITS_PER_SECOND[column.type.unit]
     seconds, rest = np.divmod(fixed_width_values(column, np.int64), per_second)
     return seconds, rest * (10**9 // per_second)
@@ -305,7 +305,7 @@ def _from_timestamp(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Ar
 def _cut(
     seconds: NDArray[np.int64], nanos: NDArray[np.int64], precision: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sets the digits after `precision` to zero.
+    """Set the digits after `precision` to zero.
 
     Up to a precision of 3 Java truncates towards 1970, with more digits towards the past.
     """
@@ -320,7 +320,7 @@ def _cut(
 
 
 def _to_timestamp(column: pa.Array, old: AtomicType, new: AtomicType) -> pa.Array:
-    """Converts to a timestamp: a number counts seconds, a date becomes its midnight, a time of day is on 1970-01-01."""
+    """Convert to a timestamp: a number counts seconds, a date becomes its midnight, a time of day is on 1970-01-01."""
     if old.root is Root.DATE:
         seconds = _numbers(column.cast(pa.int32())).astype(np.int64) * 86_400
         nanos = np.zeros_like(seconds)

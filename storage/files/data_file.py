@@ -91,7 +91,7 @@ class DataFileMeta:
 
 
 def epoch_ms_of_local(wall_clock_ms: int) -> int:
-    """Returns the epoch milliseconds of a wall clock.
+    """Return the epoch milliseconds of a wall clock.
 
     wall_clock_ms: the wall clock of this process's time zone, as if it were UTC.
     """
@@ -100,7 +100,7 @@ def epoch_ms_of_local(wall_clock_ms: int) -> int:
 
 
 def is_fully_compacted(files: Iterable[DataFileMeta], num_levels: int) -> bool:
-    """Returns whether all files of a bucket are on its highest level.
+    """Return whether all files of a bucket are on its highest level.
 
     num_levels: from the table's options. The highest level is higher if the option was lowered meanwhile.
     """

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.file_index.base import ColumnIndex
+from tidelake.storage.files.file_index.column_index import ColumnIndex
 from tidelake.storage.files.file_index.container import Container
+from tidelake.storage.files.file_index.index_settings import IndexedColumn, value_type
 from tidelake.storage.files.file_index.kinds import open_index
-from tidelake.storage.files.file_index.settings import IndexedColumn, value_type
 from tidelake.storage.model.paths import format_of, is_file_index_name
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
@@ -25,7 +25,7 @@ _REMEDY = "file-index.read.enabled = false reads without"
 
 
 def index_file_name(file: DataFileMeta) -> str | None:
-    """Returns the name of the index file; None if no index file exists. Raises CorruptFile for more than one."""
+    """Return the name of the index file; None if no index file exists. Raises CorruptFile for more than one."""
     names = [name for name in file.extra_files if is_file_index_name(name)]
     if len(names) > 1:
         raise CorruptFile(file.file_name, "one file index", f"{' and '.join(names)} ({_REMEDY})")
@@ -33,7 +33,7 @@ def index_file_name(file: DataFileMeta) -> str | None:
 
 
 def may_have_indexes(file: DataFileMeta, *, embedded_only: bool = False) -> bool:
-    """Whether the data file may have indexes.
+    """Return whether the data file may have indexes.
 
     embedded_only: whether to ignore indexes in a separate file.
     """
@@ -42,7 +42,7 @@ def may_have_indexes(file: DataFileMeta, *, embedded_only: bool = False) -> bool
 
 @contextmanager
 def file_indexes(context: TableContext, file: DataFileMeta, path: str) -> Iterator[FileIndexes | None]:
-    """Opens the indexes of a data file for the `with` block; None if it has no indexes.
+    """Open the indexes of a data file for the `with` block; None if it has no indexes.
 
     context: the table with the schema to read with.
     path: the path of the data file.
@@ -87,7 +87,7 @@ class FileIndexes:
         return self._context.schema if schema_id == self._context.schema.id else self._context.schemas.get(schema_id)
 
     def of_column(self, indexed: IndexedColumn) -> Iterator[ColumnIndex]:
-        """Yields the indexes of a column, or of one key of a map. Yields none if the values are cast when read."""
+        """Yield the indexes of a column, or of one key of a map. Yields none if the values are cast when read."""
         wanted = self._context.schema.by_name[indexed.column]
         stored = self._stored(wanted)
         if stored is None:
@@ -102,7 +102,7 @@ class FileIndexes:
                 yield index
 
     def _stored(self, wanted: DataField) -> DataField | None:
-        """Returns the column in the file; None if its values are cast when read."""
+        """Return the column in the file; None if its values are cast when read."""
         stored = self._file_schema.by_id.get(wanted.id)
         if stored is None or not same_ignoring_nullability(stored.type, wanted.type):
             return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelake.storage.files.bucket_directory import bucket_directory
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, DeletionVectorMeta
 from tidelake.storage.model.format import DELETION_VECTORS_INDEX
 from tidelake.storage.model.table import TableContext
 
@@ -43,14 +43,14 @@ class IndexFileMeta:
 
 
 def index_file_path(context: TableContext, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-    """Returns the path of an index file: under `index/`, or in the bucket (option `index-file-in-data-file-dir`)."""
+    """Return the path of an index file: under `index/`, or in the bucket (option `index-file-in-data-file-dir`)."""
     if file.external_path is not None:
         return file.external_path
     return index_path_of_name(context, partition, bucket, file.file_name)
 
 
 def index_path_of_name(context: TableContext, partition: bytes, bucket: int, name: str) -> str:
-    """Returns the path of an index file inside the table."""
+    """Return the path of an index file inside the table."""
     if context.options.index_file_in_data_file_directory:
         return f"{bucket_directory(context, partition, bucket)}/{name}"
     return context.paths.index(name)
@@ -59,7 +59,7 @@ def index_path_of_name(context: TableContext, partition: bytes, bucket: int, nam
 def deletion_files_of(
     context: TableContext, partition: bytes, bucket: int, files: Iterable[IndexFileMeta]
 ) -> dict[str, DeletionFile]:
-    """Returns the place of each deletion vector, by the name of its data file.
+    """Return the place of each deletion vector, by the name of its data file.
 
     files: the index files of one bucket, of any type.
     """

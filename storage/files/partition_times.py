@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.partition_text import partition_texts
@@ -16,7 +16,7 @@ from tidelake.storage.model.types.time_formats import parse_leniently, time_form
 
 
 def partition_check(context: TableContext) -> Callable[[bytes], None] | None:
-    """Returns a check that refuses partitions without a time; None if the table's options don't require the check."""
+    """Return a check that refuses partitions without a time; None if the table's options don't require the check."""
     options = context.options
     if not options.partition_timestamp_strict or not context.schema.partition_keys:
         return None
@@ -39,7 +39,7 @@ class PartitionTimes:
         self._parse = parse_leniently if formatter is None else time_format(formatter).parse
 
     def of(self, partitions: Sequence[bytes]) -> list[datetime | None]:
-        """Returns the time of each serialized partition; None if a needed value is null, or the text is not a time."""
+        """Return the time of each serialized partition; None if a needed value is null, or the text is not a time."""
         types = [field.type for field in self._fields]
         if not partitions or not types:
             return [None] * len(partitions)
@@ -48,7 +48,7 @@ class PartitionTimes:
         return [self._time(partition_texts(row, types, legacy=True)) for row in rows]
 
     def check(self, partition: bytes) -> None:
-        """Raises BadInput for a partition without a time."""
+        """Raise BadInput for a partition without a time."""
         (time,) = self.of([partition])
         if time is None:
             types = [field.type for field in self._fields]
@@ -64,7 +64,7 @@ class PartitionTimes:
         return None if text is None else self._parse(text)
 
     def _filled(self, pattern: str, texts: Sequence[str | None]) -> str | None:
-        """Replaces each `$column` by its value. The longest matching name is used. None if a used value is null."""
+        """Replace each `$column` by its value. The longest matching name is used. None if a used value is null."""
         by_name = sorted(zip(self._fields, texts, strict=True), key=lambda pair: -len(pair[0].name))
         filled, at = "", 0
         while at < len(pattern):

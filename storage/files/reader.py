@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.casting import cast
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.formats import format_named
 from tidelake.storage.files.formats.arrow_conversion import in_column
-from tidelake.storage.files.formats.base import BATCH_BYTES_MAX, ChunkFilter, batch_of
+from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX, ChunkFilter, batch_of
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.format import KEY_COLUMN_PREFIX, SYSTEM_FIELD_ID_START
@@ -64,7 +64,7 @@ def read_data_file(
     deleted: NDArray[np.int64] | None = None,
     selected: BitMap | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a data file in file order, in batches with the columns `read_fields`.
+    """Yield the rows of a data file in file order, in batches with the columns `read_fields`.
 
     Batches are never empty.
 
@@ -112,7 +112,7 @@ def read_data_file(
 def chunk_bounds(
     context: TableContext, file: DataFileMeta, path: str, field: DataField, *, partition: bytes | None = None
 ) -> ColumnBounds | None:
-    """Returns the bounds of a column in the parts (row groups) of a data file, in file order.
+    """Return the bounds of a column in the parts (row groups) of a data file, in file order.
 
     None if the file format has no bounds. The bounds are unknown if the file stores the column with another type.
 
@@ -179,7 +179,7 @@ class _Rows:
             self._is_live[deleted] = False
 
     def chunks(self, row_counts: NDArray[np.int64], maybe: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-        """Returns which parts of the file to read; None means all. Raises CorruptFile.
+        """Return which parts of the file to read; None means all. Raises CorruptFile.
 
         row_counts: the number of rows of each part.
         maybe: which parts may contain matching rows by their bounds; None means all.
@@ -200,7 +200,7 @@ class _Rows:
         return kept
 
     def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
-        """Yields the rows to return, with their positions if wanted.
+        """Yield the rows to return, with their positions if wanted.
 
         Raises CorruptFile at the end if the number of rows is wrong, unless `chunks` has checked the number already.
         """
@@ -233,7 +233,7 @@ class _Rows:
 
 
 def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
-    """Halves the batch until each piece has at most most_bytes, or one row. Rows may differ in size."""
+    """Halve the batch until each piece has at most most_bytes, or one row. Rows may differ in size."""
     # The size of whole buffers is known immediately; that of slices must be computed column by column.
     if rows.num_rows < 2 or rows.get_total_buffer_size() <= most_bytes or rows.nbytes <= most_bytes:
         return [rows]
@@ -242,7 +242,7 @@ def _halved(rows: pa.RecordBatch, most_bytes: int) -> list[pa.RecordBatch]:
 
 
 def _yield_and_release(items: Sequence[T]) -> Iterator[T]:
-    """Yields the items without keeping references: rows may be large, and only the consumer should hold them."""
+    """Yield the items without keeping references: rows may be large, and only the consumer should hold them."""
     left = list(reversed(items))
     del items
     while left:
@@ -250,7 +250,7 @@ def _yield_and_release(items: Sequence[T]) -> Iterator[T]:
 
 
 def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
-    """Opens a data file. Raises CorruptFile if it does not exist."""
+    """Open a data file. Raises CorruptFile if it does not exist."""
     try:
         return io.open_input(path)
     except FileNotFoundError:
@@ -260,7 +260,7 @@ def open_data_file(io: FileIO, path: str) -> pa.NativeFile:
 
 
 def written_fields(context: TableContext, file: DataFileMeta) -> tuple[DataField, ...]:
-    """Returns the table's columns in a data file, as they were when the file was written."""
+    """Return the table's columns in a data file, as they were when the file was written."""
     is_current = file.schema_id == context.schema.id
     schema = context.schema if is_current else context.schemas.get(file.schema_id)
     return tuple(f for f in schema.stored_in(file.write_columns) if f.name not in TRACKING_FIELDS)
@@ -317,7 +317,7 @@ class _ReadPlan:
     def column(
         self, wanted: DataField, batch: pa.RecordBatch, positions: pa.Array | None = None, path: str = ""
     ) -> pa.Array:
-        """Returns a wanted column.
+        """Return a wanted column.
 
         positions: the positions of the rows in the file, if they are needed.
         """
@@ -337,7 +337,7 @@ class _ReadPlan:
         return found
 
     def _tracked(self, wanted: DataField, stored: pa.Array, positions: pa.Array | None, path: str) -> pa.Array:
-        """Fills in row ids or sequence numbers that the file does not store. Java: `io/DataFileRecordReader.java`.
+        """Fill in row ids or sequence numbers that the file does not store. Java: `io/DataFileRecordReader.java`.
 
         stored: the stored values, null for rows that get theirs from the file's metadata.
         """
@@ -362,7 +362,7 @@ class _ReadPlan:
         return keep
 
     def bounds(self, wanted: DataField, chunks: Bounds) -> ColumnBounds:
-        """Returns the bounds of a column. They are unknown if the file stores the column with another type."""
+        """Return the bounds of a column. They are unknown if the file stores the column with another type."""
         position = self.position.get(wanted.id)
         if position is not None and same_ignoring_nullability(self.stored[position].type, wanted.type):
             return chunks(self.stored[position].name)

@@ -19,7 +19,7 @@ from tidelake.storage.base.clock import local_time_as_utc_ms
 from tidelake.storage.base.threads import IO_THREADS_MAX, map_to_end
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.formats.base import Edges, SmallFiles
+from tidelake.storage.files.formats.file_format import Edges, SmallFiles
 from tidelake.storage.files.stats_collection import ColumnGroups
 from tidelake.storage.files.writer import FilePlan
 from tidelake.storage.model.binary_row import serialize_rows
@@ -55,7 +55,7 @@ def write_small_files(
     groups: ColumnGroups,
     clock_ms: Callable[[], int] = local_time_as_utc_ms,
 ) -> list[DataFileMeta] | None:
-    """Writes the files durably. Returns their metadata in the given order; None if they must be written one by one.
+    """Write the files durably. Returns their metadata in the given order; None if they must be written one by one.
 
     After an error none of the files exists.
 
@@ -81,7 +81,7 @@ def write_small_files(
 
 
 def _with_contents(named: Sequence[tuple[str, SmallFile]], contents: SmallFiles) -> list[tuple[str, bytes]]:
-    """Computes all contents before any file is written: waiting threads would slow down the thread that computes."""
+    """Compute all contents before any file is written: waiting threads would slow down the thread that computes."""
     return [(path, contents.file(number)) for number, (path, _) in enumerate(named)]
 
 
@@ -102,7 +102,7 @@ class _Metas:
     groups: ColumnGroups
 
     def of_files(self, created_ms: int) -> list[Callable[[str, int], DataFileMeta]]:
-        """Returns for each file a function that makes its metadata from its name and size."""
+        """Return for each file a function that makes its metadata from its name and size."""
         schema, plan, collector = self.context.schema, self.plan, self.plan.collector()
         key_stats = collector.of_groups(plan.key_stats_names, self.groups)
         dense = self.context.options.stats_dense_store

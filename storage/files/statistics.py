@@ -27,7 +27,7 @@ from tidelake.storage.model.types import DataField, Root, arrow_type
 
 
 def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """Returns the bounds of the table's columns in these files, by name.
+    """Return the bounds of the table's columns in these files, by name.
 
     context: the table with the schema to read with.
     """
@@ -51,7 +51,7 @@ def value_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds
 
 
 def key_bounds(context: TableContext, files: Sequence[DataFileMeta]) -> Bounds:
-    """Returns the bounds of the primary key's columns, by name. They apply to all versions of a key."""
+    """Return the bounds of the primary key's columns, by name. They apply to all versions of a key."""
     fields = context.schema.select(context.schema.trimmed_primary_keys)
     paths = [file.file_name for file in files]
     statistics = key_statistics(context, files)
@@ -96,7 +96,7 @@ class _SameSchemaFiles:
         self._stats = _Stats([file.value_stats for file in files], [file.file_name for file in files], self._fields)
 
     def bounds(self, wanted: DataField) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Returns (minimum, maximum, null count) of each file, for a column of the current schema."""
+        """Return (minimum, maximum, null count) of each file, for a column of the current schema."""
         kind = arrow_type(wanted.type)
         nothing = pa.nulls(len(self._row_counts), kind)
         position = next((i for i, f in enumerate(self._fields) if f.id == wanted.id), None)
@@ -144,7 +144,7 @@ class _Stats:
 
 
 def _corrected_java_maximum(maximum: pa.Array) -> pa.Array:
-    """Corrects upper bounds of Java that may be too low.
+    """Correct upper bounds of Java that may be too low.
 
     Java truncates long texts, and increments the last character. After U+D7FF comes a lone surrogate, which Java writes
     as `?`. Such a bound is less than the texts that it should bound. So a final `?` is replaced by the next valid
@@ -154,7 +154,7 @@ def _corrected_java_maximum(maximum: pa.Array) -> pa.Array:
 
 
 def _decoded(rows: Sequence[bytes], paths: Sequence[str], fields: Sequence[DataField]) -> list[pa.Array]:
-    """Decodes rows to one column per field. Rows without fields become null: they are dropped statistics.
+    """Decode rows to one column per field. Rows without fields become null: they are dropped statistics.
 
     Raises CorruptFile.
     """

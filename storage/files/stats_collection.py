@@ -1,14 +1,9 @@
-"""Collects the statistics of a data file while it is written, in the form that manifests store.
+"""The statistics of a data file's columns, collected while it is written, in the form that manifests store.
 
-Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`.
+They are null counts, and bounds: the smallest and the largest value, truncated as `metadata.stats-mode` says.
 
-Truncates the bounds of long values: mode `truncate(n)` of `metadata.stats-mode`.
-
-Source: Java `statistics/TruncateSimpleColStatsCollector.java`.
-
-Bounds of the values of a column, in several files or in several parts of one file.
-
-Finds the smallest and the largest value of a column with Arrow's kernels.
+Source: Java `utils/StatsCollectorFactories.java`, `stats/SimpleStatsConverter.java`, `io/KeyValueDataFileWriter.java`,
+`statistics/TruncateSimpleColStatsCollector.java`.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from typing import Final, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.data_file import EMPTY_STATS, SimpleStats
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import SYSTEM_FIELD_ID_START
@@ -48,7 +43,7 @@ def has_nan(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def min_max_of(column: pa.Array | pa.ChunkedArray) -> MinMax | None:
-    """Returns the smallest and the largest value; None if there are only nulls.
+    """Return the smallest and the largest value; None if there are only nulls.
 
     The order is that of Java: -0.0 before 0.0, and NaN last. (Arrow treats both zeros as equal, and ignores NaN.)
     """
@@ -60,11 +55,13 @@ def min_max_of(column: pa.Array | pa.ChunkedArray) -> MinMax | None:
         minimum = pa.scalar(-0.0, column.type) if minimum.as_py() == 0 else minimum
         maximum = pa.scalar(0.0, column.type) if maximum.as_py() == 0 else maximum
         maximum = pa.scalar(math.nan, column.type) if has_nan(column) else maximum
+        if minimum.as_py() == math.inf and found["max"].as_py() == -math.inf:  # only NaN, with pyarrow 19
+            minimum = maximum
     return MinMax(minimum, maximum)
 
 
 def union_of(min_max: Iterable[MinMax]) -> MinMax | None:
-    """Returns the range that includes all ranges; None if none is given."""
+    """Return the range that includes all ranges; None if none is given."""
     return reduce(_union, min_max, None)
 
 
@@ -104,7 +101,7 @@ _SURROGATES: Final = range(0xD800, 0xE000)  # code points that UTF-8 can't encod
 
 
 def truncate_bounds(minimum: pa.Scalar, maximum: pa.Scalar, length: int) -> tuple[pa.Scalar, pa.Scalar]:
-    """Returns bounds of at most `length` characters (code points) or bytes, which include the given bounds.
+    """Return bounds of at most `length` characters (code points) or bytes, which include the given bounds.
 
     Only strings and bytes change. Both bounds are null (unknown) if one is given as null, or if no short upper bound is
     large enough.
@@ -130,7 +127,7 @@ def _null(value: pa.Scalar) -> pa.Scalar:
 
 
 def _truncate_text_up(text: str, length: int) -> str | None:
-    """Truncates a text, and increments its last character that can be incremented. None if no character can."""
+    """Truncate a text, and increments its last character that can be incremented. None if no character can."""
     if len(text) <= length:
         return text
     for end in range(length, 0, -1):
@@ -169,7 +166,7 @@ class StatsMode:
 
     @classmethod
     def parse(cls, text: str) -> StatsMode:
-        """Parses none, counts, full or truncate(n). Raises BadInput."""
+        """Parse none, counts, full or truncate(n). Raises BadInput."""
         match text.strip().lower():
             case "none":
                 return cls()
@@ -194,7 +191,7 @@ def stats_modes(
     changelog: bool = False,
     thin_keys: Sequence[str] = (),
 ) -> dict[str, StatsMode]:
-    """Returns the mode of each column of a file.
+    """Return the mode of each column of a file.
 
     fields: all columns of the file, in order.
     thin_keys: the columns of the primary key, if the file has no `_KEY_` columns.
@@ -258,7 +255,7 @@ class StatsCollector:
             self._nulls[name] += batch.column(name).null_count
 
     def of_columns(self, names: Sequence[str], min_max: ColumnMinMax) -> SimpleStats:
-        """Returns the statistics of all these columns, including unknown ones."""
+        """Return the statistics of all these columns, including unknown ones."""
         if not names:
             return EMPTY_STATS
         types = [self._types[name] for name in names]
@@ -269,7 +266,7 @@ class StatsCollector:
     def of_table(
         self, names: Sequence[str], min_max: ColumnMinMax, *, dense: bool
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """Returns (statistics, their columns). None for the columns means all of `names`.
+        """Return (statistics, their columns). None for the columns means all of `names`.
 
         dense: whether columns without statistics are left out.
         """
@@ -294,7 +291,7 @@ class StatsCollector:
         return [SimpleStats(*of) for of in zip(minima, maxima, nulls, strict=True)]
 
     def known(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Returns the columns with statistics."""
+        """Return the columns with statistics."""
         return tuple(name for name in names if name in self._nulls)
 
     def _nulls_of_groups(self, name: str, groups: ColumnGroups) -> Sequence[int | None]:
@@ -312,7 +309,7 @@ class StatsCollector:
         return pa.array([a for a, _ in cut], kind), pa.array([b for _, b in cut], kind)
 
     def _bounds(self, name: str, min_max: ColumnMinMax) -> pa.Array:
-        """Returns (minimum, maximum), null if unknown."""
+        """Return (minimum, maximum), null if unknown."""
         kind = arrow_type(self._types[name])
         if name not in min_max:
             return pa.nulls(2, kind)
@@ -324,7 +321,7 @@ class StatsCollector:
 
 
 def _is_longer(values: pa.Array, length: int) -> bool:
-    """Whether a value has more bytes than `length`. Every text with more characters has more bytes, too."""
+    """Return whether a value has more bytes than `length`. Every text with more characters has more bytes, too."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return False
     return bool((pc.max(pc.binary_length(values)).as_py() or 0) > length)
@@ -352,7 +349,7 @@ class ColumnBounds:
 
 
 def without_nan(bounds: pa.Array) -> pa.Array:
-    """Makes NaN bounds unknown: in Java NaN is the largest value, but in Arrow no comparison with NaN is true."""
+    """Make NaN bounds unknown: in Java NaN is the largest value, but in Arrow no comparison with NaN is true."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     return pc.if_else(pc.is_nan(bounds), pa.scalar(None, bounds.type), bounds)

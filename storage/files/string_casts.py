@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.formats.arrow_conversion import list_offsets, times_from_parts
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
@@ -36,7 +36,7 @@ EXACT: Final = Context(prec=2000)  # more digits than a DOUBLE or a reasonable t
 
 
 def rounded(number: Decimal, new: AtomicType) -> Decimal | None:
-    """Rounds half up to the scale of `new`. None if the result has more digits than `new` allows."""
+    """Round half up to the scale of `new`. None if the result has more digits than `new` allows."""
     unscaled = number.scaleb(new.scale, EXACT).to_integral_value(ROUND_HALF_UP, EXACT)
     return unscaled.scaleb(-new.scale, EXACT) if abs(unscaled) < 10**new.precision else None
 
@@ -45,7 +45,7 @@ def rounded(number: Decimal, new: AtomicType) -> Decimal | None:
 
 
 def text_of(column: pa.Array, data_type: DataType) -> pa.Array | None:
-    """Casts to STRING, as in SQL. None if Java has no such cast for the type."""
+    """Cast to STRING, as in SQL. None if Java has no such cast for the type."""
     match data_type:
         case ArrayType():
             inner = text_of(column.values, data_type.element)
@@ -99,7 +99,7 @@ def _where_valid(column: pa.Array, texts: list[str]) -> pa.Array:
 
 
 def from_text(column: pa.Array, new: AtomicType) -> pa.Array:
-    """Casts texts to a type. Raises BadInput, with the text, if Java fails."""
+    """Cast texts to a type. Raises BadInput, with the text, if Java fails."""
     parse = _PARSERS[new.root]
     values = []
     for text in column.to_pylist():
@@ -140,7 +140,7 @@ _BITS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 6
 
 
 def _integer(text: str, new: AtomicType) -> int:
-    """Parses an integer. Digits after a decimal point are allowed and dropped; other characters are errors."""
+    """Parse an integer. Digits after a decimal point are allowed and dropped; other characters are errors."""
     match = _INTEGER.fullmatch(text)
     if match is None or text in ("", "+", "-"):
         raise ValueError
@@ -155,7 +155,7 @@ _HEX_FLOAT: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-
 
 
 def _float(text: str, _: AtomicType) -> float:
-    """Parses what `Double.parseDouble` accepts: blanks around the number, and a letter for the type after it."""
+    """Parse what `Double.parseDouble` accepts: blanks around the number, and a letter for the type after it."""
     trimmed = text.strip("".join(map(chr, range(33))))
     if match := _HEX_FLOAT.fullmatch(trimmed):
         return float.fromhex(match[1])
@@ -178,7 +178,7 @@ def _decimal(text: str, new: AtomicType) -> Decimal | None:
 
 
 def _date(text: str, _: AtomicType) -> int:
-    """Returns days since 1970. A bare number is days. Month and day may be missing; a time of day is dropped."""
+    """Return days since 1970. A bare number is days. Month and day may be missing; a time of day is dropped."""
     if text.isdecimal():
         return _integer(text, AtomicType(Root.INT))
     head = text[: text.index(" ")] if text.find(" ") > 0 else text
@@ -204,7 +204,7 @@ _TIME: Final = re.compile(
 
 
 def _time(text: str, _: AtomicType) -> int:
-    """Returns milliseconds of the day.
+    """Return milliseconds of the day.
 
     A bare number is milliseconds. An offset such as +02:00 is added or subtracted.
     """
@@ -221,7 +221,7 @@ def _time(text: str, _: AtomicType) -> int:
 
 
 def _milliseconds(fraction: str) -> int:
-    """Returns the milliseconds of the digits after the point, rounded by the fourth digit."""
+    """Return the milliseconds of the digits after the point, rounded by the fourth digit."""
     digits = [int(c) if c in "0123456789" else 0 for c in fraction.ljust(3, "0")]
     rounds_up = len(fraction) > 3 and fraction[3] >= "5"
     return digits[0] * 100 + digits[1] * 10 + digits[2] + rounds_up
@@ -236,7 +236,7 @@ _UNIT_OF_NUMBER: Final = {0: 1, 3: 10**3, 6: 10**6, 9: 10**9}  # precision -> un
 
 
 def _timestamp(text: str, new: AtomicType) -> tuple[int, int]:
-    """Returns seconds since 1970, and nanoseconds."""
+    """Return seconds since 1970, and nanoseconds."""
     if text.isdecimal() and new.root is Root.TIMESTAMP:
         per_second = _UNIT_OF_NUMBER.get(new.precision)
         if per_second is None:
@@ -256,7 +256,7 @@ def _timestamp(text: str, new: AtomicType) -> tuple[int, int]:
 
 
 def _epoch_day_of_month(year: int, month: int, day: int) -> int:
-    """Returns days since 1970, like java.time: a day up to 31 that the month doesn't have becomes its last day."""
+    """Return days since 1970, like java.time: a day up to 31 that the month doesn't have becomes its last day."""
     if not 1 <= day <= 31:
         raise ValueError
     first = _epoch_day(year, month, 1)

@@ -13,14 +13,14 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import local_time_as_utc_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.bucket_directory import all_paths
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.file_index.file_indexer import FileIndexer
-from tidelake.storage.files.file_index.settings import FileIndexSettings
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.stats_collection import ColumnMinMax, StatsCollector, stats_modes
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, FileSource
@@ -38,7 +38,7 @@ LOOKUP_ROWS: Final = 130_000
 
 
 def file_fields(context: TableContext) -> tuple[DataField, ...]:
-    """Returns the columns of a new data file. With a primary key, key, sequence number and row kind come first."""
+    """Return the columns of a new data file. With a primary key, key, sequence number and row kind come first."""
     schema = context.schema
     if not schema.has_primary_key:
         return schema.fields
@@ -52,11 +52,11 @@ class DedicatedFiles(Protocol):
     def write(self, rows: pa.RecordBatch) -> None: ...
 
     def roll(self) -> list[DataFileMeta]:
-        """Closes the files that belong to a data file, which is full now, and returns their metadata."""
+        """Close the files that belong to a data file, which is full now, and return their metadata."""
         ...
 
     def abort(self) -> None:
-        """Deletes the files that `roll` has not returned."""
+        """Delete the files that `roll` has not returned."""
         ...
 
 
@@ -108,7 +108,7 @@ class RollingFileWriter:
         first_sequence_number: int | None = None,
         dedicated: pa.RecordBatch | None = None,
     ) -> None:
-        """Writes a batch.
+        """Write a batch.
 
         batch: the columns of `file_fields`, in order. With a primary key, the rows must be sorted by it, with different
             keys, and after all keys written before.
@@ -132,7 +132,7 @@ class RollingFileWriter:
                 self._roll()
 
     def _rows_until_size_check(self, file: _OpenFile) -> int:
-        """Returns how many rows to write before the next check of the file's size.
+        """Return how many rows to write before the next check of the file's size.
 
         That is half of the estimated remaining rows: rows differ in size, and a file must not exceed its target by more
         than a file of Java.
@@ -154,12 +154,12 @@ class RollingFileWriter:
             self._finished += self._dedicated.roll() if self._dedicated is not None else ()
 
     def close(self) -> list[DataFileMeta]:
-        """Finishes the last file. Returns all files, which are durable, in the order of their rows."""
+        """Finish the last file. Returns all files, which are durable, in the order of their rows."""
         self._roll()
         return self._finished
 
     def abort(self) -> None:
-        """Deletes all files that were written, even after `close`. It can be called again."""
+        """Delete all files that were written, even after `close`. It can be called again."""
         if self._open is not None:
             self._open.abort()
             self._open = None
@@ -204,7 +204,7 @@ class FilePlan:
         )
 
     def indexer(self) -> FileIndexer | None:
-        """Returns the indexer of a new file; None for files without indexes, such as changelog files."""
+        """Return the indexer of a new file; None for files without indexes, such as changelog files."""
         if not self._indexes or not any(
             indexed.column in self._columns for indexed, _ in self._indexes.indexed_columns()
         ):
@@ -212,7 +212,7 @@ class FilePlan:
         return FileIndexer(self._indexes, self._columns, frozenset(self._columns))
 
     def set_stored_ratio(self, stored_ratio: float | None) -> None:
-        """Sets the ratio of stored to in-memory bytes of the last file, to estimate the size of the next one."""
+        """Set the ratio of stored to in-memory bytes of the last file, to estimate the size of the next one."""
         if stored_ratio is not None:
             self.settings = replace(self.settings, stored_ratio=stored_ratio)
 
@@ -277,7 +277,7 @@ class _OpenFile:
         self.row_count += batch.num_rows
 
     def _key_range(self) -> tuple[bytes, bytes]:
-        """Returns the smallest and the largest key, in the form of manifests."""
+        """Return the smallest and the largest key, in the form of manifests."""
         if self._first is None or self._last is None:
             return EMPTY_ROW, EMPTY_ROW
         ends = zip(self._first.columns, self._last.columns, strict=True)
@@ -298,7 +298,7 @@ class _OpenFile:
         return meta if index is None else self._indexed(meta, index)
 
     def _indexed(self, meta: DataFileMeta, index: bytes) -> DataFileMeta:
-        """Stores the index in the metadata or in a file next to the data file. If this fails, deletes both files."""
+        """Store the index in the metadata or in a file next to the data file. If this fails, deletes both files."""
         if len(index) <= self._context.options.file_index_in_manifest_threshold_bytes:
             return replace(meta, embedded_index=index)
         path = file_index_name(self._path)

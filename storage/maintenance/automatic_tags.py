@@ -1,18 +1,14 @@
-"""Tags of a table's schedule: one for each day, hour or other period that is over.
+"""Tags that a table's options create and delete, after commits.
 
-A period is over when a snapshot is committed after it, or when a watermark says so, and the delay has passed. That
-snapshot gets the tag of the last complete period. With `tag.automatic-completion` it gets the tag of the first period
-without a tag, so that later snapshots fill the gap one by one.
+With a schedule, each day, hour or other period that is over gets a tag. A period is over when a snapshot is committed
+after it, or when a watermark says so, and the delay has passed. That snapshot gets the tag of the last complete period.
+With `tag.automatic-completion` it gets the tag of the first period without a tag, so that later snapshots fill the gap
+one by one. With `tag.automatic-creation = batch`, batch writes create one tag per day, or always the same tag.
 
-Source: Java `tag/TagAutoCreation.java`, `tag/TagTimeExtractor.java`.
+Tags whose retention has ended are deleted.
 
-Tags after batch writes (`tag.automatic-creation = batch`): one tag per day, or always the same tag.
-
-Source: Java `tag/TagBatchCreation.java`.
-
-Deletes tags whose retention has ended, after commits of their table.
-
-Source: Java `tag/TagTimeExpire.java`.
+Source: Java `tag/TagAutoCreation.java`, `tag/TagTimeExtractor.java`, `tag/TagBatchCreation.java`,
+`tag/TagTimeExpire.java`.
 """
 
 from __future__ import annotations
@@ -21,8 +17,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag, replace_tag
 from tidelake.storage.model.options.maintenance_options import TagCreation

@@ -7,7 +7,7 @@ Source: Java `utils/FileSystemBranchManager.java`.
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput, CommitConflict, SnapshotExpired
+from tidelake.errors import BadInput, CommitConflict, SnapshotExpired
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.maintenance.rollback import forget_expired_states, forget_later_states
 from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep

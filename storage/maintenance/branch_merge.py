@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
@@ -113,7 +113,7 @@ def _by_id(context: TableContext) -> dict[int, Snapshot]:
 
 
 def _is_same(one: Snapshot, other: Snapshot | None) -> bool:
-    """Whether one snapshot was copied from one branch to the other.
+    """Return whether one snapshot was copied from one branch to the other.
 
     Their uuids and base manifest lists are then equal.
     """

@@ -1,12 +1,11 @@
 """Maintenance after commits, in one thread for all tables of a process, so that commits don't wait for it.
 
-The order is: automatic tags are created, expired tags are deleted, partitions expire, then snapshots and changelogs
-expire. A commit only reports that it happened. It never waits for maintenance, and never fails because of it. An error
-is logged once until it changes, and the work is tried again after a later commit.
+The order of the steps is: automatic tags are created, expired tags are deleted, partitions expire, then snapshots and
+changelogs expire. The table's options select them. A commit only reports that it happened. It never waits for
+maintenance, and never fails because of it. An error is logged once until it changes, and the work is tried again after
+a later commit.
 
 Source: Java `table/sink/TableCommitImpl.java` (maintain), which does it as a part of the commit.
-
-The maintenance steps that follow a commit, before snapshots expire. The table's options select them.
 """
 
 from __future__ import annotations

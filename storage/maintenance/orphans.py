@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.commit.expire.deletion_plan import delete_empty_directories
 from tidelake.storage.commit.expire.retained_states import all_branches
 from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of

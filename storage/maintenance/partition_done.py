@@ -1,10 +1,7 @@
 """Marks partitions as done: a file `_SUCCESS` in the directory of each, for jobs of other systems that wait for it.
 
-Source: Java `partition/actions/SuccessFileMarkDoneAction.java`, `flink/action/MarkPartitionDoneAction.java`.
-
-Files that tell jobs of other systems that a tag was created or that a partition is done.
-
-Source: Java `partition/file/SuccessFile.java`.
+Source: Java `partition/actions/SuccessFileMarkDoneAction.java`, `partition/file/SuccessFile.java`,
+`flink/action/MarkPartitionDoneAction.java`.
 """
 
 from __future__ import annotations
@@ -13,8 +10,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.commit.manifests.snapshot_files import live_entries

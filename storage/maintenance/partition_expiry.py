@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries

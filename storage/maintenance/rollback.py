@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.arguments import check_whole_number
-from tidelake.storage.base.errors import BadInput, SnapshotExpired
 from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext

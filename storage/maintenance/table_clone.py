@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, SnapshotExpired, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, SnapshotExpired
 from tidelake.storage.commit.expire.branch_files import BranchFiles
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
 from tidelake.storage.commit.expire.retained_states import all_branches, state_lists
@@ -159,7 +159,7 @@ def snapshot_to_keep(context: TableContext, snapshot_id: int | None) -> Snapshot
 
 
 def is_kept(context: TableContext, snapshot: Snapshot, *, except_tag: str | None = None) -> bool:
-    """Whether the snapshot exists and its expiry has not begun, or a tag other than except_tag keeps it."""
+    """Return whether the snapshot exists and its expiry has not begun, or a tag other than except_tag keeps it."""
     store = context.snapshots
     hint = store.earliest_hint()
     if store.find(snapshot.id) == snapshot and (hint is None or hint <= snapshot.id or not store.exists(hint)):

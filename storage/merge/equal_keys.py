@@ -41,13 +41,13 @@ class Groups:
 
     @classmethod
     def of(cls, order: RowIndices, is_last: Mask) -> Groups:
-        """Makes groups from the result of `sort_order.merge_order`."""
+        """Make groups from the result of `sort_order.merge_order`."""
         ends = np.flatnonzero(is_last)
         return cls(order, np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends)
 
     @classmethod
     def singles(cls, count: int) -> Groups:
-        """Makes one group of each row, for the rows of a sorted run."""
+        """Make one group of each row, for the rows of a sorted run."""
         return cls(np.arange(count), np.arange(count))
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Groups:
         return of_groups[self.numbers]  # faster than `np.repeat`, whose cost grows with the number of groups
 
     def select(self, chosen: Mask) -> tuple[Groups, RowIndices]:
-        """Returns only the chosen groups, and the previous positions of their rows.
+        """Return only the chosen groups, and the previous positions of their rows.
 
         chosen (g,): which groups to keep.
         """
@@ -85,7 +85,7 @@ class Groups:
         return Groups(self.rows[positions], ends - self.lengths[chosen]), positions
 
     def keep(self, wanted: Mask) -> Groups:
-        """Returns groups of the wanted positions only. A group without wanted positions is removed.
+        """Return groups of the wanted positions only. A group without wanted positions is removed.
 
         wanted (n,): which positions to keep.
         """

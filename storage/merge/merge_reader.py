@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.base import BATCH_BYTES_MAX, LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX, LARGE_ROW_BYTES
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.normalized_keys import (
     KeyWords,
@@ -56,7 +56,7 @@ class MergeOrder:
     def of(
         cls, key_columns: tuple[str, ...], options: TableOptions, *, sequence_follows_run_order: bool = False
     ) -> MergeOrder:
-        """Makes the order from the options of a table."""
+        """Make the order from the options of a table."""
         return cls(key_columns, options.sequence_fields, options.sequence_descending, sequence_follows_run_order)
 
 
@@ -75,7 +75,7 @@ def merge_runs(
     newest_wins: bool = False,
     parked_rows: ParkedRows | None = None,
 ) -> Iterator[T]:
-    """Yields the result of `merge` for each cut, in key order. Retracts that win are still included (`drop_retracts`).
+    """Yield the result of `merge` for each cut, in key order. Retracts that win are still included (`drop_retracts`).
 
     runs: batches in key order, all with the same schema. If a run contains a key more than once, all its rows are in
         one batch, oldest first. `_VALUE_KIND` may be missing if no run contains retracts. `_SEQUENCE_NUMBER` may be
@@ -120,20 +120,20 @@ def merge_runs(
 
 
 def _park(cursors: Sequence[_Cursor], parked_rows: ParkedRows | None) -> None:
-    """Parks large rows. Called before rows are merged, encoded or decoded, which all copy them."""
+    """Park large rows. Called before rows are merged, encoded or decoded, which all copy them."""
     if parked_rows is not None and sum(cursor.large_bytes for cursor in cursors) > WAITING_BYTES_MAX:
         for cursor in cursors:
             cursor.park(parked_rows)
 
 
 def merge_batch(rows: pa.RecordBatch, order: MergeOrder, merge: Merge[T]) -> T:
-    """Sorts and merges rows that are in arrival order, for a flush. The rules are those of `merge_runs`."""
+    """Sort and merge rows that are in arrival order, for a flush. The rules are those of `merge_runs`."""
     words = align_keys([_key_words(rows, order)])
     return _merged([rows], words, order, merge)
 
 
 def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Sorts rows that are in arrival order, without merging them.
+    """Sort rows that are in arrival order, without merging them.
 
     Returns the sorted rows, and (n,) whether each is the last one of its key.
     """
@@ -143,7 +143,7 @@ def sort_batch(rows: pa.RecordBatch, order: MergeOrder) -> tuple[pa.RecordBatch,
 
 
 def drop_retracts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Removes the keys whose newest row is a delete, as a reader of the table expects."""
+    """Remove the keys whose newest row is a delete, as a reader of the table expects."""
     return map(_without_retracts, batches)
 
 
@@ -153,7 +153,7 @@ def _without_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(parts: list[pa.RecordBatch], words: list[KeyWords], order: MergeOrder, merge: Merge[T]) -> T:
-    """Merges the rows of one cut.
+    """Merge the rows of one cut.
 
     parts: the rows of each run. The list is emptied, so that large rows are not in memory together with their copy.
     """
@@ -189,13 +189,13 @@ def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder,
 
 
 def _deciding_columns(rows: pa.RecordBatch, order: MergeOrder) -> list[str]:
-    """Returns the columns that decide which row of a key is the newest."""
+    """Return the columns that decide which row of a key is the newest."""
     names = (*order.sequence_fields, SEQUENCE_COLUMN, KIND_COLUMN)
     return [name for name in dict.fromkeys(names) if name in rows.schema.names]
 
 
 def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:
-    """Returns the words that order the rows of one key."""
+    """Return the words that order the rows of one key."""
     sequences = [
         word
         for name in order.sequence_fields
@@ -259,7 +259,7 @@ class _Cursor:
 
     @classmethod
     def open(cls, run: Iterator[pa.RecordBatch], order: MergeOrder) -> _Cursor | None:
-        """Reads the first batch. Returns None for a run without rows."""
+        """Read the first batch. Returns None for a run without rows."""
         rows = filter(_has_rows, run)
         first = next(rows, None)
         return None if first is None else cls(first, rows, order)
@@ -270,7 +270,7 @@ class _Cursor:
         return not rows
 
     def take(self, count: int) -> _Rows:
-        """Removes the next `count` rows from the cursor, and returns them."""
+        """Remove the next `count` rows from the cursor, and return them."""
         if self._parked is not None and count < self._batch.num_rows:
             self._begin(self._parked.load())
         if self._parked is not None:
@@ -287,7 +287,7 @@ class _Cursor:
         return taken
 
     def park(self, parked_rows: ParkedRows) -> None:
-        """Moves large rows to `parked_rows`."""
+        """Move large rows to `parked_rows`."""
         if self.large_bytes:
             rows = self._batch
             self._batch = rows.select(_deciding_columns(rows, self._order))
@@ -295,7 +295,7 @@ class _Cursor:
             self.large_bytes = 0
 
     def read_next_batch(self) -> bool:
-        """Reads the next batch. Returns False at the end of the run."""
+        """Read the next batch. Returns False at the end of the run."""
         following = next(self._rest, None)
         if following is not None:
             self._begin(following)

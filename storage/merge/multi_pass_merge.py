@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 def keep_all(rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-    """A merge that only sorts, and keeps all rows."""
+    """Return a merge that only sorts, and keeps all rows."""
     return rows if rows.num_rows == 1 else rows.take(pa.array(groups.rows))
 
 
 def fan_in_of(options: TableOptions) -> int:
-    """Returns how many runs a merge may have open. The option `sort-spill-threshold` can lower the number."""
+    """Return how many runs a merge may have open. The option `sort-spill-threshold` can lower the number."""
     threshold = options.sort_spill_threshold
     return FAN_IN if threshold is None else max(2, min(FAN_IN, threshold))
 
@@ -78,7 +78,7 @@ def multi_pass_merge(
 def _grouped(
     runs: Sequence[Iterator[pa.RecordBatch]], fan_in: int
 ) -> tuple[Sequence[Iterator[pa.RecordBatch]], list[Sequence[Iterator[pa.RecordBatch]]]]:
-    """Returns the runs to keep, and as few groups of the others as possible.
+    """Return the runs to keep, and as few groups of the others as possible.
 
     The newest runs are grouped, because the old ones are large.
     """

@@ -1,4 +1,4 @@
-"""Encodes key columns as machine words, so that NumPy can sort, compare and search rows by key.
+"""Key columns as machine words, so that NumPy can sort, compare and search rows by key.
 
 A column becomes one or more arrays of 64-bit words. Comparing rows word by word, as integers, gives Paimon's order of
 keys, and equal words mean equal keys. To compare rows of several batches, one call of `align_keys` must return the
@@ -13,18 +13,11 @@ words of all of them.
                                            words, and a rank among all long values.
     nullable columns                       one more word before the others: 0 for null, 1 otherwise (nulls are smallest)
 
-Source of the order: Java `codegen/GenerateUtils.scala`. The encoding is Tidelake's, and is never stored.
+Functions that sort and search take `keys`, the words of the key, most significant first, and `sequences`, the words
+that order rows of equal keys: user-defined sequence fields first, then the sequence number.
 
-Sorts rows by key, and finds the last row of each key, with NumPy and order words.
-
-Parameters of all functions, for n rows (`tidelake.storage.merge.normalized_keys`):
-
-keys: the words of the key, most significant first.
-sequences: the words that order rows of equal keys: user-defined sequence fields first, then the sequence number.
-
-Searches many keys in sorted keys, by order words (`tidelake.storage.merge.normalized_keys`).
-
-Source: Java `mergetree/LookupUtils.java`; vectors `lookup_file_search.json`.
+Source of the order: Java `codegen/GenerateUtils.scala`; of the search: `mergetree/LookupUtils.java`, vectors
+`lookup_file_search.json`. The encoding is Tidelake's, and is never stored.
 """
 
 from __future__ import annotations
@@ -39,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 Word: TypeAlias = NDArray[Any]  # (n,) int64 or uint64
@@ -74,7 +67,7 @@ class NormalizedKey:
         return iter(words)
 
     def slice(self, start: int) -> NormalizedKey:
-        """Returns the key of the rows from `start` on."""
+        """Return the key of the rows from `start` on."""
         present = None if self._present is None else self._present[start:]
         lengths = None if self._lengths is None else self._lengths[start:]
         made = [word[start:] for word in self._made]
@@ -97,7 +90,7 @@ class NormalizedKey:
         return max(1, -(-int(self._lengths.max(initial=0)) // _BYTES_PER_WORD))
 
     def first(self, count: int) -> KeyWords:
-        """Returns the word for nulls, if any, and the first `count` words. All batches can be compared by these.
+        """Return the word for nulls, if any, and the first `count` words. All batches can be compared by these.
 
         Values that differ only after these words have equal words. After `width` words no values differ.
         """
@@ -115,7 +108,7 @@ class NormalizedKey:
         return np.flatnonzero(self._lengths > count * _BYTES_PER_WORD)
 
     def scattered(self, rows: NDArray[np.intp], numbers: Word) -> Word:
-        """Returns a word that is `numbers` in the given rows, and 0 in the others."""
+        """Return a word that is `numbers` in the given rows, and 0 in the others."""
         word = np.zeros(self.num_rows, np.uint64)
         word[rows] = numbers
         return self._finished(word)
@@ -127,7 +120,7 @@ class NormalizedKey:
 
 
 def normalize_column(column: pa.Array, *, nullable: bool, descending: bool = False) -> NormalizedKey:
-    """Returns the order words of one column.
+    """Return the order words of one column.
 
     nullable: whether nulls may occur, here or in other batches with which these words will be compared.
     descending: whether to reverse the order of values. Nulls stay smallest, as in Java's `sequence.field.sort-order`.
@@ -143,7 +136,7 @@ def normalize_column(column: pa.Array, *, nullable: bool, descending: bool = Fal
 
 
 def align_keys(batches: Sequence[Sequence[NormalizedKey]]) -> list[KeyWords]:
-    """Returns words to compare the rows of these batches with one another. They can't be compared with other batches.
+    """Return words to compare the rows of these batches with one another. They can't be compared with other batches.
 
     batches: per batch, per column, its words.
 
@@ -154,7 +147,7 @@ def align_keys(batches: Sequence[Sequence[NormalizedKey]]) -> list[KeyWords]:
 
 
 def _aligned(column: Sequence[NormalizedKey]) -> list[KeyWords]:
-    """Aligns the words of one column in many batches."""
+    """Align the words of one column in many batches."""
     width = max(words.width for words in column)
     num_rows = sum(words.num_rows for words in column)
     mean_bytes = sum(words.value_bytes for words in column) / max(1, num_rows)
@@ -173,7 +166,7 @@ def _aligned(column: Sequence[NormalizedKey]) -> list[KeyWords]:
 
 
 def count_rows_up_to(words: KeyWords, last: Sequence[Any]) -> int:
-    """Returns how many rows of a sorted batch have a key <= `last` (one number per word)."""
+    """Return how many rows of a sorted batch have a key <= `last` (one number per word)."""
     start, stop = 0, len(words[0])
     for word, bound in zip(words, last, strict=True):
         part = word[start:stop]
@@ -221,7 +214,7 @@ def _offsets(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _text_words(column: pa.Array, groups: range) -> Iterator[Word]:
-    """Yields the words of the given groups of 7 bytes."""
+    """Yield the words of the given groups of 7 bytes."""
     offsets = _offsets(column)
     begin, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     used = _buffer(column, 2, np.uint8)[int(offsets[0]) : int(offsets[-1])]
@@ -242,7 +235,7 @@ RowIndices = NDArray[np.intp]
 
 
 def merge_order(keys: KeyWords, sequences: Sequence[Word] = ()) -> tuple[RowIndices, NDArray[np.bool_]]:
-    """Sorts rows by key, then by sequence, then in the order given. Callers must pass older rows before newer ones.
+    """Sort rows by key, then by sequence, then in the order given. Callers must pass older rows before newer ones.
 
     Returns (order (n,), is_last (n,)): row indices, and which positions of `order` end a group of equal keys.
     """

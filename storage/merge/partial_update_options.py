@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, AggregateFunction, ColumnAggregation
+from tidelake.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import DEFAULT_FUNCTION_OPTION, LAST_NON_NULL_VALUE, column_aggregation
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.sequence_groups import SequenceGroup, sequence_groups
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -37,7 +38,7 @@ class PartialUpdateOptions:
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions) -> PartialUpdateOptions:
-        """Reads and checks the options.
+        """Read and check the options.
 
         Raises BadInput for options that Java refuses, and if Java's result would depend on the order of the options.
         """
@@ -78,7 +79,7 @@ def _check_removals(found: PartialUpdateOptions, options: TableOptions) -> None:
 def _aggregations(
     schema: TableSchema, options: TableOptions, groups: tuple[SequenceGroup, ...]
 ) -> tuple[ColumnAggregation, ...]:
-    """Returns the aggregated columns. Key columns and sequence fields are never aggregated.
+    """Return the aggregated columns. Key columns and sequence fields are never aggregated.
 
     Keys are the same in all rows of a key, and sequence fields follow the newest sequence.
     """
@@ -92,8 +93,8 @@ def _aggregations(
         if function is None or column.name in ordering or column.name in schema.primary_keys:
             continue
         if column.name in protected:
-            found.append(ColumnAggregation.of(function, column, options))
-        elif function != AggregateFunction.LAST_NON_NULL_VALUE:  # the default behaviour of a column
+            found.append(column_aggregation(function, column, options))
+        elif function != LAST_NON_NULL_VALUE:  # the default behaviour of a column
             raise BadInput(
                 f"option {option} = {function!r}: column {column.name!r} is in no sequence group, and outside of one "
                 "merge-engine = partial-update aggregates nothing; name it in a 'fields.<column>.sequence-group', or "

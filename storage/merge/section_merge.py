@@ -52,7 +52,7 @@ class SectionMerge:
     def fields_read(
         self, columns: Iterable[str], function: MergeFunction, *, kinds: bool, sequences: bool = False
     ) -> list[DataField]:
-        """Returns the fields to read from files: the columns, and the fields that the merge needs.
+        """Return the fields to read from files: the columns, and the fields that the merge needs.
 
         kinds: whether row kinds are read.
         sequences: whether sequence numbers are read even if the merge doesn't need them.
@@ -73,7 +73,7 @@ class SectionMerge:
         newest_wins: bool = False,
         spill_directory: str | None = None,
     ) -> Generator[T]:
-        """Yields the results of `merge` for rows of equal keys, in key order.
+        """Yield the results of `merge` for rows of equal keys, in key order.
 
         read: reads the rows of a run with these fields, in batches of `batch_size`.
         newest_wins: see `merge_runs`.

@@ -29,7 +29,7 @@ _DECODED_PER_STORED: Final = 6  # bytes in memory per byte in a compressed file,
 
 
 def oldest_first(section: Section) -> tuple[list[SortedRun], bool]:
-    """Returns the runs by age, and whether sequence numbers follow this order.
+    """Return the runs by age, and whether sequence numbers follow this order.
 
     They do if all sequence numbers of a run are larger than those of the runs before. Then sequence numbers need not be
     compared.
@@ -51,7 +51,7 @@ class BatchSize:
 
 
 def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECTION_MEMORY_BYTES) -> BatchSize:
-    """Returns a batch size with which one batch of each run fits the memory of a section together."""
+    """Return a batch size with which one batch of each run fits the memory of a section together."""
     files = [file for run in runs for file in run]
     rows = sum(file.row_count for file in files)
     share_bytes = max(1, min(run_bytes_max, SECTION_MEMORY_BYTES // len(runs)))
@@ -61,7 +61,7 @@ def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECT
 
 
 def merge_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
-    """Returns the batch size for a merge that is read. A merge has up to three copies of a cut's rows: read, gathered
+    """Return the batch size for a merge that is read. A merge has up to three copies of a cut's rows: read, gathered
     and merged.
     """
     size = batch_size(runs, _MERGED_BATCH_BYTES)
@@ -69,7 +69,7 @@ def merge_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
 
 
 def rewrite_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
-    """Returns the batch size for a merge whose rows are written to a file immediately.
+    """Return the batch size for a merge whose rows are written to a file immediately.
 
     It has more rows: compactions take 3 % less CPU time with them. It is larger for many runs, because a cut takes only
     a small part of each batch. A reader that passes rows on would be slower with such batches.
@@ -78,7 +78,7 @@ def rewrite_batch_size(runs: Sequence[SortedRun]) -> BatchSize:
 
 
 def runs_to_spill(runs: Sequence[SortedRun], columns: int) -> list[int]:
-    """Returns the positions of runs to spill before a merge: the smallest runs, until all others may be open."""
+    """Return the positions of runs to spill before a merge: the smallest runs, until all others may be open."""
     largest = [max(file.file_size for file in run) for run in runs]  # one file of each run is open at a time
     open_bytes = [min(_DECODED_PER_STORED * size, columns * _PAGE_BYTES) for size in largest]
     excess = sum(open_bytes) - OPEN_MEMORY_BYTES

@@ -1,8 +1,8 @@
-"""The sequence groups of a partial-update table: options `fields.<sequence fields>.sequence-group`.
+"""What decides which row of a key is the newest: sequence groups, sequence fields, or the order of writes.
+
+A sequence group of a partial-update table (`fields.<sequence fields>.sequence-group`) decides for some columns.
 
 Source: Java `mergetree/compact/PartialUpdateMergeFunction.java` (its factory), `schema/SchemaValidation.java`.
-
-Also says which order decides between rows of one key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import is_order_free
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
@@ -42,7 +42,7 @@ class SequenceGroup:
 
 
 def sequence_groups(schema: TableSchema, options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
-    """Returns all groups, in the order of the options. No two groups share a column.
+    """Return all groups, in the order of the options. No two groups share a column.
 
     Raises BadInput for unknown columns, columns of the primary key, columns in two groups, and sequence fields of a
     type without an order.
@@ -80,7 +80,7 @@ def _group(schema: TableSchema, key: str, value: str) -> SequenceGroup:
 
 
 def check_columns(schema: TableSchema, where: str, names: Sequence[str]) -> None:
-    """Raises BadInput for a name that is not a column."""
+    """Raise BadInput for a name that is not a column."""
     for name in names:
         if name not in schema.by_name:
             known = ", ".join(schema.names)

@@ -33,7 +33,7 @@ class KeyRange:
 
 
 def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> list[KeyRange]:
-    """Returns the files with comparable bounds, in the order given.
+    """Return the files with comparable bounds, in the order given.
 
     key_types: the types of the trimmed primary key.
 
@@ -48,7 +48,7 @@ def key_ranges(files: Sequence[DataFileMeta], key_types: Sequence[DataType]) -> 
 
 
 def interval_partition(ranges: Sequence[KeyRange]) -> list[Section]:
-    """Returns the sections in key order. Each contains its runs, and each run its files in key order.
+    """Return the sections in key order. Each contains its runs, and each run its files in key order.
 
     The algorithm is greedy. It takes files in the order (min key, max key). If the run with the smallest last key ends
     before the file begins, the file is appended to that run; otherwise it starts a new run. This gives the fewest runs.

@@ -28,7 +28,7 @@ class SpillFile:
         *,
         compression: str | None = "lz4",
     ) -> None:
-        """Writes the batches. A full disk raises OSError.
+        """Write the batches. A full disk raises OSError.
 
         directory: where to create the file; None means the system's temporary directory.
         batches: the batches as a merge will read them, one at a time.
@@ -64,7 +64,7 @@ class ParkedRows:
         self._files: set[SpillFile] = set()
 
     def park(self, rows: pa.RecordBatch) -> Callable[[], pa.RecordBatch]:
-        """Writes the rows to disk. Returns a function that reads them back; it can be called once."""
+        """Write the rows to disk. Returns a function that reads them back; it can be called once."""
         file = SpillFile(self._directory, rows.schema, [rows], compression=None)  # lz4 would copy the rows
         self._files.add(file)
 

@@ -79,7 +79,7 @@ class SpillFolders:
         self._is_touching = False
 
     def new_file(self, directory: str | None) -> Path:
-        """Returns the path of a new file, which no other process uses. Raises OSError.
+        """Return the path of a new file, which no other process uses. Raises OSError.
 
         The first call for a directory also removes the folders of dead processes from it.
 
@@ -106,7 +106,7 @@ class SpillFolders:
             return folder.new_file()
 
     def remove_file(self, path: Path) -> None:
-        """Removes a file, and its folder if it was the last one. Does nothing if the file does not exist."""
+        """Remove a file, and its folder if it was the last one. Does nothing if the file does not exist."""
         path.unlink(missing_ok=True)
         with self._guard:
             emptied = self._release(path)
@@ -114,7 +114,7 @@ class SpillFolders:
             emptied.remove()
 
     def _release(self, path: Path) -> _Folder | None:
-        """Forgets a file. Returns its folder if that contains no other file, so that the caller removes it."""
+        """Forget a file. Returns its folder if that contains no other file, so that the caller removes it."""
         for directory, folder in self._folders.items():
             if path in folder.files:
                 folder.files.remove(path)
@@ -122,7 +122,7 @@ class SpillFolders:
         return None
 
     def _start_heartbeat(self) -> None:
-        """Starts a thread that touches the locks while the process lives: a slow reader may spill rows for days."""
+        """Start a thread that touches the locks while the process lives: a slow reader may spill rows for days."""
         if not self._is_touching:
             self._is_touching = True
             threading.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()
@@ -133,14 +133,14 @@ class SpillFolders:
             self.touch()
 
     def touch(self) -> None:
-        """Touches the locks, so that other hosts see that this process lives."""
+        """Touch the locks, so that other hosts see that this process lives."""
         with self._guard:  # so that no lock is closed in the meantime
             for folder in self._folders.values():
                 with suppress(OSError):
                     os.utime(folder.lock)
 
     def forget(self) -> None:
-        """Forgets all folders in a forked process: they belong to the parent, and only the parent holds their locks."""
+        """Forget all folders in a forked process: they belong to the parent, and only the parent holds their locks."""
         for folder in self._folders.values():
             os.close(folder.lock)
         self._guard = threading.Lock()
@@ -187,13 +187,13 @@ def _is_own_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _own_prefix() -> str:
-    """Returns the prefix of folders of this host. Their locks show whether their owner lives."""
+    """Return the prefix of folders of this host. Their locks show whether their owner lives."""
     return f"{_PREFIX}{_host()}-"
 
 
 @cache
 def _host() -> str:
-    """Returns an id that differs between hosts, and between boots if the system reports them."""
+    """Return an id that differs between hosts, and between boots if the system reports them."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")
     except OSError:
@@ -201,14 +201,14 @@ def _host() -> str:
 
 
 def _abandoned(directory: str, folders: Sequence[Path]) -> set[Path]:
-    """Returns the folders of other hosts whose lock was not touched for a day."""
+    """Return the folders of other hosts whose lock was not touched for a day."""
     with tempfile.TemporaryFile(dir=directory) as probe:  # its time comes from the same clock as those of the locks
         now_s = os.fstat(probe.fileno()).st_mtime
     return {folder for folder in folders if now_s - _touched_s(folder) > _ABANDONED_S}
 
 
 def _touched_s(folder: Path) -> float:
-    """Returns when the lock was touched. Without a lock, the time of the folder, which is being created or removed."""
+    """Return when the lock was touched. Without a lock, the time of the folder, which is being created or removed."""
     for path in (folder / _LOCK, folder):
         with suppress(OSError):
             return path.stat().st_mtime
@@ -216,7 +216,7 @@ def _touched_s(folder: Path) -> float:
 
 
 def _try_lock(folder: Path, *, is_new: bool = False, may_lack_locks: bool = False) -> int | None:
-    """Returns a descriptor that holds the lock. None if another process holds it, or the folder no longer exists."""
+    """Return a descriptor that holds the lock. None if another process holds it, or the folder no longer exists."""
     path = folder / _LOCK
     try:
         lock = os.open(path, os.O_RDWR | (os.O_CREAT if is_new else 0), 0o600)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.binary_row import hash_rows
 from tidelake.storage.model.binary_row.hive_hash import hive_hash_rows
 from tidelake.storage.model.format import POSTPONE_BUCKET, UNAWARE_BUCKET
@@ -58,7 +58,7 @@ class Bucketing:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Mapping[str, str]) -> Bucketing:
-        """Raises BadInput for options that contradict each other or the schema."""
+        """Raise BadInput for options that contradict each other or the schema."""
         mode = bucket_mode(schema, options)
         names = _bucket_key(schema, options, mode)
         bucketing = cls(
@@ -80,7 +80,7 @@ class Bucketing:
     def bucket_ids(
         self, columns: Sequence[pa.Array | pa.ChunkedArray], *, num_buckets: int | None = None
     ) -> NDArray[np.int32]:
-        """Returns the bucket of each row of a table with fixed buckets.
+        """Return the bucket of each row of a table with fixed buckets.
 
         columns: the columns of the bucket key, in order.
         num_buckets: the number of the rows' partition, if it differs from the option's after a rescale.
@@ -90,7 +90,7 @@ class Bucketing:
 
 
 def bucket_mode(schema: TableSchema, options: Mapping[str, str]) -> BucketMode:
-    """Returns the bucket mode. Raises BadInput for an invalid number of buckets."""
+    """Return the bucket mode. Raises BadInput for an invalid number of buckets."""
     num_buckets = _num_buckets(options)
     if num_buckets >= 1:
         return BucketMode.FIXED
@@ -108,7 +108,7 @@ def bucket_mode(schema: TableSchema, options: Mapping[str, str]) -> BucketMode:
 
 
 def check_new_table(schema: TableSchema, options: Mapping[str, str]) -> None:
-    """Checks what Java requires only of new tables, and what `Bucketing.of` requires of all. Raises BadInput.
+    """Check what Java requires only of new tables, and what `Bucketing.of` requires of all. Raises BadInput.
 
     An append table with one bucket and no bucket key can be opened (Paimon 0.7 created such tables), but not created.
     """
@@ -185,7 +185,7 @@ def bucket_ids(
     num_buckets: int,
     function: str = BucketFunction.DEFAULT,
 ) -> NDArray[np.int32]:
-    """Returns the bucket of each row, 0 to num_buckets - 1.
+    """Return the bucket of each row, 0 to num_buckets - 1.
 
     columns: the bucket key, in the in-memory form of its types.
     function: a value of option `bucket-function.type`. Raises BadInput for types that it does not accept.

@@ -75,7 +75,7 @@ RESERVED_COLUMNS: Final = frozenset({SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN,
 
 
 def is_reserved_column(name: str) -> bool:
-    """Whether no column of a table may have this name."""
+    """Return whether no column of a table may have this name."""
     return name in RESERVED_COLUMNS or name.startswith(KEY_COLUMN_PREFIX)
 
 

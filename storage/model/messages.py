@@ -1,8 +1,7 @@
-"""The command that alters a table, for messages: `tidelake table alter shop.orders --add-column 'note STRING'`.
+"""What an error message tells the user to do next: a command that alters the table, or a similar name that exists.
 
-`tidelake.cli.schema_texts` parses this command; a test checks that both match.
-
-Suggests an existing name for a name that does not exist.
+`tidelake.cli.schema_texts` parses the commands (`tidelake table alter shop.orders --add-column 'note STRING'`); a test
+checks that both match.
 """
 
 from __future__ import annotations

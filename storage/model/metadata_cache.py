@@ -47,7 +47,7 @@ class CacheBudget:
         return next(self._uses)
 
     def reserve(self, nbytes: int) -> None:
-        """Drops files if necessary after a cache has grown. The lock must be held."""
+        """Drop files if necessary after a cache has grown. The lock must be held."""
         self._size_upper_bound += nbytes
         if self._size_upper_bound <= self._max_bytes:
             return
@@ -82,7 +82,7 @@ class MetadataCache:
             return file.records
 
     def take(self, path: str) -> tuple[Any, ...] | None:
-        """Does the same as `get`, and removes the records."""
+        """Do the same as `get`, and remove the records."""
         with self._budget.lock:
             file = self._files.pop(path, None)
             if file is None:
@@ -106,7 +106,7 @@ class MetadataCache:
         return next(iter(self._files.values())).used_at if self._files else float("inf")
 
     def drop_oldest(self) -> int:
-        """Drops the least recently used file. Returns the freed bytes."""
+        """Drop the least recently used file. Returns the freed bytes."""
         _, file = self._files.popitem(last=False)
         self.size_bytes -= file.size_bytes
         return file.size_bytes

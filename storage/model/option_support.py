@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import DEFAULT_BRANCH
@@ -43,7 +43,7 @@ class Limitation:
 
 
 def check_supported(context: TableContext, operation: Operation) -> None:
-    """Raises UnsupportedFeature for the first property of the table that would make the operation wrong.
+    """Raise UnsupportedFeature for the first property of the table that would make the operation wrong.
 
     Options without effect, and options that Paimon doesn't know, are logged once in each process.
     """
@@ -67,13 +67,13 @@ def _check_partitions_are_kept(context: TableContext) -> None:
 
 
 def check_creatable(name: str, schema: TableSchema) -> None:
-    """Raises UnsupportedFeature if reading or writing the new table would be refused."""
+    """Raise UnsupportedFeature if reading or writing the new table would be refused."""
     for found in _limitations_of_later_operations(schema, DEFAULT_BRANCH):
         raise UnsupportedFeature(f"{name}: {found.feature}", f"cannot create: {_later(found)}", found.remedy)
 
 
 def check_alterable(name: str, old: TableSchema, new: TableSchema, branch: str) -> None:
-    """Raises UnsupportedFeature for problems that the change would add. Existing problems are accepted."""
+    """Raise UnsupportedFeature for problems that the change would add. Existing problems are accepted."""
     known = set(_limitations_of_later_operations(old, branch))
     for found in _limitations_of_later_operations(new, branch):
         if found not in known:
@@ -158,7 +158,7 @@ _logged_lock = threading.Lock()
 
 
 def log_options_without_effect(registry: OptionRegistry, options: Mapping[str, str]) -> None:
-    """Logs each such option once in a process, so that a typo or an option of Flink is not ignored silently."""
+    """Log each such option once in a process, so that a typo or an option of Flink is not ignored silently."""
     for key, value in options.items():
         option = registry.find(key)
         if option is None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import (
     BUCKET_DIRECTORY_PREFIX,
     DEFAULT_BRANCH,
@@ -126,11 +126,11 @@ class TablePaths:
         return f"{self.location}/branch"
 
     def branch_root(self, name: str) -> str:
-        """The directory of a branch other than main."""
+        """Return the directory of a branch other than main."""
         return f"{self.branch_directory}/{BRANCH_PREFIX}{name}"
 
     def branch_claim(self, name: str) -> str:
-        """A file that exists while a branch is created. Java has no such file, and ignores it."""
+        """Return a file that exists while a branch is created. Java has no such file, and ignores it."""
         return f"{self.branch_root(name)}/{BRANCH_CLAIM}"
 
     @property
@@ -138,7 +138,7 @@ class TablePaths:
         return f"{self.location}/manifest"
 
     def manifest(self, name: str) -> str:
-        """The path of a manifest, a manifest list or an index manifest."""
+        """Return the path of a manifest, a manifest list or an index manifest."""
         return f"{self.manifest_directory}/{name}"
 
     @property
@@ -175,7 +175,7 @@ class TablePaths:
 
 
 def parse_snapshot_id(name: str) -> int | None:
-    """Returns the number in `snapshot-12`; None for hint files, temporary files and other names."""
+    """Return the number in `snapshot-12`; None for hint files, temporary files and other names."""
     return _number_after(SNAPSHOT_PREFIX, name)
 
 
@@ -210,7 +210,7 @@ def _number_after(prefix: str, name: str) -> int | None:
 
 
 def check_branch_name(name: str) -> None:
-    """Raises BadInput for names that Java refuses (main, blank, only digits), and for invalid directory names."""
+    """Raise BadInput for names that Java refuses (main, blank, only digits), and for invalid directory names."""
     if name == DEFAULT_BRANCH:
         raise BadInput(f"{DEFAULT_BRANCH} is the table itself, not a branch of it; choose another name")
     if _is_blank(name) or name.isdecimal() or "/" in name:
@@ -223,7 +223,7 @@ def bucket_name(bucket: int) -> str:
 
 
 def parse_bucket(name: str) -> int | None:
-    """Returns the bucket of a directory name; None if it is no name of a bucket."""
+    """Return the bucket of a directory name; None if it is no name of a bucket."""
     return POSTPONE_BUCKET if name == _POSTPONE_DIRECTORY else _number_after(BUCKET_DIRECTORY_PREFIX, name)
 
 
@@ -235,7 +235,7 @@ _NOT_WHITESPACE_IN_JAVA: Final = "\u00a0\u2007\u202f"  # non-breaking spaces
 
 
 def partition_path(names: Sequence[str], texts: Sequence[str | None], default_name: str) -> str:
-    """Returns `k=v/k2=v2`, escaped, without a trailing slash; "" without partition columns.
+    """Return `k=v/k2=v2`, escaped, without a trailing slash; "" without partition columns.
 
     texts: texts of the values, from `partition_text.partition_texts`. None, "" and blank texts all become default_name
         (`partition.default-name`). So a path does not determine the value: read it from the manifest.
@@ -247,12 +247,12 @@ def partition_path(names: Sequence[str], texts: Sequence[str | None], default_na
 
 
 def partition_directory_name(name: str, text: str) -> str:
-    """Returns `k=v`, escaped."""
+    """Return `k=v`, escaped."""
     return f"{escape_partition_text(name)}={escape_partition_text(text)}"
 
 
 def parse_partition_path(path: str) -> dict[str, str]:
-    """Returns name -> text, both unescaped. Raises BadInput if a part of the path is not `name=text`."""
+    """Return name -> text, both unescaped. Raises BadInput if a part of the path is not `name=text`."""
     parts = [part.partition("=") for part in path.split("/")] if path else []
     if any(not name or not equals for name, equals, _ in parts):
         raise BadInput(f"{path!r} is not a partition path such as 'dt=2024-05-14/hour=7'")
@@ -260,7 +260,7 @@ def parse_partition_path(path: str) -> dict[str, str]:
 
 
 def escape_partition_text(text: str) -> str:
-    """Returns the text as it is written in directory names."""
+    """Return the text as it is written in directory names."""
     return text.translate(_ESCAPED)
 
 
@@ -269,7 +269,7 @@ def unescape_partition_text(text: str) -> str:
 
 
 def _is_blank(text: str) -> bool:
-    """Whether Java's `Character.isWhitespace` holds for each character (Python's `isspace` differs in four)."""
+    """Return whether Java's `Character.isWhitespace` holds for each character (Python's `isspace` differs in four)."""
     return all(
         character in "\t\n\v\f\r\x1c\x1d\x1e\x1f"
         or (unicodedata.category(character) in ("Zs", "Zl", "Zp") and character not in _NOT_WHITESPACE_IN_JAVA)
@@ -291,7 +291,7 @@ _TEXT_FORMATS: Final = frozenset({"json", "csv"})
 
 
 def file_extension(file_format: str, compression: str, include_compression: bool = False) -> str:
-    """Returns `.parquet`, or `.zst.parquet` with include_compression (option `file.suffix.include.compression`).
+    """Return `.parquet`, or `.zst.parquet` with include_compression (option `file.suffix.include.compression`).
 
     compression: the codec as options name it. Text formats always have it as the last part: `.json.gz`.
     """
@@ -304,7 +304,7 @@ def file_extension(file_format: str, compression: str, include_compression: bool
 
 
 def format_of(file_name: str) -> str:
-    """Returns the format in a data file's name. It is decisive, not the table's options.
+    """Return the format in a data file's name. It is decisive, not the table's options.
 
     Raises BadInput if the name has no extension.
     """
@@ -317,7 +317,7 @@ def format_of(file_name: str) -> str:
 
 
 def file_index_name(data_file_name: str) -> str:
-    """Returns the name of the index file next to a data file."""
+    """Return the name of the index file next to a data file."""
     return data_file_name + FILE_INDEX_SUFFIX
 
 
@@ -326,7 +326,7 @@ def is_file_index_name(name: str) -> bool:
 
 
 def next_file_index_name(data_file_name: str, present: str) -> str:
-    """Returns the name of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
+    """Return the name of the index that replaces `present`: `….index`, then `…-1.index`, `…-2.index`."""
     stem = present.removesuffix(FILE_INDEX_SUFFIX).removeprefix(data_file_name)
     number = int(stem[1:]) if stem[:1] == "-" and stem[1:].isdecimal() else 0
     return f"{data_file_name}-{number + 1}{FILE_INDEX_SUFFIX}"

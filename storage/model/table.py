@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.metadata_cache import MetadataCache
@@ -97,7 +97,7 @@ class TableContext:
         return TableIdentity(self.io, self.paths, self.schema, self.name)
 
     def shared(self, make: Callable[[TableContext], T]) -> T:
-        """Returns the result of `make` for this context. Later calls return the same object. Thread-safe.
+        """Return the result of `make` for this context. Later calls return the same object. Thread-safe.
 
         For stores in packages above this module: `context.shared(ManifestStore)`.
         """
@@ -111,19 +111,19 @@ class TableContext:
     # ------------------------------------------------------------ copies
 
     def with_schema(self, schema: TableSchema) -> TableContext:
-        """Returns the same table with another version of its schema and the same dynamic options."""
+        """Return the same table with another version of its schema and the same dynamic options."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))
 
     def with_options(self, options: Mapping[str, str]) -> TableContext:
-        """Returns the same table with these dynamic options on top of its own."""
+        """Return the same table with these dynamic options on top of its own."""
         return replace(self, options=self.options.overridden(options))
 
     def with_cache(self, cache: MetadataCache) -> TableContext:
-        """Returns the same table with a metadata cache of the caller."""
+        """Return the same table with a metadata cache of the caller."""
         return replace(self, metadata_cache=cache)
 
     def of_branch(self, branch: str) -> TableContext:
-        """Returns another branch of the table, with its latest schema. Raises BadInput if it does not exist."""
+        """Return another branch of the table, with its latest schema. Raises BadInput if it does not exist."""
         commit = self.snapshot_commit
         return TableContext.open(self.io, self.location, self.name, branch=branch, snapshot_commit=commit)
 
@@ -144,7 +144,7 @@ class TableContext:
         options: Mapping[str, str] | None = None,
         snapshot_commit: SnapshotCommits | None = None,
     ) -> TableContext:
-        """Returns the table with its latest schema. Raises BadInput if the table or the branch does not exist."""
+        """Return the table with its latest schema. Raises BadInput if the table or the branch does not exist."""
         schemas = SchemaStore(io, TablePaths(location, branch))
         schema = schemas.latest()
         if schema is None:

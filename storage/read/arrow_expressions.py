@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 CALLS_MAX: Final = 10_000  # Arrow binds calls recursively: a chain of about 30,000 calls crashes the process
 
@@ -22,7 +22,7 @@ _FILTERS_ALL_ROWS: Final = int(pa.__version__.split(".")[0]) >= 21  # before, a 
 
 
 def matching_rows(batch: pa.RecordBatch, condition: pc.Expression) -> pa.RecordBatch:
-    """Returns the rows for which the condition is true."""
+    """Return the rows for which the condition is true."""
     if _FILTERS_ALL_ROWS:
         return batch.filter(condition)
     kept = pa.Table.from_batches([batch]).filter(condition)
@@ -30,7 +30,7 @@ def matching_rows(batch: pa.RecordBatch, condition: pc.Expression) -> pa.RecordB
 
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
-    """Returns the names of the columns. Raises BadInput if the expression is not a condition on rows of this schema."""
+    """Return the names of the columns. Raises BadInput if the expression is not a condition on rows of this schema."""
     _check_references(expression)
     text = str(expression)
     mentioned = [field for field in schema if field.name in text]
@@ -43,7 +43,7 @@ def columns_read(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]
 
 
 def _check_references(expression: pc.Expression) -> None:
-    """Raises BadInput if a column is named by its position, or if the expression makes too many calls.
+    """Raise BadInput if a column is named by its position, or if the expression makes too many calls.
 
     A position refers to the columns that are read, which may not be those that the caller meant. Arrow can't serialize
     an expression with positions.
@@ -66,7 +66,7 @@ def _check_references(expression: pc.Expression) -> None:
 
 
 def _misfit(expression: pc.Expression, schema: pa.Schema) -> str | None:
-    """Returns why the expression can't filter rows of this schema; None if it can."""
+    """Return why the expression can't filter rows of this schema; None if it can."""
     try:
         pa.Table.from_batches([], schema).filter(expression)
     except (pa.ArrowException, TypeError, ValueError) as e:

@@ -1,7 +1,4 @@
-"""The values that a condition tests: those of a column, or of one key of a MAP column.
-
-Converts the value that a condition compares with a column to the column's type.
-"""
+"""The values that a condition compares: those of a column or of one key of a MAP column, and literals in its type."""
 
 from __future__ import annotations
 
@@ -13,19 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.read.number_comparison import as_number, is_number_type, same_comparison
 
 
 def known_column(column: str, schema: pa.Schema) -> str:
-    """Returns the name. Raises BadInput if the table has no such column."""
+    """Return the name. Raises BadInput if the table has no such column."""
     if schema.get_field_index(column) < 0:
         raise BadInput(f"the filter names column {column!r}; the table has {', '.join(schema.names)}")
     return column
 
 
 def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType) -> tuple[str, pa.Scalar]:
-    """Returns (operator, value of the column's type) with the same meaning.
+    """Return (operator, value of the column's type) with the same meaning.
 
     kind: the column's type.
 
@@ -64,7 +61,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def column_text(column: str, key: str | None) -> str:
-    """Returns the column's name as it is written in conditions."""
+    """Return the column's name as it is written in conditions."""
     if key is None:
         return column
     quoted = key.replace("'", "''")
@@ -86,7 +83,7 @@ class ColumnValues:
 
     @classmethod
     def of(cls, column: str, key: str | None, schema: pa.Schema) -> ColumnValues:
-        """Raises BadInput if the schema has no such column, or if a key is given and it is no MAP with text keys."""
+        """Raise BadInput if the schema has no such column, or if a key is given and it is no MAP with text keys."""
         kind = schema.field(known_column(column, schema)).type
         field = pc.field(column)
         if key is None:
@@ -97,5 +94,5 @@ class ColumnValues:
         return cls(name, kind.item_type, pc.map_lookup(field, pa.scalar(key, kind.key_type), "first"))
 
     def comparable(self, operator: str, value: Any) -> tuple[str, pa.Scalar]:
-        """Returns (operator, value in the values' type) with the same meaning. Raises BadInput."""
+        """Return (operator, value in the values' type) with the same meaning. Raises BadInput."""
         return in_type_of_column(operator, value, self.name, self.type)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired
+from tidelake.errors import BadInput, CorruptFile, SnapshotExpired
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import tagged_snapshots
 from tidelake.storage.model.table import TableContext
@@ -16,7 +16,7 @@ from tidelake.storage.model.table import TableContext
 
 @contextmanager
 def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterator[None]:
-    """Wraps code that reads files of a snapshot.
+    """Wrap code that reads files of a snapshot.
 
     Raises SnapshotExpired if a file is missing or truncated because the snapshot no longer exists. While the snapshot
     exists, the original error is raised.
@@ -31,7 +31,7 @@ def raise_if_snapshot_expired(context: TableContext, snapshot_id: int) -> Iterat
 
 @contextmanager
 def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Iterator[None]:
-    """Wraps code that reads the changes of a snapshot, in the same way.
+    """Wrap code that reads the changes of a snapshot, in the same way.
 
     The changes exist as long as the snapshot or its separate changelog. A tag keeps no changes. So the changes of a
     branch's first snapshot may have expired before the branch was created.
@@ -50,7 +50,7 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
 
 
 def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:
-    """Returns the error for an expired snapshot. Its message names the snapshots that exist now.
+    """Return the error for an expired snapshot. Its message names the snapshots that exist now.
 
     changes: name also the snapshots of which only the changes can be read.
     """
@@ -65,7 +65,7 @@ def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool =
 
 
 def _snapshot_exists(context: TableContext, snapshot_id: int) -> bool:
-    """Whether the snapshot still exists, in the table or as a tag.
+    """Return whether the snapshot still exists, in the table or as a tag.
 
     Expiry first moves the hint for the earliest snapshot. Files of snapshots below the hint may be missing already.
     """
@@ -77,7 +77,7 @@ def _snapshot_exists(context: TableContext, snapshot_id: int) -> bool:
 
 
 def snapshot_by_id(context: TableContext, snapshot_id: int) -> Snapshot:
-    """Returns the snapshot. Raises SnapshotExpired if it existed before, BadInput if it does not exist yet."""
+    """Return the snapshot. Raises SnapshotExpired if it existed before, BadInput if it does not exist yet."""
     snapshots = context.snapshots
     found = snapshots.find(snapshot_id)
     if found is not None:

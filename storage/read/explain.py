@@ -60,7 +60,7 @@ class ExplainedFile:
 
 
 def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFile]:
-    """Explains all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
+    """Explain all files, in the order of partitions, buckets and files. Raises SnapshotExpired."""
     if snapshot is None:
         return []
     left_out: dict[int, SkipReason] = {}
@@ -86,7 +86,7 @@ def explain_scan(scan: TableScan, snapshot: Snapshot | None) -> list[ExplainedFi
 
 
 def _read(scan: TableScan, split: Split) -> Iterator[ExplainedFile]:
-    """Yields the files of a split, with the answer of their indexes."""
+    """Yield the files of a split, with the answer of their indexes."""
     directory = bucket_directory(scan.context, split.partition, split.bucket)
     keys = frozenset(scan.context.schema.trimmed_primary_keys)
     for section in split.sections:

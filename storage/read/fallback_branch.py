@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.model.format import DEFAULT_BRANCH
@@ -49,7 +49,7 @@ class FallbackBranch:
 
 
 def named_branch(context: TableContext) -> tuple[str, str] | None:
-    """Returns (option, branch) if the options name a second branch. Raises BadInput if they name two of them."""
+    """Return (option, branch) if the options name a second branch. Raises BadInput if they name two of them."""
     given = [
         (key, name) for key in (FALLBACK_BRANCH, PRIMARY_BRANCH) if (name := (context.options.get(key) or "").strip())
     ]
@@ -67,7 +67,7 @@ def fallback_branch(
     as_of: datetime | int | None = None,
     files_since_ms: int | None = None,
 ) -> FallbackBranch | None:
-    """Returns the branch from which a read takes missing partitions; None if the options name none.
+    """Return the branch from which a read takes missing partitions; None if the options name none.
 
     The read of the other branch uses the same tag or time. For a snapshot id, it uses the state at the time of that
     snapshot, or the branch's first snapshot if there is no earlier one.
@@ -91,7 +91,7 @@ def fallback_branch(
 
 
 def refuse_fallback_branch(context: TableContext, what: str) -> None:
-    """Rejects a read that can use one branch only, if the options name a second branch.
+    """Reject a read that can use one branch only, if the options name a second branch.
 
     what: describes the read for the error message
 
@@ -177,7 +177,7 @@ def branch_reads(
     snapshot: Snapshot | None,
     other: FallbackBranch | None,
 ) -> list[BranchRead]:
-    """Returns one read for each branch, in the order of priority.
+    """Return one read for each branch, in the order of priority.
 
     scan_of: makes the scan of a branch
     """
@@ -195,7 +195,7 @@ def branch_reads(
 
 
 def _partitions(part: BranchRead) -> frozenset[bytes]:
-    """Returns the partitions that have files, even if no row of these files is visible."""
+    """Return the partitions that have files, even if no row of these files is visible."""
     if part.snapshot is None:
         return frozenset()
     context = part.scan.context

@@ -112,7 +112,7 @@ class Follower:
         return self._is_beyond or (self._bound.end is not None and self.next_snapshot_id > self._bound.end)
 
     def step(self) -> Iterator[ChangeBatch] | None:
-        """Returns the next batches: a snapshot's changes, or all rows of the snapshot that the stream starts with.
+        """Return the next batches: a snapshot's changes, or all rows of the snapshot that the stream starts with.
 
         Returns None if the snapshot does not exist yet, or if the bound is reached. Raises SnapshotExpired if the
         snapshot expired, and BadInput if it can never exist.
@@ -136,7 +136,7 @@ class Follower:
         return self._delay_ms > 0 and snapshot.time_ms + self._delay_ms > self._now_ms()
 
     def _deliver(self, snapshot: Snapshot, begin: ChangePosition) -> Iterator[ChangeBatch]:
-        """Yields the batches. The position moves when the next batch is requested: then the last one is processed."""
+        """Yield the batches. The position moves when the next batch is requested: then the last one is processed."""
         end = ChangePosition.behind(snapshot)
         if begin.is_full:
             full = FullRead(self._context, self._share, begin.files_since_ms, sequence_numbers=self._sequence_numbers)
@@ -159,7 +159,7 @@ class Follower:
             self._progress.moved(position)
 
     def close(self) -> None:
-        """Stores the last position of the consumer."""
+        """Store the last position of the consumer."""
         if self._progress is not None and self.position is not None:
             self._progress.moved(self.position, is_end=True)
 
@@ -171,7 +171,7 @@ class Follower:
     def call_when_exists(
         self, call: Callable[[], None], or_when: Callable[[], bool] | None = None
     ) -> Callable[[], None] | None:
-        """Calls `call` in another thread when the next snapshot exists or when `or_when` returns true.
+        """Call `call` in another thread when the next snapshot exists or when `or_when` returns true.
 
         Returns a function that ends the waiting; None if the storage can't watch files, for example an object store.
         """
@@ -191,7 +191,7 @@ class CancelEvent(Protocol):
 
 
 def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
-    """Yields changes until `stop` is set or the bound is reached. Setting `stop` also ends the wait for a snapshot."""
+    """Yield changes until `stop` is set or the bound is reached. Setting `stop` also ends the wait for a snapshot."""
     try:
         while not stop.is_set() and not follower.is_done:
             changes = follower.step()
@@ -204,7 +204,7 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
 
 
 def _wait(follower: Follower, stop: CancelEvent) -> None:
-    """Waits until the next snapshot exists, or until it is time for the next check."""
+    """Wait until the next snapshot exists, or until it is time for the next check."""
     snapshot_exists = threading.Event()
     cancel = follower.call_when_exists(snapshot_exists.set, stop.is_set) if isinstance(stop, threading.Event) else None
     if cancel is None:

@@ -1,11 +1,9 @@
 """The range of a batch read of changes: the changes of several snapshots, or the difference between two states.
 
+The states are snapshots, tags, times, or an automatic tag and the automatic tag before it.
+
 Source: Java `table/source/AbstractDataTableScan.java` (createIncrementalStartingScanner),
 `table/source/snapshot/IncrementalDeltaStartingScanner.java`, `IncrementalDiffStartingScanner.java`.
-
-Finds the two snapshots of a read of the changes between an automatic tag and the automatic tag before it.
-
-Source: Java `table/source/snapshot/IncrementalDeltaStartingScanner.java`.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.options.scan_options import IncrementalScanMode, StartupMode
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.snapshots.tags import TagPeriod
@@ -29,7 +27,7 @@ from tidelake.storage.read.snapshot_diff import SnapshotDiff
 
 
 def snapshots_to_auto_tag(context: TableContext, name: str) -> tuple[Snapshot, Snapshot] | None:
-    """Returns the snapshot of the previous automatic tag and the snapshot of this tag; None if either is missing.
+    """Return the snapshot of the previous automatic tag and the snapshot of this tag; None if either is missing.
 
     Raises BadInput if the name is not one that an automatic tag of the table can have.
     """
@@ -90,12 +88,12 @@ def parse_scan_mode(text: str) -> IncrementalScanMode:
 
 
 def is_incremental(context: TableContext) -> bool:
-    """Whether the options ask for changes instead of the rows at a snapshot."""
+    """Return whether the options ask for changes instead of the rows at a snapshot."""
     return context.options.startup_mode in (StartupMode.INCREMENTAL, StartupMode.LATEST_DELTA)
 
 
 def increment_of(context: TableContext) -> Increment:
-    """Returns the range of the options. Raises BadInput for an invalid range, SnapshotExpired for an expired one."""
+    """Return the range of the options. Raises BadInput for an invalid range, SnapshotExpired for an expired one."""
     options = context.options
     if options.startup_mode is StartupMode.LATEST_DELTA:
         latest = context.snapshots.latest_id()
@@ -110,7 +108,7 @@ def increment_of(context: TableContext) -> Increment:
 
 
 def increment_between(context: TableContext, ends: Sequence[object], mode: IncrementalScanMode | None) -> Increment:
-    """Returns the changes after the first of two snapshot ids, tags or times, up to and including the second.
+    """Return the changes after the first of two snapshot ids, tags or times, up to and including the second.
 
     Two tags mean the difference of their states, or with mode delta or changelog the changes between them.
 
@@ -136,7 +134,7 @@ def increment_to_auto_tag(context: TableContext, tag: str) -> Increment:
 
 
 def read_increment(context: TableContext, increment: Increment) -> Iterator[ChangeBatch]:
-    """Reads the changes. Before the first batch it raises SnapshotExpired if the first or last snapshot of the range
+    """Read the changes. Before the first batch it raises SnapshotExpired if the first or last snapshot of the range
     expired, and BadInput if one of them does not exist yet.
     """
     match increment:

@@ -25,7 +25,7 @@ _TRUE_ABOVE: Final = frozenset(
 
 
 def as_number(value: Any) -> Number | None:
-    """Returns the value as a number; None if it is not a number. A boolean is not a number."""
+    """Return the value as a number; None if it is not a number. A boolean is not a number."""
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     match plain:
         case bool():
@@ -44,7 +44,7 @@ def is_number_type(kind: pa.DataType) -> bool:
 
 
 def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[str, pa.Scalar]:
-    """Returns (operator, value of type `kind`) that holds for the same values of that type as `operator number`.
+    """Return (operator, value of type `kind`) that holds for the same values of that type as `operator number`.
 
     A float means its shortest decimal (0.1 is a tenth). Compared with a FLOAT or DOUBLE column, any fraction means the
     float nearest to it. A comparison that is true for all values, or for none, becomes a comparison with the end of the
@@ -66,7 +66,7 @@ def same_comparison(operator: str, number: Number, kind: pa.DataType) -> tuple[s
 
 
 def _with_modest_exponent(number: Number) -> Number:
-    """Returns a number with a smaller exponent that compares in the same way with all values of the number types.
+    """Return a number with a smaller exponent that compares in the same way with all values of the number types.
 
     1E+999999999 as an integer would not fit into memory. The replacement is also beyond every type's values, or between
     the same two values.
@@ -79,7 +79,7 @@ def _with_modest_exponent(number: Number) -> Number:
 
 
 def _between(operator: str, below: int, kind: pa.DataType, *, is_nan: bool = False) -> tuple[str, pa.Scalar]:
-    """Returns the comparison for a number that is between two values of the type.
+    """Return the comparison for a number that is between two values of the type.
 
     below: the largest value of the type below the number; less than all values if no such value exists.
     """
@@ -109,7 +109,7 @@ def _with_float(operator: str, number: Number, kind: pa.DataType) -> tuple[str, 
 
 
 def _range(kind: pa.DataType) -> tuple[int, int, int]:
-    """Returns the smallest and the largest value in units of 10**-scale, and the scale."""
+    """Return the smallest and the largest value in units of 10**-scale, and the scale."""
     if pa.types.is_decimal(kind):
         return 1 - 10**kind.precision, 10**kind.precision - 1, kind.scale
     return -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1, 0

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_text, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.read.arrow_expressions import columns_read
 from tidelake.storage.read.column_values import ColumnValues, column_text
@@ -36,18 +36,18 @@ class Predicate(Protocol):
         ...
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
-        """Returns the filter for rows of this schema.
+        """Return the filter for rows of this schema.
 
         Raises BadInput for unknown columns and for values that don't fit a column.
         """
         ...
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        """Returns which files may hold a matching row; None if the condition can't exclude any file."""
+        """Return which files may hold a matching row; None if the condition can't exclude any file."""
         ...
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
-        """Returns the part of the condition that reads only these columns and that every matching row fulfils.
+        """Return the part of the condition that reads only these columns and that every matching row fulfils.
 
         Returns None if no such part exists.
         """
@@ -93,7 +93,7 @@ class _ColumnPredicate(_Combinable):
     key: str | None = field(default=None, kw_only=True)
 
     def values_in(self, schema: pa.Schema) -> ColumnValues:
-        """Returns the compared values. Raises BadInput if the column does not exist or is no such map."""
+        """Return the compared values. Raises BadInput if the column does not exist or is no such map."""
         return ColumnValues.of(self.column, self.key, schema)
 
     @property
@@ -112,7 +112,7 @@ class Compare(_ColumnPredicate):
     value: Any
 
     def in_type_of_column(self, schema: pa.Schema) -> tuple[str, pa.Scalar]:
-        """Returns (operator, value of the column's type) with the same meaning."""
+        """Return (operator, value of the column's type) with the same meaning."""
         return self.values_in(schema).comparable(self.operator, self.value)
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
@@ -143,7 +143,7 @@ class IsIn(_ColumnPredicate):
     values: tuple[Any, ...]
 
     def value_set(self, schema: pa.Schema) -> pa.Array:
-        """Returns the values under the rules of `==`: 0.0 matches both zeros, NaN matches nothing."""
+        """Return the values under the rules of `==`: 0.0 matches both zeros, NaN matches nothing."""
         own = self.values_in(schema)
         kind = own.type
         given = [own.comparable("==", v) for v in self.values if v is not None]
@@ -361,12 +361,12 @@ class Column:
 
 
 def col(name: str) -> Column:
-    """Returns a column of the table, for use in conditions."""
+    """Return a column of the table, for use in conditions."""
     return Column(check_text("the column of col()", name))
 
 
 def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
-    """Returns the condition. Accepts conditions made with `col` and, with a schema, `pyarrow.compute` expressions."""
+    """Return the condition. Accepts conditions made with `col` and, with a schema, `pyarrow.compute` expressions."""
     if isinstance(given, pc.Expression):
         if schema is None:
             raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
@@ -379,7 +379,7 @@ def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
 
 
 def _check_depth(condition: Predicate) -> None:
-    """Raises BadInput if conditions are nested too deeply. Python and Arrow process them recursively."""
+    """Raise BadInput if conditions are nested too deeply. Python and Arrow process them recursively."""
     layer: list[Predicate] = [condition]
     for _ in range(DEPTH_MAX):
         inner: list[Predicate] = []
@@ -397,7 +397,7 @@ def _check_depth(condition: Predicate) -> None:
 def _joined(
     operator: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: Sequence[pc.Expression]
 ) -> pc.Expression:
-    """Joins the parts to a balanced tree. Arrow works recursively, so a chain of thousands would crash the process."""
+    """Join the parts to a balanced tree. Arrow works recursively, so a chain of thousands would crash the process."""
     while len(parts) > 1:
         pairs = [operator(one, other) for one, other in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, *parts[2 * len(pairs) :]]
@@ -405,7 +405,7 @@ def _joined(
 
 
 def _null_as_true(truth: pa.Array) -> Maybe:
-    """Returns the truth values; null becomes true."""
+    """Return the truth values; null becomes true."""
     maybe: Maybe = pc.fill_null(truth, True).to_numpy(zero_copy_only=False)
     return maybe
 

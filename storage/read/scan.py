@@ -24,7 +24,7 @@ from tidelake.storage.merge.sorted_run import Section, interval_partition, key_r
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import MergeEngine, Operation
@@ -69,7 +69,7 @@ class TableScan:
     report: Callable[[DataFileMeta, SkipReason], None] = field(default=lambda file, why: None)
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
-        """Returns splits in the order of partitions and buckets; none for a table without snapshots."""
+        """Return splits in the order of partitions and buckets; none for a table without snapshots."""
         check_supported(self.context, Operation.READ)
         if snapshot is None:
             return []
@@ -84,7 +84,7 @@ class TableScan:
         entries: Iterable[ManifestEntry],
         vectors: Mapping[BucketId, Mapping[str, DeletionFile]],
     ) -> list[Split]:
-        """Returns the splits of these files. The files may be of any snapshot.
+        """Return the splits of these files. The files may be of any snapshot.
 
         vectors: deletion files by partition and bucket.
         """
@@ -120,7 +120,7 @@ class TableScan:
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
 
     def matching_entries(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """Returns those files that may hold rows with the requested keys, in the same order."""
+        """Return those files that may hold rows with the requested keys, in the same order."""
         if self.predicate is None:
             return list(entries)
         kept = self._in_wanted_buckets(entries, self.predicate)
@@ -163,7 +163,7 @@ class TableScan:
         return options.merge_engine is MergeEngine.FIRST_ROW
 
     def _has_bucket_key_types(self, schema_id: int) -> bool:
-        """Whether the bucket keys had the same types in this schema.
+        """Return whether the bucket keys had the same types in this schema.
 
         Java allows the type of a bucket key to change. Older rows stay in the buckets of their old values.
         """
@@ -175,7 +175,7 @@ class TableScan:
         return all(key.id in older and same_ignoring_nullability(older[key.id].type, key.type) for key in keys)
 
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
-        """Returns columns with the bucket keys of matching rows, if the condition names one value for each key column.
+        """Return columns with the bucket keys of matching rows, if the condition names one value for each key column.
 
         Otherwise returns None.
         """
@@ -215,7 +215,7 @@ class TableScan:
         return [(kept, raw) for sections, raw in groups if (kept := self._without_files_that_cannot_match(sections))]
 
     def _without_files_that_cannot_match(self, sections: Sequence[Section]) -> list[Section]:
-        """Skips files by value only in sections of a single run: keys in them have no other version."""
+        """Skip files by value only in sections of a single run: keys in them have no other version."""
         if self.predicate is None:
             return list(sections)
         alone = [file for section in sections if len(section) == 1 for file in section[0]]
@@ -229,7 +229,7 @@ class TableScan:
         return result
 
     def _matching_groups(self, groups: list[RowIdGroup]) -> list[RowIdGroup]:
-        """Returns row-id groups that may hold a matching row, judged by the statistics of each column's source file."""
+        """Return row-id groups that may hold a matching row, judged by the statistics of each column's source file."""
         if self.predicate is None or not groups:
             return groups
         maybe = self.predicate.may_match(row_id_group_bounds(self.context, groups), tracked_schema(self.context))
@@ -241,7 +241,7 @@ class TableScan:
         return [groups[i] for i in np.flatnonzero(maybe)]
 
     def _matching(self, files: list[DataFileMeta], *, by_value: bool) -> list[DataFileMeta]:
-        """Returns files that may hold a matching row, judged by key range or statistics, and by their indexes."""
+        """Return files that may hold a matching row, judged by key range or statistics, and by their indexes."""
         schema = self.context.schema
         names = schema.names if by_value else schema.trimmed_primary_keys
         condition = self.predicate.within(frozenset(names)) if self.predicate is not None else None
@@ -266,7 +266,7 @@ class TableScan:
 
 
 def created_since(time_ms: int) -> Callable[[ManifestEntry], bool]:
-    """Returns a filter for files created at this time or later, in epoch milliseconds.
+    """Return a filter for files created at this time or later, in epoch milliseconds.
 
     A file without a creation time is left out.
     """
@@ -274,7 +274,7 @@ def created_since(time_ms: int) -> Callable[[ManifestEntry], bool]:
 
 
 def wanted_partitions(context: TableContext, partitions: set[bytes], predicate: Predicate) -> set[bytes]:
-    """Returns the partitions that may hold a matching row.
+    """Return the partitions that may hold a matching row.
 
     The values of partition columns are known. So the part of the condition on partition columns is applied exactly.
     """

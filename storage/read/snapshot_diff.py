@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows, row_changes
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
-from tidelake.storage.merge.row_changes import KeyedRows, equal_rows, row_changes
 from tidelake.storage.merge.sorted_run import Section
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
@@ -73,7 +73,7 @@ class SnapshotDiff:
         self._reader = SnapshotReader(context, tuple(self._names))
 
     def read(self) -> Iterator[ChangeBatch]:
-        """Yields +I, -U, +U and -D, ordered by bucket and key. Keys with the same row in both states are left out."""
+        """Yield +I, -U, +U and -D, ordered by bucket and key. Keys with the same row in both states are left out."""
         held: pa.RecordBatch | None = None
         for rows in self._rows(self._changes):
             if held is not None:
@@ -83,7 +83,7 @@ class SnapshotDiff:
             yield ChangeBatch(self._after.id, held, position=ChangePosition.behind(self._after))
 
     def read_as_java(self) -> Iterator[pa.RecordBatch]:
-        """Yields rows as Java does.
+        """Yield rows as Java does.
 
         These are the changed rows of the later state as they are stored, including deleted rows. Of keys that no longer
         exist at all, the earlier rows are yielded as -D.
@@ -105,7 +105,7 @@ class SnapshotDiff:
         return MergeOrder(tuple(self._context.schema.trimmed_primary_keys), sequence_follows_run_order=True)
 
     def _buckets(self, snapshot: Snapshot | None) -> _Buckets:
-        """Returns one split for each bucket, with rows in key order."""
+        """Return one split for each bucket, with rows in key order."""
         keep = Subtask.of(self._context.options).keep_entry(self._context)
         splits = TableScan(self._context, keep_entry=keep, in_key_order=True).plan(snapshot)
         return {split.bucket_id: split for split in splits}
@@ -137,7 +137,7 @@ class SnapshotDiff:
         return found.set_column(at, found.schema.field(at), pa.array(kinds))
 
     def _check_bucket_counts(self) -> None:
-        """Raises BadInput if a partition was rescaled. A key that moved between buckets would look deleted and new."""
+        """Raise BadInput if a partition was rescaled. A key that moved between buckets would look deleted and new."""
         if self._before is None:
             return
         counts = [
@@ -154,7 +154,7 @@ class SnapshotDiff:
 
 
 def _before_and_after(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:
-    """Returns the rows before and the rows after, retracts included."""
+    """Return the rows before and the rows after, retracts included."""
     is_after = rows.column(_IS_AFTER).to_numpy(zero_copy_only=False)[groups.rows]
     positions = [groups.last(side) for side in (~is_after, is_after)]
     keys = [np.flatnonzero(of_side >= 0) for of_side in positions]
@@ -163,7 +163,7 @@ def _before_and_after(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, 
 
 
 def _without_equal_sections(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
-    """Yields both splits without the sections that are the same in both. A split without sections is left out."""
+    """Yield both splits without the sections that are the same in both. A split without sections is left out."""
     sides = [(split, is_after) for split, is_after in ((before, False), (after, True)) if split is not None]
     known = [{_identity(section, split) for section in split.sections} for split, _ in sides]
     same = known[0] & known[1] if len(known) == 2 else set()

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -22,7 +22,7 @@ from tidelake.storage.merge.merge_reader import drop_retracts
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sections import BatchSize, batch_size
 from tidelake.storage.merge.sorted_run import Section, SortedRun
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.table import TableContext
@@ -76,7 +76,7 @@ class SnapshotReader:
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Yields batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot."""
+        """Yield batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot."""
         for split in splits:
             directory = bucket_directory(self.context, split.partition, split.bucket)
             bucket = _Bucket(directory, split.partition, split.deletion_files)
@@ -117,7 +117,7 @@ class SnapshotReader:
         return None if self.predicate is None else self.predicate.within(frozenset(self.context.schema.names))
 
     def _single_run(self, run: SortedRun, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
-        """Reads one run. No key is in it twice, so the whole condition may be applied while reading."""
+        """Read one run. No key is in it twice, so the whole condition may be applied while reading."""
         has_kinds = self.context.schema.has_primary_key
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and has_kinds else [])]
         fields += self._tracked_fields
@@ -127,7 +127,7 @@ class SnapshotReader:
         return batches if has_kinds else (with_kind(batch, RowKind.INSERT) for batch in batches)
 
     def _merged(self, section: Section, bucket: _Bucket, needs_kinds: bool) -> Iterator[pa.RecordBatch]:
-        """Merges runs. Conditions on the key are applied before merging: all versions of a key fulfil them or none."""
+        """Merge runs. Conditions on the key are applied before merging: all versions of a key fulfil them or none."""
         merging = SectionMerge.of(self.context, section)
         names = [f.name for f in self._output_fields]
         fields = merging.fields_read(
@@ -169,7 +169,7 @@ class SnapshotReader:
         size: BatchSize,
         condition: Predicate | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads rows that fulfil the condition. Parts of files without such rows are not decoded."""
+        """Read rows that fulfil the condition. Parts of files without such rows are not decoded."""
         by_file = self._file_condition if condition is self.predicate else condition
         index_predicate = (
             self._index_predicate if condition is self.predicate else FileIndexPredicate(self.context, condition)
@@ -198,7 +198,7 @@ class SnapshotReader:
 def filtered(
     context: TableContext, batches: Iterator[pa.RecordBatch], condition: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields rows that fulfil the condition; batches may be empty. Raises BadInput if it can't be applied."""
+    """Yield rows that fulfil the condition; batches may be empty. Raises BadInput if it can't be applied."""
     if condition is None:
         return batches
     return _filter_batches(context, batches, condition.expression(tracked_schema(context)))

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, Section, interval_partition
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
 
@@ -62,7 +62,7 @@ class BinPacking:
     open_file_cost_bytes: int
 
     def pack(self, items: Iterable[T], size_bytes: Callable[[T], int]) -> list[list[T]]:
-        """Groups consecutive items, each group as large as possible without exceeding the target. Keeps the order."""
+        """Group consecutive items, each group as large as possible without exceeding the target. Keeps the order."""
         groups: list[list[T]] = []
         total = 0
         for item in items:
@@ -76,13 +76,13 @@ class BinPacking:
 
 
 def append_splits(files: Sequence[DataFileMeta], packing: BinPacking) -> list[tuple[list[Section], bool]]:
-    """Returns (sections, raw_convertible) of each split for a bucket of an append table."""
+    """Return (sections, raw_convertible) of each split for a bucket of an append table."""
     ordered = sorted(files, key=lambda file: file.min_sequence_number)
     return [([[[file]] for file in group], True) for group in packing.pack(ordered, lambda file: file.file_size)]
 
 
 def evolution_splits(groups: Sequence[RowIdGroup], packing: BinPacking) -> list[tuple[list[Section], bool]]:
-    """Returns (sections, raw_convertible) of each split for a bucket with data evolution.
+    """Return (sections, raw_convertible) of each split for a bucket with data evolution.
 
     A section is a row-id group, and each of its files is a run. A blob file counts only as the cost of opening a file,
     because its values are read only with their rows.
@@ -101,7 +101,7 @@ def evolution_splits(groups: Sequence[RowIdGroup], packing: BinPacking) -> list[
 def merge_tree_splits(
     ranges: Sequence[KeyRange], packing: BinPacking, merge_engine: MergeEngine, *, deletion_vectors: bool = False
 ) -> list[tuple[list[Section], bool]]:
-    """Returns (sections, raw_convertible) of each split for a bucket of a primary-key table."""
+    """Return (sections, raw_convertible) of each split for a bucket of a primary-key table."""
     files = [item.file for item in ranges]
     above_level_0 = all(file.level != 0 and not file.delete_row_count for file in files)
     one_version = deletion_vectors or merge_engine is MergeEngine.FIRST_ROW or len({file.level for file in files}) == 1

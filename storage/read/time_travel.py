@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.options.scan_options import StartupMode
@@ -36,7 +36,7 @@ class TimeTravel:
 
     @classmethod
     def of(cls, context: TableContext) -> TimeTravel:
-        """Raises BadInput for a snapshot that does not exist, UnsupportedFeature for what a scan can't do."""
+        """Raise BadInput for a snapshot that does not exist, UnsupportedFeature for what a scan can't do."""
         options = context.options
         if options.startup_mode is not None:
             check_supported(context, Operation.READ)  # its errors are more precise than those for a mode
@@ -96,7 +96,7 @@ def _at_watermark(context: TableContext, watermark_ms: int) -> int:
 def named_state(
     context: TableContext, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None
 ) -> Snapshot | None:
-    """Returns the snapshot; None for a table without snapshots.
+    """Return the snapshot; None for a table without snapshots.
 
     as_of: a datetime (local time if it has no zone) or epoch milliseconds.
 
@@ -110,7 +110,7 @@ def named_state(
 
 
 def time_in_ms(as_of: datetime | int) -> int:
-    """Returns epoch milliseconds. Raises BadInput for a value that is no time."""
+    """Return epoch milliseconds. Raises BadInput for a value that is no time."""
     if not isinstance(as_of, datetime | int):
         raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
     try:

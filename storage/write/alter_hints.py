@@ -8,7 +8,7 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.messages import add_column, alter_command, set_type
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.schema.type_changes import can_change, type_of_both
@@ -29,7 +29,7 @@ class AlterHints:
     location: str = ""
 
     def add_column(self, path: Sequence[str], given: pa.DataType) -> str:
-        """Returns the command that adds a column or nested field of the batch to the table."""
+        """Return the command that adds a column or nested field of the batch to the table."""
         try:
             wanted = type_from_arrow(given, repeat(0).__next__, column=".".join(path))
         except BadInput:
@@ -37,7 +37,7 @@ class AlterHints:
         return f"`{self._command(add_column(path, wanted))}`, or alter_table in Python"
 
     def set_type(self, path: Sequence[str], data_type: DataType, given: pa.DataType) -> str:
-        """Returns the command for a type that holds the given values, as an alternative to a cast.
+        """Return the command for a type that holds the given values, as an alternative to a cast.
 
         Returns "" if the column can't have such a type, or if older rows would lose digits by it.
         """

@@ -11,13 +11,13 @@ import pyarrow as pa
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.files.bucket_directory import all_paths, bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.formats.base import BATCH_BYTES_MAX
+from tidelake.storage.files.formats.file_format import BATCH_BYTES_MAX
 from tidelake.storage.files.reader import Chunks, chunk_bounds, read_data_file
 from tidelake.storage.files.stats_collection import ColumnBounds
 from tidelake.storage.files.writer import DedicatedFiles, FilePlan, RollingFileWriter
 from tidelake.storage.merge.merge_functions import check_no_nulls
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.paths import DataFileNames
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, SEQUENCE_FIELD
@@ -41,18 +41,18 @@ class BucketFiles:
         self._plans: dict[tuple[int, FileSource, bool], FilePlan] = {}  # a plan costs more than writing a small file
 
     def data(self, level: int = 0, file_source: FileSource = FileSource.APPEND) -> RollingFileWriter:
-        """Returns a writer of data files, for a sorted run of this level or rows of an append table."""
+        """Return a writer of data files, for a sorted run of this level or rows of an append table."""
         return self._writer(level, file_source, self.data_names, changelog=False)
 
     def changelog(self, level: int = 0) -> RollingFileWriter:
-        """Returns a writer of changelog files.
+        """Return a writer of changelog files.
 
         level: the level of the data files that the changes belong to.
         """
         return self._writer(level, FileSource.APPEND, self._changelog_names, changelog=True)
 
     def with_dedicated_files(self, context: TableContext, dedicated: DedicatedFiles) -> RollingFileWriter:
-        """Returns a writer of data files, for an append table that stores some columns in separate files.
+        """Return a writer of data files, for an append table that stores some columns in separate files.
 
         context: with a schema of only the other columns.
         """
@@ -75,11 +75,11 @@ class BucketFiles:
         )
 
     def delete(self, files: Iterable[DataFileMeta]) -> None:
-        """Deletes files that no snapshot names."""
+        """Delete files that no snapshot names."""
         self._context.io.delete_all(path for file in files for path in all_paths(self.directory, file))
 
     def discard(self, result: CompactResult) -> None:
-        """Deletes the files of a compaction that no snapshot names."""
+        """Delete the files of a compaction that no snapshot names."""
         self.delete(result.new_files)
         discard_index_files(self._context, self._key, result.new_index_files)
 
@@ -105,7 +105,7 @@ class BucketFiles:
         deletion: DeletionFile | None = None,
         chunks: Chunks | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads rows as they are stored in the file.
+        """Read rows as they are stored in the file.
 
         fields: None: `row_fields`.
         deletion: the deletion vector whose rows are left out.
@@ -137,7 +137,7 @@ class BucketFiles:
         return [*schema.trimmed_primary_keys, *rest], [*(f.name for f in schema.key_fields), *rest]
 
     def file_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Converts table columns, `_SEQUENCE_NUMBER` and `_VALUE_KIND` to columns of a primary-key file, in file order.
+        """Convert table columns, `_SEQUENCE_NUMBER` and `_VALUE_KIND` to columns of a primary-key file, in file order.
 
         `_KEY_x` shares the memory of `x`. Raises BadInput if merging produced null in a NOT NULL column.
         """

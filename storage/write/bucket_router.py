@@ -54,7 +54,7 @@ class BucketRouter:
         self._partition_columns = list(schema.partition_keys)
 
     def route(self, batch: pa.RecordBatch) -> list[tuple[BucketId, pa.RecordBatch]]:
-        """Returns parts of at least one row. Together they hold each row that the assigner returned exactly once."""
+        """Return parts of at least one row. Together they hold each row that the assigner returned exactly once."""
         return self._split(self._partitioned(batch)) if batch.num_rows else []
 
     def routed(self, batch: pa.RecordBatch) -> RoutedRows:
@@ -75,7 +75,7 @@ class BucketRouter:
         return [(keys(group), part) for group, part in split_by_group(all_rows, groups, int(groups.max(initial=0)) + 1)]
 
     def numbered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BucketId], NDArray[np.int32]]:
-        """Returns the rows of the assigner in one batch, their buckets, and for each row an index into the buckets."""
+        """Return the rows of the assigner in one batch, their buckets, and for each row an index into the buckets."""
         rows, groups, keys = self._grouped(self._partitioned(batch))
         found, numbers = np.unique(groups, return_inverse=True)
         return rows, [keys(group) for group in found.tolist()], numbers.astype(np.int32)
@@ -83,7 +83,7 @@ class BucketRouter:
     def _grouped(
         self, asked: PartitionedRows
     ) -> tuple[pa.RecordBatch, NDArray[np.integer[Any]], Callable[[int], BucketId]]:
-        """Returns rows, a group number for each row, and a function from the group number to the bucket."""
+        """Return rows, a group number for each row, and a function from the group number to the bucket."""
         assigned = self._assigner.assign(asked)
         rows, partitions = assigned.rows.rows, assigned.rows.partitions
         if isinstance(assigned.buckets, int):
@@ -100,7 +100,7 @@ class BucketRouter:
         return rows, groups, key
 
     def _partitions(self, batch: pa.RecordBatch) -> tuple[Sequence[bytes], NDArray[np.int64]]:
-        """Returns the distinct partitions as serialized rows, and for each row an index into them."""
+        """Return the distinct partitions as serialized rows, and for each row an index into them."""
         if not self._partition_columns:
             return [EMPTY_ROW], np.zeros(batch.num_rows, np.int64)
         columns = [batch.column(name) for name in self._partition_columns]
@@ -123,7 +123,7 @@ class BucketRouter:
 def split_by_group(
     rows: pa.RecordBatch, groups: NDArray[np.integer[Any]], count: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields the rows of each group, in their order.
+    """Yield the rows of each group, in their order.
 
     groups (n,): the group of each row, 0 to count - 1.
     """

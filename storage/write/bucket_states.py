@@ -97,7 +97,7 @@ class IllegalBucketEvent(RuntimeError):
 
 
 def next_state(state: BucketState, event: BucketEvent) -> BucketState:
-    """Returns the state after the event. Raises IllegalBucketEvent for a transition that `TRANSITIONS` lacks."""
+    """Return the state after the event. Raises IllegalBucketEvent for a transition that `TRANSITIONS` lacks."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

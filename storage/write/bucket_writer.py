@@ -52,13 +52,13 @@ class BucketWriter(Protocol):
         ...
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Adds converted rows of this bucket, in order of arrival."""
+        """Add converted rows of this bucket, in order of arrival."""
         ...
 
     def flush_memory(self) -> None: ...
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        """Flushes all rows. The files wait for `take_increment`.
+        """Flush all rows. The files wait for `take_increment`.
 
         wait_compaction: also wait for running compactions.
         full_compaction: compact all files, and wait for it.
@@ -66,15 +66,15 @@ class BucketWriter(Protocol):
         ...
 
     def take_increment(self) -> CommitIncrement:
-        """Returns the files finished since the last call; `abort` no longer deletes them. Fast; never fails."""
+        """Return the files finished since the last call; `abort` no longer deletes them. Fast; never fails."""
         ...
 
     def increment_settled(self) -> None:
-        """Called when the last increment is in a snapshot, or will never be committed."""
+        """Learn that the last increment is in a snapshot, or will never be committed."""
         ...
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
-        """Sets the number of the next row, unless the current one is higher. The buffer must be empty."""
+        """Set the number of the next row, unless the current one is higher. The buffer must be empty."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class BucketWriter(Protocol):
         ...
 
     def cancel_compaction(self) -> None:
-        """Stops compaction. A running one soon ends without a result. Fast; may be called from any thread."""
+        """Stop compaction. A running one soon ends without a result. Fast; may be called from any thread."""
         ...
 
     @property
@@ -92,21 +92,21 @@ class BucketWriter(Protocol):
         ...
 
     def reset_compaction(self, bucket: RestoredBucket) -> None:
-        """Replaces an outdated view of the bucket.
+        """Replace an outdated view of the bucket.
 
         bucket: its content in a snapshot. Everything handed over before is in this snapshot, or never will be.
         """
         ...
 
     def compact_level_0(self) -> CompactResult:
-        """Compacts what commits left on level 0, and waits for it.
+        """Compact what commits left on level 0, and wait for it.
 
         Does nothing if rows were written since the last increment: their own commit compacts.
         """
         ...
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        """Yields all versions of rows that are in no snapshot, oldest first: table columns, `_SEQUENCE_NUMBER`,
+        """Yield all versions of rows that are in no snapshot, oldest first: table columns, `_SEQUENCE_NUMBER`,
         `_VALUE_KIND`. Only for primary-key tables.
 
         Later writes and flushes don't change the result. `abort` deletes the files that it reads.
@@ -114,7 +114,7 @@ class BucketWriter(Protocol):
         ...
 
     def abort(self) -> None:
-        """Drops the rows and deletes the files that were not handed over."""
+        """Drop the rows and delete the files that were not handed over."""
         ...
 
 
@@ -166,7 +166,7 @@ class PrimaryKeyBucketWriter:
             self._buffer.add(rows)
 
     def small_rows(self, bytes_max: int) -> Sequence[pa.RecordBatch]:
-        """Returns the buffered rows in order of arrival if they are few and only a flush is due; otherwise nothing.
+        """Return the buffered rows in order of arrival if they are few and only a flush is due; otherwise nothing.
 
         The caller must hold `lock` until it called `flushed`, or decided to leave the rows in the buffer.
         """
@@ -176,7 +176,7 @@ class PrimaryKeyBucketWriter:
         return self._buffer.batches
 
     def flushed(self, files: Sequence[DataFileMeta]) -> None:
-        """Replaces the rows of `small_rows` by these files. The caller must hold `lock`."""
+        """Replace the rows of `small_rows` by these files. The caller must hold `lock`."""
         self._buffer.clear()
         self._added(files)
 
@@ -264,7 +264,7 @@ class PrimaryKeyBucketWriter:
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
 
     def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        """Flushes the rows, takes the result of the last compaction, and starts the next one."""
+        """Flush the rows, take the result of the last compaction, and start the next one."""
         must_wait_for_compaction = False
         if not self._buffer.is_empty:
             must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > 0
@@ -312,7 +312,7 @@ class PrimaryKeyBucketWriter:
             self._compactor.added(files)
 
     def _changelog(self) -> Iterator[pa.RecordBatch]:
-        """Returns every row that arrived, ordered by key and arrival."""
+        """Return every row that arrived, ordered by key and arrival."""
         return map(self.files.file_rows, self._buffer.rows_in_arrival_order())
 
 
@@ -360,7 +360,7 @@ class AppendBucketWriter:
             return increment
 
     def increment_settled(self) -> None:
-        """Does nothing: files that were handed over are not remembered."""
+        """Do nothing: files that were handed over are not remembered."""
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         self.next_sequence_number = max(self.next_sequence_number, next_sequence_number)
@@ -370,14 +370,14 @@ class AppendBucketWriter:
         return not self._batches and self._open is None and not self._new_files
 
     def cancel_compaction(self) -> None:
-        """Does nothing: an append bucket has no compaction while it is written."""
+        """Do nothing: an append bucket has no compaction while it is written."""
 
     @property
     def is_compaction_stale(self) -> bool:
         return False
 
     def reset_compaction(self, bucket: RestoredBucket) -> None:
-        """Does nothing: an append bucket has no compaction while it is written."""
+        """Do nothing: an append bucket has no compaction while it is written."""
 
     def compact_level_0(self) -> CompactResult:
         return CompactResult()

@@ -32,7 +32,7 @@ class Compactor(Protocol):
     """Compacts one bucket while it is written, one task at a time. Called under the lock of the bucket writer."""
 
     def added(self, files: Sequence[DataFileMeta]) -> None:
-        """Called with files that the writer made."""
+        """Take files that the writer made."""
         ...
 
     @property
@@ -51,11 +51,11 @@ class Compactor(Protocol):
         ...
 
     def trigger(self, *, full: bool = False) -> None:
-        """Starts the next task, if there is work. While a task exists, only a full one after it can be requested."""
+        """Start the next task, if there is work. While a task exists, only a full one after it can be requested."""
         ...
 
     def take(self, *, wait: bool) -> CompactResult | None:
-        """Returns the result of the task if it has ended; None if there is no task, or if it was cancelled.
+        """Return the result of the task if it has ended; None if there is no task, or if it was cancelled.
 
         Raises the error of the task.
 
@@ -64,15 +64,15 @@ class Compactor(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Starts no new task. A running task soon ends without a result. Does not wait; thread-safe."""
+        """Start no new task. A running task soon ends without a result. Does not wait; thread-safe."""
         ...
 
     def reset(self, bucket: RestoredBucket) -> None:
-        """Replaces the view of the bucket by this one. A running task is cancelled, and its files are deleted."""
+        """Replace the view of the bucket by this one. A running task is cancelled, and its files are deleted."""
         ...
 
     def close(self) -> None:
-        """Cancels a running or waiting task, and deletes its files. May be called several times."""
+        """Cancel a running or waiting task, and delete its files. May be called several times."""
         ...
 
 
@@ -83,7 +83,7 @@ CompactorFactory: TypeAlias = Callable[[TableContext, BucketId, RestoredBucket],
 def compactor_factory_of(
     context: TableContext, factory: CompactorFactory | None, *, replaces: bool
 ) -> CompactorFactory | None:
-    """Returns what compacts the buckets of a writer; None if nothing does.
+    """Return what compacts the buckets of a writer; None if nothing does.
 
     replaces: for an overwrite, which compacts only the new rows. Otherwise readers would not see rows of level 0, or
         the next compaction would write them to the changelog, though an overwrite has no changelog. So even a

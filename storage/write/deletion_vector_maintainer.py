@@ -25,7 +25,12 @@ from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path, index_path_of_name
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, IndexFileBuilder, StoredVector, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import (
+    DeletionFile,
+    IndexFileBuilder,
+    StoredVector,
+    read_vector,
+)
 from tidelake.storage.model.format import DELETION_VECTORS_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.table import TableContext
@@ -63,37 +68,37 @@ class DeletionVectorMaintainer:
         return self._stored
 
     def data_files(self) -> list[str]:
-        """Names of the data files that have a vector."""
+        """Return the names of the data files that have a vector."""
         names = dict.fromkeys([*self._stored, *self._changed])
         return [name for name in names if self._changed.get(name, ()) is not None]
 
     def positions(self, data_file: str) -> NDArray[np.int64] | None:
-        """Returns the positions of deleted rows, ascending; None if there are none. Raises CorruptFile."""
+        """Return the positions of deleted rows, ascending; None if there are none. Raises CorruptFile."""
         if data_file in self._changed:
             return self._changed[data_file]
         stored = self._stored.get(data_file)
         return None if stored is None else read_vector(self._context.io, stored)
 
     def delete(self, data_file: str, positions: NDArray[np.int64]) -> None:
-        """Marks these rows as deleted. Rows that are deleted already change nothing."""
+        """Mark these rows as deleted. Rows that are deleted already change nothing."""
         before = self.positions(data_file)
         after = np.unique(positions) if before is None else np.union1d(before, positions)
         if len(after) > (0 if before is None else len(before)):
             self._changed[data_file] = after
 
     def replace(self, data_file: str, positions: NDArray[np.int64]) -> None:
-        """Sets the deleted rows of the file to exactly these rows."""
+        """Set the deleted rows of the file to exactly these rows."""
         self._changed[data_file] = np.unique(positions)
 
     def remove(self, data_file: str) -> None:
-        """Removes the vector of a data file. Does nothing if the file has no vector."""
+        """Remove the vector of a data file. Does nothing if the file has no vector."""
         if data_file in self._stored:
             self._changed[data_file] = None
         else:
             self._changed.pop(data_file, None)
 
     def write(self) -> IndexChange | None:
-        """Writes durable files and continues from them. After an error, no new file is left."""
+        """Write durable files and continue from them. After an error, no new file is left."""
         if not self._changed:
             return None
         replaced = [file for file in self._files if self._is_one_file or self._is_touched(file)]
@@ -143,14 +148,14 @@ class DeletionVectorMaintainer:
 
 
 def discard_index_files(context: TableContext, key: BucketId, files: Iterable[IndexFileMeta]) -> None:
-    """Deletes index files that no snapshot names."""
+    """Delete index files that no snapshot names."""
     context.io.delete_all([index_file_path(context, key.partition, key.bucket, file) for file in files])
 
 
 def write_index_changes(
     context: TableContext, maintainers: Mapping[BucketId, DeletionVectorMaintainer], *, compaction: bool = False
 ) -> list[CommitMessage]:
-    """Writes the index changes of several buckets. After an error, no new file is left.
+    """Write the index changes of several buckets. After an error, no new file is left.
 
     compaction: the changes are part of a compaction.
     """

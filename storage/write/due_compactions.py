@@ -32,7 +32,7 @@ class DueCompactions:
         self._has_opened_level_0 = False
 
     def in_full(self, identifier: int, *, only_written: bool) -> set[OpenBucket]:
-        """Returns the buckets that this commit must compact in full, with writers.
+        """Return the buckets that this commit must compact in full, with writers.
 
         only_written: skip what earlier writers left, because its buckets may belong to other tasks.
         """
@@ -47,7 +47,7 @@ class DueCompactions:
         return {self._buckets.open(record.bucket) for record in self._buckets.records() if record.needs_full}
 
     def open_with_level_0(self) -> None:
-        """Opens buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
+        """Open buckets with rows on level 0 that an earlier writer did not compact before it ended. Otherwise these
         rows and their changes would be invisible until the next write to their buckets.
         """
         if self._buckets.are_compacted and not self._has_opened_level_0 and self._needs_lookup:
@@ -56,7 +56,7 @@ class DueCompactions:
             self._has_opened_level_0 = True
 
     def of_level_0(self) -> list[CommitMessage]:
-        """Returns the compactions of buckets that a commit left on level 0: see `TableWriter.compact_level_0`.
+        """Return the compactions of buckets that a commit left on level 0: see `TableWriter.compact_level_0`.
 
         After an error, all of them are restored after the next commit.
         """

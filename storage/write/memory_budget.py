@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 
 OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
 PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
@@ -32,7 +32,7 @@ class MemoryOwner(Protocol):
         ...
 
     def flush_memory(self) -> None:
-        """Spills or flushes the held rows. Takes the owner's own lock."""
+        """Spill or flush the held rows. Takes the owner's own lock."""
         ...
 
 
@@ -70,7 +70,7 @@ class MemoryBudget:
         return self._largest() is not None
 
     def rebalance(self) -> None:
-        """Flushes the largest owners until the sum is below the limit, and each owner below OWNER_BYTES_MAX.
+        """Flush the largest owners until the sum is below the limit, and each owner below OWNER_BYTES_MAX.
 
         With large rows, room for one more is kept: the caller creates the next row in addition to the buffered ones.
         Raises errors of the flushes.
@@ -79,13 +79,13 @@ class MemoryBudget:
             owner.flush_memory()
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
-        """Flushes if large rows don't fit with the buffered ones. Small rows don't wait, which gives larger files."""
+        """Flush if large rows don't fit with the buffered ones. Small rows don't wait, which gives larger files."""
         nbytes = rows.nbytes
         while large_row_bytes(nbytes, rows.num_rows) and (owner := self._largest(nbytes)) is not None:
             owner.flush_memory()
 
     def _largest(self, incoming_bytes: int = 0) -> MemoryOwner | None:
-        """Returns the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
+        """Return the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
         with self._lock:
             held = {owner: owner.held_bytes for owner in self._owners}
             incoming_bytes = max([incoming_bytes, *(owner.large_row_bytes for owner in self._owners)])
@@ -98,7 +98,7 @@ class MemoryBudget:
 
 
 def large_row_bytes(nbytes: int, num_rows: int) -> int:
-    """Returns the average size of the rows if it is large, otherwise 0.
+    """Return the average size of the rows if it is large, otherwise 0.
 
     nbytes: size of all rows
     """
@@ -107,7 +107,7 @@ def large_row_bytes(nbytes: int, num_rows: int) -> int:
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Splits a batch that would be too large together with the buffered rows of its bucket."""
+    """Split a batch that would be too large together with the buffered rows of its bucket."""
     count = max(1, -(-batch.nbytes // PIECE_BYTES))
     rows = max(1, -(-batch.num_rows // count))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))

@@ -28,7 +28,7 @@ from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketW
 from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket
 from tidelake.storage.write.evolution.tracked_bucket_writer import append_bucket_writer
 from tidelake.storage.write.memory_budget import MemoryBudget
-from tidelake.storage.write.postpone.bucket_writer import PostponeBucketWriter
+from tidelake.storage.write.postpone.postpone_writer import PostponeBucketWriter
 from tidelake.storage.write.restored_table import RestoredState, RestoredTable, restore_bucket, restore_files
 
 
@@ -65,7 +65,7 @@ class OpenBucket:
         self.next_sequence_number = table.next_sequence_numbers.get(self.bucket, 0)
 
     def happened(self, event: BucketEvent) -> None:
-        """Raises IllegalBucketEvent, and changes nothing, for an event that can't happen now."""
+        """Raise IllegalBucketEvent, and change nothing, for an event that can't happen now."""
         self.state = next_state(self.state, event)
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -74,12 +74,12 @@ class OpenBucket:
         self.needs_full = True
 
     def prepared(self, increment: CommitIncrement) -> None:
-        """Called with the increment of a commit. Its files belong to the commit from now on."""
+        """Take the increment of a commit. Its files belong to the commit from now on."""
         self.happened(BucketEvent.EMPTY if increment.is_empty else BucketEvent.PREPARED)
         self._has_new_rows |= bool(increment.new_files)
 
     def settled(self, event: BucketEvent, snapshot_id: int | None) -> None:
-        """Called with the outcome of a prepared commit: COMMITTED, in a snapshot, or DROPPED.
+        """Take the outcome of a prepared commit: COMMITTED, in a snapshot, or DROPPED.
 
         A bucket without new rows keeps its base: others may have written to it, which its numbers don't include.
         """
@@ -93,7 +93,7 @@ class OpenBucket:
             self.writer.increment_settled()
 
     def continue_at(self, next_sequence_number: int) -> None:
-        """Called when the rows that were handed over get other numbers, below this one. So do their files, to which
+        """Learn that the rows that were handed over get other numbers, below this one. So do their files, to which
         compactions refer.
         """
         self.next_sequence_number = max(next_sequence_number, self.next_sequence_number)
@@ -132,7 +132,7 @@ class OpenBuckets:
         self._records: dict[BucketId, OpenBucket] = {}
 
     def __iter__(self) -> Iterator[OpenBucket]:
-        """Yields the buckets that have a writer."""
+        """Yield the buckets that have a writer."""
         return iter([record for record in self.records() if record.writer is not None])
 
     @property
@@ -140,11 +140,11 @@ class OpenBuckets:
         return self._compactor_of is not None
 
     def has(self, bucket: BucketId) -> bool:
-        """Whether the bucket has a writer."""
+        """Return whether the bucket has a writer."""
         return (record := self._records.get(bucket)) is not None and record.writer is not None
 
     def open(self, bucket: BucketId) -> OpenBucket:
-        """Returns the bucket with a writer. Opening one may read the table. Raises BadInput if it can't be written."""
+        """Return the bucket with a writer. Opening one may read the table. Raises BadInput if it can't be written."""
         is_new = bucket not in self._records
         record = self._record(bucket)
         if record.writer is not None:
@@ -162,7 +162,7 @@ class OpenBuckets:
         return record
 
     def close(self, record: OpenBucket) -> BucketWriter:
-        """Forgets the writer, and returns it."""
+        """Forget the writer, and return it."""
         record.happened(BucketEvent.CLOSED)
         writer, record.writer = record.opened, None
         self._memory.unregister(writer)
@@ -173,29 +173,29 @@ class OpenBuckets:
         return CommitMessage(record.bucket, increment, CommitBase(record.base_id, self._total_buckets))
 
     def records(self) -> list[OpenBucket]:
-        """Returns all buckets with a record; not all of them have a writer."""
+        """Return all buckets with a record; not all of them have a writer."""
         return list(self._records.values())
 
     def unopened_incomplete(self) -> list[BucketId]:
-        """Returns the buckets, not opened yet, with files that an earlier writer did not compact in full."""
+        """Return the buckets, not opened yet, with files that an earlier writer did not compact in full."""
         self._restored()
         levels = self._context.options.num_levels
         return [bucket for bucket, found in self._unopened.items() if not is_fully_compacted(found.files, levels)]
 
     def unopened_with_level_0(self) -> list[BucketId]:
-        """Returns the buckets, not opened yet, with rows on level 0."""
+        """Return the buckets, not opened yet, with rows on level 0."""
         self._restored()
         return [bucket for bucket, found in self._unopened.items() if any(file.level == 0 for file in found.files)]
 
     # ------------------------------------------------------------ the outcome of a commit
 
     def settle(self, event: BucketEvent, snapshot_id: int | None = None) -> None:
-        """Called with the outcome of the last prepared commit: COMMITTED, in a snapshot, or DROPPED."""
+        """Take the outcome of the last prepared commit: COMMITTED, in a snapshot, or DROPPED."""
         for record in self._records.values():
             record.settled(event, snapshot_id)
 
     def lost(self, bucket: BucketId) -> None:
-        """Called when a compaction of the bucket was lost to another commit."""
+        """Learn that a compaction of the bucket was lost to another commit."""
         self._record(bucket).happened(BucketEvent.LOST)
 
     def continue_at(self, next_numbers: Mapping[BucketId, int]) -> None:
@@ -205,7 +205,7 @@ class OpenBuckets:
                 self._record(bucket).continue_at(number)
 
     def restore_lost(self) -> None:
-        """Reads the files of all lost buckets again, so that their compactions continue from them."""
+        """Read the files of all lost buckets again, so that their compactions continue from them."""
         for record in self:
             if record.opened.is_compaction_stale:
                 record.happened(BucketEvent.LOST)
@@ -219,7 +219,7 @@ class OpenBuckets:
                 self.restore(record)
 
     def restore(self, record: OpenBucket) -> None:
-        """Reads the files of a lost bucket again. Without a writer, the next one reads them."""
+        """Read the files of a lost bucket again. Without a writer, the next one reads them."""
         if record.writer is None:
             self._unopened.pop(record.bucket, None)
             record.happened(BucketEvent.CLOSED)
@@ -235,7 +235,7 @@ class OpenBuckets:
                 writer.cancel_compaction()
 
     def abort(self) -> None:
-        """Drops all rows and files that were not handed over. Raises the first error of deleting files, after it tried
+        """Drop all rows and files that were not handed over. Raises the first error of deleting files, after it tried
         all. May be called again.
         """
         writers = [record.opened for record in self]
@@ -279,7 +279,7 @@ class OpenBuckets:
         )
 
     def _content(self, record: OpenBucket, *, is_new: bool) -> RestoredBucket:
-        """Returns the content of a bucket that is opened.
+        """Return the content of a bucket that is opened.
 
         is_new: it is opened for the first time.
         """

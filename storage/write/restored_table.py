@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
@@ -35,7 +35,7 @@ class RestoredTable:
     total_buckets: Mapping[bytes, int] = field(default_factory=dict)
 
     def check_total_buckets(self, partition: bytes, total_buckets: int, table_name: str) -> None:
-        """Raises BadInput if the partition was written with another number of buckets."""
+        """Raise BadInput if the partition was written with another number of buckets."""
         found = self.total_buckets.get(partition, total_buckets)
         if found != total_buckets:
             raise BadInput(
@@ -57,7 +57,7 @@ class RestoredState:
     asked_for: frozenset[BucketId] | None = None
 
     def only(self, keys: Collection[BucketId]) -> RestoredState:
-        """Returns the state for a writer that writes only to these buckets."""
+        """Return the state for a writer that writes only to these buckets."""
         numbers = self.table.next_sequence_numbers
         partitions = {key.partition for key in keys}
         table = RestoredTable(
@@ -75,7 +75,7 @@ class RestoredState:
 def restore_files(
     context: TableContext, *, with_files: bool = False, partitions: Collection[bytes] | None = None
 ) -> RestoredState:
-    """Reads the live files of the latest snapshot once.
+    """Read the live files of the latest snapshot once.
 
     with_files: whether to return the content of each bucket, too
     partitions: read only these; None: all
@@ -101,7 +101,7 @@ def restore_files(
 
 
 def restore_bucket(context: TableContext, key: BucketId) -> RestoredBucket:
-    """Returns the bucket's files in the latest snapshot."""
+    """Return the bucket's files in the latest snapshot."""
     manifests, latest = context.shared(ManifestStore), context.snapshots.latest()
     live = live_entries_of(manifests, latest, {key.partition}, context.name)
     index = manifests.read_index(latest.index_manifest if latest is not None else None)

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import FILE_NAME_BYTES_MAX, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.ddl.default_values import default_value
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions
@@ -61,7 +61,7 @@ class RowConverter:
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
 
     def batches(self, rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-        """Returns the batches of an Arrow table or batch. Raises BadInput for other types."""
+        """Return the batches of an Arrow table or batch. Raises BadInput for other types."""
         if isinstance(rows, pa.RecordBatch | pa.Table):
             return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         raise BadInput(
@@ -70,7 +70,7 @@ class RowConverter:
         )
 
     def to_table_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Converts the rows in their order, without those that `ignore-delete` and `ignore-update-before` drop.
+        """Convert the rows in their order, without those that `ignore-delete` and `ignore-update-before` drop.
 
         Raises BadInput with the name of the column for: unknown or repeated columns, a type that doesn't fit, nulls in
         a NOT NULL column, partition values that are too long for a directory name, unknown row kinds, and retracts for
@@ -124,7 +124,7 @@ class RowConverter:
         return column
 
     def _check_directory_names(self, column: pa.Array, name: str) -> None:
-        """Raises BadInput for a value too long for a partition's directory name, which contains the value."""
+        """Raise BadInput for a value too long for a partition's directory name, which contains the value."""
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if len(partition_directory_name(name, "").encode()) + _ESCAPED_BYTES_MAX * longest <= FILE_NAME_BYTES_MAX:
             return
@@ -156,7 +156,7 @@ class RowConverter:
         return kinds
 
     def _kinds_from_text(self, texts: pa.Array) -> NDArray[np.int8]:
-        """Reads the row kinds from the column that option `rowkind.field` names."""
+        """Read the row kinds from the column that option `rowkind.field` names."""
         symbols = pa.array([kind.symbol for kind in RowKind])
         kinds = pc.index_in(pc.utf8_upper(texts), symbols)
         if kinds.null_count:

@@ -39,7 +39,7 @@ class RenumberedFiles:
 def renumber_files(
     context: TableContext, messages: Sequence[CommitMessage], manifests: ManifestStore
 ) -> RenumberedFiles:
-    """Writes the same rows to new files, with sequence numbers above all of the table's. For primary-key tables.
+    """Write the same rows to new files, with sequence numbers above all of the table's. For primary-key tables.
 
     The old files remain; the caller must delete them. After an error, the new files are deleted.
     """
@@ -81,7 +81,7 @@ def _rewritten(
     open_writer: Callable[[], RollingFileWriter],
     done: list[tuple[BucketFiles, DataFileMeta]],
 ) -> tuple[DataFileMeta, ...]:
-    """Writes one or more new files for each old one, in their order."""
+    """Write one or more new files for each old one, in their order."""
     new: list[DataFileMeta] = []
     for file in old:
         writer = open_writer()

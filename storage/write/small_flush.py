@@ -39,7 +39,7 @@ Edges = NDArray[np.intp]
 
 
 def flush_small_buckets(context: TableContext, function: MergeFunction | None, buckets: Sequence[BucketWriter]) -> None:
-    """Flushes the buckets that hold few rows. Other buckets must be flushed separately.
+    """Flush the buckets that hold few rows. Other buckets must be flushed separately.
 
     After an error, the rows are still held. No file is left of the buckets that were flushed together with the failed
     bucket.
@@ -56,7 +56,7 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
 
 
 def _rounds(buckets: Sequence[PrimaryKeyBucketWriter]) -> Iterator[list[PrimaryKeyBucketWriter]]:
-    """Divides the buckets into groups of at most ROUND_BYTES. Only a group of one bucket may be larger."""
+    """Divide the buckets into groups of at most ROUND_BYTES. Only a group of one bucket may be larger."""
     taken: list[PrimaryKeyBucketWriter] = []
     nbytes = 0
     for bucket in buckets:
@@ -76,7 +76,7 @@ class _SmallFlush:
     bytes_max: int
 
     def flush(self, buckets: Sequence[PrimaryKeyBucketWriter]) -> None:
-        """Flushes these buckets. Does nothing if the table's files must be written one by one."""
+        """Flush these buckets. Does nothing if the table's files must be written one by one."""
         with ExitStack() as locks, paused_collection():
             for bucket in buckets:
                 locks.enter_context(bucket.lock)
@@ -99,7 +99,7 @@ class _SmallFlush:
                 bucket.flushed([next(metas)] if file.start < file.stop else [])
 
     def _merged(self, held: Sequence[Sequence[pa.RecordBatch]], order: MergeOrder) -> pa.RecordBatch:
-        """Returns the merged rows, sorted by bucket and key, with a column for the bucket's number."""
+        """Return the merged rows, sorted by bucket and key, with a column for the bucket's number."""
         rows = pa.concat_batches([batch for batches in held for batch in batches])
         counts = [sum(batch.num_rows for batch in batches) for batches in held]
         numbers = pa.array(np.repeat(np.arange(len(held), dtype=np.int32), counts))
@@ -154,7 +154,7 @@ class _FileColumns:
 
 
 def _signed_zero(bounds: pa.Array, zero: float) -> pa.Array:
-    """Sets the sign of zero bounds, so that readers that treat both zeros as equal don't miss one of them."""
+    """Set the sign of zero bounds, so that readers that treat both zeros as equal don't miss one of them."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     return pc.if_else(pc.equal(bounds, 0.0), pa.scalar(zero, bounds.type), bounds)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.storage.base.threads import map_on_cores
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.owner_process import OwnerProcess
@@ -81,7 +81,7 @@ class TableWriter:
         self._is_closed = False
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Writes rows; columns are matched by name. Optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
+        """Write rows; columns are matched by name. Optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
 
         Rows keep their order. Raises BadInput if they don't fit the table: then none of them were written.
         """
@@ -93,7 +93,7 @@ class TableWriter:
                 self.make_room()
 
     def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketId], buckets: NDArray[np.integer[Any]]) -> None:
-        """Does the same as `write` for n rows that were converted and routed elsewhere.
+        """Do the same as `write` for n rows that were converted and routed elsewhere.
 
         rows: in the form of `RowConverter`.
         buckets (n,): for each row the index of its bucket in `keys`.
@@ -109,7 +109,7 @@ class TableWriter:
             start += piece.num_rows
 
     def route(self, rows: pa.RecordBatch) -> RoutedRows:
-        """Does the first part of `write`. It stores nothing and never waits. Raises BadInput as `write` does."""
+        """Do the first part of `write`. It stores nothing and never waits. Raises BadInput as `write` does."""
         return self._router.routed(self._converted(rows))
 
     @property
@@ -122,7 +122,7 @@ class TableWriter:
         return not self._assigner.is_ready or not all(self._buckets.has(bucket) for bucket, _ in routed.parts)
 
     def add(self, routed: RoutedRows, rows: pa.RecordBatch | None = None) -> None:
-        """Does the second part: stores rows in memory, even if it is full. With `rows`, large rows wait for room."""
+        """Do the second part: stores rows in memory, even if it is full. With `rows`, large rows wait for room."""
         with self._fatal_errors():
             if rows is not None:
                 self._memory.make_room_for(rows)
@@ -135,7 +135,7 @@ class TableWriter:
         return self._memory.is_exceeded
 
     def make_room(self) -> None:
-        """Flushes or spills the largest buffers, of any table, until all fit into memory. Waits for disks, stores, and
+        """Flush or spill the largest buffers, of any table, until all fit into memory. Waits for disks, stores, and
         compactions that are late.
         """
         with self._fatal_errors():
@@ -144,7 +144,7 @@ class TableWriter:
     def prepare_commit(
         self, identifier: int = BATCH_COMMIT_IDENTIFIER, *, is_last: bool = False
     ) -> list[CommitMessage]:
-        """Flushes all buckets, in threads. Returns a message for each bucket with new files, and hands the files over.
+        """Flush all buckets, in threads. Returns a message for each bucket with new files, and hands the files over.
         After an error, nothing was handed over. Idle buckets are closed: a table with one partition per day must not
         keep all of them open. Running compactions join a later commit. The call waits for them if no later commit may
         follow (a one-off commit or is_last), or if options require it: `commit.force-compact`,
@@ -176,7 +176,7 @@ class TableWriter:
             return messages
 
     def _handed_over(self, bucket: OpenBucket) -> CommitMessage | None:
-        """Returns the files of a prepared bucket; None if it has none. Then it is closed if nothing is left to do."""
+        """Return the files of a prepared bucket; None if it has none. Then it is closed if nothing is left to do."""
         increment = bucket.opened.take_increment()
         if self._compacts_replaced:
             increment, unneeded = increment.with_compacted_as_new_files()
@@ -189,7 +189,7 @@ class TableWriter:
         return None
 
     def committed(self, snapshot_id: int) -> None:
-        """Called when the files of `prepare_commit` are in this snapshot, and no other commit changed their buckets.
+        """Learn that the files of `prepare_commit` are in this snapshot, and no other commit changed their buckets.
 
         Other buckets keep their base: others may have written to them, which their sequence numbers don't include.
         Raises nothing, because the commit is final: the writer's next call raises what failed here.
@@ -199,7 +199,7 @@ class TableWriter:
         self._after_commit()
 
     def dropped(self) -> None:
-        """Called when the files of `prepare_commit` will not be committed: their identifier is committed already."""
+        """Learn that the files of `prepare_commit` will not be committed: their identifier is committed already."""
         self._buckets.settle(BucketEvent.DROPPED)
         self._assigner.dropped()
         self._after_commit()
@@ -213,20 +213,20 @@ class TableWriter:
             self._failure = error
 
     def set_next_sequence_numbers(self, next_numbers: Mapping[BucketId, int]) -> None:
-        """Called when the rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
+        """Learn that the rows of `prepare_commit` will be committed in other files, with higher sequence numbers.
 
         next_numbers: for each bucket concerned, the number of its next row. No row was written in the meantime.
         """
         self._buckets.continue_at(next_numbers)
 
     def restart_compaction(self, messages: Sequence[CommitMessage]) -> None:
-        """Restarts the compaction of these buckets from the table's files, which include files unknown to it."""
+        """Restart the compaction of these buckets from the table's files, which include files unknown to it."""
         for message in messages:
             if message.increment.compacted.before:
                 self._buckets.lost(message.bucket)
 
     def compact_level_0(self) -> list[CommitMessage]:
-        """Returns compactions to publish after a commit whose compaction was lost, by a conflict or a crash. Call it
+        """Return compactions to publish after a commit whose compaction was lost, by a conflict or a crash. Call it
         again after each commit until it returns none.
 
         Only if commits wait for lookups: readers don't see the rows that stayed on level 0. Otherwise the next commit
@@ -238,13 +238,13 @@ class TableWriter:
         return self._due.of_level_0()
 
     def cancel_compactions(self) -> None:
-        """Stops compaction. Running compactions soon end without a result, and waiting callers continue. Fast; may be
+        """Stop compaction. Running compactions soon end without a result, and waiting callers continue. Fast; may be
         called from any thread. Writing and committing are still possible.
         """
         self._buckets.cancel_compactions()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
-        """Yields all written rows that are in no snapshot: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
+        """Yield all written rows that are in no snapshot: table columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`.
 
         Only for primary-key tables; batches of one bucket come oldest first. A bucket is opened after the rows of the
         previous one were read. Must not be continued after a commit or `abort`.
@@ -253,7 +253,7 @@ class TableWriter:
             yield from writer.uncommitted()
 
     def abort(self) -> None:
-        """Drops all rows and files that `prepare_commit` did not hand over, and closes the writer. May be called again.
+        """Drop all rows and files that `prepare_commit` did not hand over, and close the writer. May be called again.
         Raises the first error of deleting files, after it tried all.
 
         Does nothing in a process that was forked from the writer's process.

@@ -52,7 +52,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation) -> pa.Array:
-    """Returns the column in the standard form of its type. A column in this form is returned as the same object.
+    """Return the column in the standard form of its type. A column in this form is returned as the same object.
 
     Nulls of the column itself are allowed; the caller checks them.
 
@@ -83,7 +83,7 @@ def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation)
 
 
 def _needs_value_check(data_type: DataType) -> bool:
-    """Whether a column in the type's form may still hold invalid values, or nulls in NOT NULL parts."""
+    """Return whether a column in the type's form may still hold invalid values, or nulls in NOT NULL parts."""
     own, *parts = walk_types(data_type)
     return _may_hold_invalid_values(own) or any(not part.nullable or _may_hold_invalid_values(part) for part in parts)
 
@@ -95,7 +95,7 @@ def _may_hold_invalid_values(data_type: DataType) -> bool:
 
 
 def _unwrapped(column: pa.Array) -> pa.Array:
-    """Removes extension types, dictionaries and run lengths."""
+    """Remove extension types, dictionaries and run lengths."""
     if isinstance(column, pa.ExtensionArray):
         return _unwrapped(column.storage)
     if isinstance(column, pa.DictionaryArray):
@@ -200,7 +200,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _lists(kind: pa.DataType, like: pa.Array, child: pa.Array, place: ValueLocation) -> pa.Array:
-    """Returns lists or maps with the lengths of `like` and the elements of `child`."""
+    """Return lists or maps with the lengths of `like` and the elements of `child`."""
     if len(child) > _INT32_MAX:
         limit = "more than Arrow's lists can count. Write fewer rows at once"
         raise place.refused(f"has {len(child):,} elements in one batch, {limit}")
@@ -214,7 +214,7 @@ def _lists(kind: pa.DataType, like: pa.Array, child: pa.Array, place: ValueLocat
 
 
 def _check_not_null(part: pa.Array, data_type: DataType, place: ValueLocation, parent: pa.Array | None = None) -> None:
-    """Raises BadInput for a null in a NOT NULL part.
+    """Raise BadInput for a null in a NOT NULL part.
 
     parent: the structs of the part, one for each value. Nulls below a null struct are allowed.
     """
@@ -244,7 +244,7 @@ def _atoms(column: pa.Array, data_type: AtomicType, place: ValueLocation) -> pa.
 
 
 def _first_fault(column: pa.Array, attempt: Callable[[pa.Array], object]) -> int | None:
-    """Returns the first value for which `attempt` fails; None if it fails without values. Slow: for errors only."""
+    """Return the first value for which `attempt` fails; None if it fails without values. Slow: for errors only."""
 
     def fails(rows: int) -> bool:
         try:
@@ -263,7 +263,7 @@ def _first_fault(column: pa.Array, attempt: Callable[[pa.Array], object]) -> int
 
 
 def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Raises pa.ArrowInvalid or pa.ArrowNotImplementedError with the reason."""
+    """Raise pa.ArrowInvalid or pa.ArrowNotImplementedError with the reason."""
     target = arrow_type(data_type)
     if column.type == target:
         _check_values(column, data_type)
@@ -281,7 +281,7 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def _check_values(column: pa.Array, data_type: AtomicType) -> None:
-    """Raises pa.ArrowInvalid for values that an array of the right type can hold, but the type can't."""
+    """Raise pa.ArrowInvalid for values that an array of the right type can hold, but the type can't."""
     if data_type.root not in _CHECKED_ROOTS or (data_type.root in STRING_ROOTS and is_ascii(column)):
         return
     try:
@@ -293,7 +293,7 @@ def _check_values(column: pa.Array, data_type: AtomicType) -> None:
 
 
 def _check_cast_meaning(given: pa.DataType, data_type: AtomicType, place: ValueLocation) -> None:
-    """Raises BadInput for casts with a wrong meaning. Arrow would treat times without zone as UTC, drop zones and treat
+    """Raise BadInput for casts with a wrong meaning. Arrow would treat times without zone as UTC, drop zones and treat
     numbers as times of any unit.
     """
     target = arrow_type(data_type)
@@ -313,7 +313,7 @@ def _check_cast_meaning(given: pa.DataType, data_type: AtomicType, place: ValueL
 
 
 def _is_checked_by_arrow(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow's safe cast rejects every value that would change."""
+    """Return whether Arrow's safe cast rejects every value that would change."""
     types = pa.types
     families: tuple[Callable[[pa.DataType], bool], ...] = (
         types.is_integer,
@@ -336,7 +336,7 @@ def _are_integer_and_decimal(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _check_same(given: pa.Array, converted: pa.Array) -> None:
-    """Raises pa.ArrowInvalid for a value that changes in a round trip."""
+    """Raise pa.ArrowInvalid for a value that changes in a round trip."""
     if _is_text(given.type):
         if pa.types.is_floating(converted.type):
             lost = pc.and_(pc.is_inf(converted), pc.invert(pc.match_substring_regex(given, "(?i)^[+-]?inf")))
@@ -360,7 +360,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    """Includes texts: their bytes are UTF-8. The opposite direction, bytes to text, is checked separately."""
+    """Include texts: their bytes are UTF-8. The opposite direction, bytes to text, is checked separately."""
     return bool(
         _is_text(kind)
         or pa.types.is_binary(kind)

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.types import DataType, arrow_type
 from tidelake.storage.write.alter_hints import AlterHints
@@ -35,7 +35,7 @@ class ValueLocation(ABC):
 
     @abstractmethod
     def at(self, index: int | None) -> tuple[int | None, str]:
-        """Returns (row in the batch, path) of the value at this index; None means all values."""
+        """Return (row in the batch, path) of the value at this index; None means all values."""
 
     def mismatch_error(
         self,
@@ -46,7 +46,7 @@ class ValueLocation(ABC):
         *,
         remedy: str | None = None,
     ) -> BadInput:
-        """Returns the error for values of type `given` that don't fit.
+        """Return the error for values of type `given` that don't fit.
 
         index: the first value that doesn't fit; None if the type itself doesn't
         """
@@ -63,16 +63,16 @@ class ValueLocation(ABC):
         return f"Cast the batch to {wanted}{alter}"
 
     def null(self, index: int) -> BadInput:
-        """Returns the error for a null in a column that allows none."""
+        """Return the error for a null in a column that allows none."""
         row, path = self.at(index)
         return self._error(path, f"is NOT NULL, but null in row {row} of the batch; give it a value")
 
     def missing_value_error(self) -> BadInput:
-        """Returns the error for required values that the batch lacks."""
+        """Return the error for required values that the batch lacks."""
         return self._error(self.at(None)[1], "is NOT NULL, but the batch lacks it; add it")
 
     def unknown(self, name: str, given: pa.DataType, known: Sequence[str]) -> BadInput:
-        """Returns the error for a field that the column lacks."""
+        """Return the error for a field that the column lacks."""
         added = self.alter_hints.add_column((*self.schema_path, name), given) if self.schema_path else "another column"
         hint = did_you_mean(name, known) or "."
         return self._error(
@@ -179,7 +179,7 @@ class EntryLocation(ValueLocation):
 
 
 def _list_of(lists: pa.Array, index: int) -> tuple[int, int]:
-    """Returns which list holds the element, and the position in it."""
+    """Return which list holds the element, and the position in it."""
     ends = np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False))
     number = int(np.searchsorted(ends, index, side="right"))
     return number, index - (int(ends[number - 1]) if number else 0)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.merge.merge_functions import MergeFunction, check_remaining_retracts
 from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from tidelake.storage.merge.multi_pass_merge import keep_all
@@ -68,7 +68,7 @@ class WriteBuffer:
         return len(self._segments) < SEGMENTS_MAX
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Adds converted rows (table columns and `_VALUE_KIND`), in order of arrival."""
+        """Add converted rows (table columns and `_VALUE_KIND`), in order of arrival."""
         numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
         self.next_sequence_number += rows.num_rows
         self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
@@ -82,7 +82,7 @@ class WriteBuffer:
         return self.held_bytes >= LARGE_ROW_BYTES * max(1, rows)
 
     def rows_in_arrival_order(self) -> Iterator[pa.RecordBatch]:
-        """Yields all rows by key and arrival, for a changelog of the input. Only before anything was spilled."""
+        """Yield all rows by key and arrival, for a changelog of the input. Only before anything was spilled."""
         assert not self._segments, "rows of a segment are merged already"
         if self.has_large_rows:
             yield from merge_runs(self._rows_as_runs(), self._order, keep_all)
@@ -91,13 +91,13 @@ class WriteBuffer:
             yield sort_batch(self._batches[0], replace(self._order, sequence_fields=()))[0]
 
     def versions(self) -> Iterator[pa.RecordBatch]:
-        """Yields what the buffer holds now, on disk and in memory, oldest first. Later changes don't affect it."""
+        """Yield what the buffer holds now, on disk and in memory, oldest first. Later changes don't affect it."""
         # A segment whose reading has started stays readable after it is deleted.
         segments = [_start_run(segment.read()) for segment in self._segments]
         return chain(*segments, list(self._batches))
 
     def spill(self) -> None:
-        """Writes the rows to disk and frees their memory. A full disk raises OSError, and no row is lost."""
+        """Write the rows to disk and frees their memory. A full disk raises OSError, and no row is lost."""
         if not self._batches:
             return
         rows, is_last = self._as_run()
@@ -105,7 +105,7 @@ class WriteBuffer:
         self._release_memory()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """Yields the merged run, in key order. The buffer is emptied at the end of the iteration, and only then.
+        """Yield the merged run, in key order. The buffer is emptied at the end of the iteration, and only then.
 
         Raises BadInput for rows that no merge would accept (`check_remaining_retracts`).
         """
@@ -139,11 +139,11 @@ class WriteBuffer:
         return merge_runs(runs, self._order, function.merge, newest_wins=function.newest_wins)
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
-        """Returns each row in memory as a run, oldest first."""
+        """Return each row in memory as a run, oldest first."""
         return [iter((batch.slice(row, 1),)) for batch in self._batches for row in range(batch.num_rows)]
 
     def _as_run(self) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-        """Returns the rows in memory as a run for a later merge, and which rows are the last of their key."""
+        """Return the rows in memory as a run for a later merge, and which rows are the last of their key."""
         if not self._merge_function.merges_in_steps:
             return sort_batch(self._concatenated(), self._order)
         merged = self._merge_memory()
@@ -168,7 +168,7 @@ def _start_run(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """Yields the pieces of a segment. A merge holds one piece at a time, and needs all rows of a key in one piece."""
+    """Yield the pieces of a segment. A merge holds one piece at a time, and needs all rows of a key in one piece."""
     count = max(1, min(PIECE_ROWS_MAX, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     ends = np.flatnonzero(is_last) + 1
     full = ends[np.searchsorted(ends, np.arange(count, rows.num_rows, count))]

@@ -18,7 +18,7 @@ from tidelake.checkpoint.offsets import (
     position_from_text,
 )
 from tidelake.checkpoint.states import CheckpointState, IllegalTransition
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER

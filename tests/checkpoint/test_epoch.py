@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, NO_EPOCH, Epoch, epoch_of, new_writer_id
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 
 def test_a_written_epoch_is_read_back() -> None:

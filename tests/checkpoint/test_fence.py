@@ -8,8 +8,7 @@ import pytest
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
 from tidelake.checkpoint.fence import EpochFence
-from tidelake.errors import RecoveryOutdated
-from tidelake.storage.base.errors import WriterFenced
+from tidelake.errors import RecoveryOutdated, WriterFenced
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 

@@ -10,7 +10,7 @@ from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import TableState
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 REACHED = SourcePosition(SourceIdentity("c", {"t": "id"}), {TopicPartition("t", 0): OffsetRange(7, 7)})
 PROGRESS = IdleProgress(

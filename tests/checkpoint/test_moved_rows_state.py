@@ -6,7 +6,7 @@ import pytest
 
 from tidelake.checkpoint.moved_rows_state import MOVED_ROWS_PROPERTY, MovedRowsState, moved_rows_of
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tidelake.checkpoint.offsets import (
     chain_breaks,
     identity_changes,
 )
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

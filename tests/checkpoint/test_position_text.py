@@ -27,7 +27,7 @@ from tidelake.checkpoint.offsets import (
 )
 from tidelake.checkpoint.recovery import recover_table
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPICS = st.text(min_size=1, max_size=8)

@@ -22,7 +22,7 @@ from tidelake.checkpoint.position_problems import ProblemKind
 from tidelake.checkpoint.recovery import last_before_chain_break, recover_table, resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, TableState
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IDENTITY = SourceIdentity("c1", {"t": "id1"})
@@ -171,6 +171,26 @@ FIRST, SECOND = own(1, at((0, 10))), own(2, at((12, 20)))  # offsets 10 and 11 a
             active(None),
         ),
         RefusedCase(
+            "the same, and the second snapshot is the oldest",
+            table(earliest=2),
+            ProblemKind.EXPIRED,
+            "the table's oldest snapshot is 2",
+            active(None),
+        ),
+        RefusedCase(
+            "the last known id has another snapshot now",
+            table(earliest=9, registered=9),
+            ProblemKind.ROLLED_BACK,
+            "snapshot 9 and all others of this pipeline no longer exist",
+        ),
+        RefusedCase(
+            "two are gone: the newer one is named",
+            table(own(7, at((0, 10))), registered=12),
+            ProblemKind.ROLLED_BACK,
+            "snapshot 12 of this pipeline no longer exists",
+            progress(9, 50),
+        ),
+        RefusedCase(
             "the one that was marked active is gone",
             table(own(7, at((0, 10)))),
             ProblemKind.ROLLED_BACK,
@@ -269,6 +289,8 @@ def test_a_later_decision_covers_the_earlier_gaps(accepted: Sequence[str], break
 def test_the_snapshot_before_the_oldest_gap_is_found() -> None:
     assert last_before_chain_break([own(4, at((25, 30))), own(3, at((20, 20))), SECOND, FIRST]) == FIRST
     assert last_before_chain_break([FIRST]) is None
+    accepted = own(2, at((12, 20), accepted=RecoveryDecision("--accept-gap a")))
+    assert last_before_chain_break([own(3, at((25, 30))), accepted, FIRST]) == accepted
 
 
 @pytest.mark.parametrize(
@@ -324,6 +346,7 @@ def test_progress_of_another_source_is_ignored() -> None:
         pytest.param(
             table(earliest=700, latest=800, registered=1), NONE, (800, 0), id="large enough, if nothing tells"
         ),
+        pytest.param(TableState(CREATED_MS, consumer_snapshot_id=9), NONE, (0, 0), id="the table has no snapshot left"),
     ],
 )
 def test_identifiers_and_epochs_continue_above_all_used_ones(
@@ -331,6 +354,35 @@ def test_identifiers_and_epochs_continue_above_all_used_ones(
 ) -> None:
     recovered = recover_table("a", table_state, known, None)
     assert (recovered.identifier, recovered.epoch) == expected
+
+
+@pytest.mark.parametrize(
+    ("table_state", "lost"),
+    [
+        pytest.param(table(own(7, at((0, 10)))), at((50, 50)), id="it was rolled back to an older own one"),
+        pytest.param(table(own(7, at((0, 10))), registered=12), None, id="the file knows only an older one"),
+        pytest.param(table(earliest=1, latest=3), at((50, 50)), id="all own ones were rolled back"),
+        pytest.param(table(earliest=1, latest=3, registered=12), None, id="all, and the file knows only an older one"),
+    ],
+)
+def test_the_progress_file_says_how_far_the_missing_snapshot_was(
+    table_state: TableState, lost: SourcePosition | None
+) -> None:
+    assert recover_table("a", table_state, progress(9, 50), None).lost == lost
+
+
+@pytest.mark.parametrize(
+    ("newest", "position"),
+    [
+        pytest.param(own(7, at((0, 10))), at((10, 10)), id="of the newest own one that is left"),
+        pytest.param(own(7, None), NOWHERE, id="it has none"),
+    ],
+)
+def test_after_a_rollback_the_position_is_that_of_what_is_left(
+    newest: SnapshotSummary, position: SourcePosition
+) -> None:
+    recovered = recover_table("a", table(newest, registered=9), NONE, None)
+    assert recovered.position.ranges == position.ranges
 
 
 def test_a_table_removed_from_the_progress_file_has_no_known_position() -> None:

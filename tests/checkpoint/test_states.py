@@ -20,6 +20,7 @@ def test_an_event_without_a_transition_raises(state: CheckpointState, event: Che
     with pytest.raises(IllegalTransition) as raised:
         next_state(state, event)
     assert (raised.value.state, raised.value.event) == (state, event)
+    assert str(raised.value) == f"{event.name} is not possible in state {state.name}: {state.value}"
 
 
 def test_a_checkpoint_returns_to_its_first_state() -> None:

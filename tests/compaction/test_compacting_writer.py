@@ -21,7 +21,7 @@ from tests.support.levels import sample
 from tidelake.compaction.cancellation import CompactionCancelled, IsCancelled
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries

@@ -23,9 +23,9 @@ from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import CompactionScheduler
+from tidelake.errors import CommitConflict
 from tidelake.ingest.spark.batch_commits import BatchCommits
-from tidelake.ingest.tables.table_sink import StorageTableSink
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.verify import verify
@@ -215,7 +215,7 @@ def test_a_spark_driver_repeats_compactions_that_its_tasks_lost() -> None:
 
 def test_a_pipeline_repeats_lost_compactions() -> None:
     table = layered_table(BOTH)
-    sink = StorageTableSink(table.context, USER, MemoryBudget(1 << 20))
+    sink = TableSink(table.context, USER, MemoryBudget(1 << 20))
     for number in (1, 2, 3):
         sink.writer.write(rows_of(number))
         messages = sink.writer.prepare_commit(number)

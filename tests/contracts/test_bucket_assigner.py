@@ -1,5 +1,6 @@
-"""The contract of storage/write/assigners/base.py, checked for every assigner and for one with an index of keys. The
-latter is defined here: like dynamic buckets with two keys each.
+"""The contract of storage/write/assigners/bucket_assigner.py, checked for every assigner and for one with an index.
+
+The latter is defined here: like dynamic buckets with two keys each.
 """
 
 from __future__ import annotations

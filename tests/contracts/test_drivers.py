@@ -26,11 +26,11 @@ from tests.support.cases import recorded_folder, sample_folders
 from tests.support.levels import examples
 from tests.support.schema_registry import schema_registry
 from tests.tidelake.shop_log import write_shop_log
+from tidelake.errors import TidelakeError
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import run as run_pipeline
 from tidelake.ingest.settings import Config
 from tidelake.spark.pipeline_query import start_query
-from tidelake.storage.base.errors import TidelakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

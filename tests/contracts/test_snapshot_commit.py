@@ -17,8 +17,8 @@ import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, latest, make_table, partition
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
-from tidelake.storage.catalog.jdbc.lock import LockSettings, LockTable
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_lock import LockSettings, LockTable
 from tidelake.storage.catalog.jdbc.paimon_tables import make_tables
 from tidelake.storage.catalog.locked_commits import LockedCommits
 from tidelake.storage.commit.commit_message import Committable

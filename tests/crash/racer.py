@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 import tidelake
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 
 NAME: Final = "db.t"
 SCHEMA: Final = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.int64())])

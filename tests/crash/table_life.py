@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tests.support.changelog_fold import check_changelog
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.publisher import CommitEnvironment
 from tidelake.storage.commit.table_commit import TableCommit

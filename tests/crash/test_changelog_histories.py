@@ -25,7 +25,7 @@ from tests.support.changelog_fold import check_changelog, check_written_rows
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import examples
 from tests.support.merge_engines import ENGINES, Engine, Rows
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table

@@ -21,7 +21,7 @@ from tests.support.levels import sample
 from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.report import CompactionReport
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO

@@ -13,7 +13,7 @@ from tests.crash.table_life import COMPACT_AT_TWO
 from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError
 from tests.support.levels import random_half, sample
-from tidelake.storage.base.errors import CommitConflict, TidelakeError, WriterFenced
+from tidelake.errors import CommitConflict, TidelakeError, WriterFenced
 
 INPUT = {"changelog-producer": "input"}
 WORLDS = [

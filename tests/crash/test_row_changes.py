@@ -18,7 +18,7 @@ from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import sample
 from tidelake import col
-from tidelake.storage.base.errors import CommitConflict, CommitOutcomeUnknown, TidelakeError
+from tidelake.errors import CommitConflict, CommitOutcomeUnknown, TidelakeError
 from tidelake.storage.maintenance.verify import inspect
 from tidelake.table import Table
 

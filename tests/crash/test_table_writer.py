@@ -13,7 +13,7 @@ from tests.crash.table_life import COMPACT_AT_TWO, EXPIRE_ALL_BUT_ONE, SUM_UP, L
 from tests.crash.troubles import Trouble, every_point, some_points
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import random_half, sample
-from tidelake.storage.base.errors import BadInput, CommitConflict, TidelakeError
+from tidelake.errors import BadInput, CommitConflict, TidelakeError
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
 

@@ -14,12 +14,12 @@ import pytest
 from tests.ingest.pipeline.fakes import raw_batch
 from tests.support.faulty_file_io import FaultyFileIO
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import CorruptFile
 from tidelake.ingest import dead_letters
 from tidelake.ingest.clock import SystemClock
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.fileio.local import LocalFileIO
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.debezium.debezium_envelope import OLD_KEY_HEADER
 from tidelake.ingest.raw_batch import RawBatch, binary_column, join_batches, timestamp_type_names, timestamp_types_of
-from tidelake.storage.base.errors import BadInput
 
 
 def _batch(n: int = 4, **changed: Any) -> RawBatch:

@@ -18,8 +18,8 @@ from tests.support.golden_text import matches_golden_text
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.epoch import Epoch
 from tidelake.checkpoint.offsets import SourcePosition
-from tidelake.ingest.tables.table_sink import StorageTableSink
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.snapshots.snapshot import SnapshotStore
@@ -40,8 +40,8 @@ class Lake:
         self.ours = self.process()
         self.ours.commit(committable(1, 4, "a"))
 
-    def process(self) -> StorageTableSink:
-        return StorageTableSink(self.context, "shop", MemoryBudget(1 << 20))
+    def process(self) -> TableSink:
+        return TableSink(self.context, "shop", MemoryBudget(1 << 20))
 
     def other(self, *names: str) -> None:
         committer(self.context, "other").commit(Committable(1, [added(*names, base=1)]))

@@ -26,7 +26,7 @@ from tests.support.command_line import Call, Said
 from tests.support.golden_text import matches_golden_text
 from tests.support.kafka_broker import KafkaBroker
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, ChainBreak, TopicPartition, chain_breaks, position_from_text
-from tidelake.ingest.sources.kafka.source import KafkaSource
+from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
 
 MESSAGES = Path(__file__).with_name("failure_messages.txt")
 PIPELINE, TOPIC = "shop", "shop.public.orders"

@@ -25,7 +25,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.stri
 # The command line in a process that stops itself: before it commits rows, or when it has looked and will now publish.
 RUN_AND_STOP = """
 import signal, sys, threading
-from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.cli.program import main
 
@@ -51,7 +51,7 @@ def counts(sink, committable):
     return False
 
 before_commit = sys.argv[2] == "before its commit"
-StorageTableSink.commit = stopping(StorageTableSink.commit, has_rows if before_commit else counts)
+TableSink.commit = stopping(TableSink.commit, has_rows if before_commit else counts)
 if not before_commit:
     LocalFileIO.create_if_absent = stopping(LocalFileIO.create_if_absent, is_second_with_rows)
 sys.exit(main(["ingest", "run", sys.argv[1], "--set", "checkpoint.bytes_max=1", "--set", "source.until=forever"]))

@@ -17,7 +17,7 @@ from tests.interop.conftest import NewTable
 from tests.interop.shared_table import KIND, NAME, SharedTable, changes, values
 from tests.support.expected import Json, difference
 from tests.support.java_oracle import JavaOracle
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 Make = Callable[[random.Random], Any]
 

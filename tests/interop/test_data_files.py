@@ -22,7 +22,7 @@ from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.files.writer import RollingFileWriter, file_fields
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.schema.table_schema import TableSchema

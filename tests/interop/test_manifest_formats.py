@@ -12,7 +12,7 @@ import pytest
 import tidelake
 from tests.support.java_oracle import JavaOracle
 from tidelake import SetOption, Table
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.record_file import format_of_metadata
 from tidelake.storage.maintenance.verify import verify
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.java_oracle import JavaOracle
 from tests.support.line_server import Refused
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import (
     AddColumn,

@@ -14,7 +14,7 @@ import pytest
 import tidelake
 from tests.support.cases import GoldenTable, golden_tables
 from tests.support.java_oracle import JavaOracle
-from tidelake.storage.kinds.system_tables.registry import SYSTEM_TABLES
+from tidelake.storage.kinds.system_tables.by_name import SYSTEM_TABLES
 
 METADATA: Final = sorted(set(SYSTEM_TABLES) - {"audit_log", "binlog", "ro", "row_tracking"})
 WAREHOUSE_TABLES: Final = ("tables", "partitions", "all_table_options")

@@ -15,7 +15,7 @@ from tests.support.expected import difference
 from tests.support.java_oracle import JavaOracle
 from tidelake.storage.model.types import AtomicType, DataField, Root, VectorType, parse_type
 from tidelake.storage.model.variants.builder import variant_of_json
-from tidelake.storage.read.variants.reading import json_of
+from tidelake.storage.read.variants.variant_content import json_of
 
 NAME: Final = "db.t"
 FIELDS: Final = [

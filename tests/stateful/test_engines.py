@@ -37,7 +37,7 @@ from tests.support.merge_engines import ENGINES, Engine, Rows
 from tests.support.row_merge import Record
 from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
-from tidelake.storage.base.errors import CommitConflict, TidelakeError
+from tidelake.errors import CommitConflict, TidelakeError
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import tidelake
 from tests.support.levels import examples
 from tidelake import Predicate, col
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit

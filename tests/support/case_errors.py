@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.cases import NotUnderstood
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 
 # What a case may say, and one of what ours says then. A case may say several.
 _MEANINGS: Final = (

@@ -29,7 +29,7 @@ from random import randrange
 from typing import Final, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.support.external_services import parts_of
 
@@ -50,6 +50,15 @@ settings.load_profile("quick")
 
 # The day of the run, not of its workers: they must collect the same tests, also around midnight.
 os.environ.setdefault(DAY, str(date.today().toordinal()))
+
+
+def stop_at_first_failure() -> None:
+    """For tests that are run against a mistake made on purpose: one failing example is enough, however large it is, and
+    later runs must not repeat it. The examples are the same in each run.
+    """
+    phases = [Phase.explicit, Phase.generate]
+    settings.register_profile("first failure", settings(), phases=phases, database=None, derandomize=True)
+    settings.load_profile("first failure")
 
 
 def pytest_report_header() -> str:

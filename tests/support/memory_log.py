@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from tidelake.ingest.raw_batch import Headers, RawBatch, timestamp_types_of
-from tidelake.ingest.sources.base import Earliest, Start
+from tidelake.ingest.sources.source import Earliest, Start
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
 
@@ -48,7 +48,7 @@ class MemoryLog:
 
 
 class MemoryLogSource:
-    """See `tidelake.ingest.sources.base.Source`. Partitions are read in turns, a batch each, in an order that never
+    """See `tidelake.ingest.sources.source.Source`. Partitions are read in turns, a batch each, in an order that never
     varies.
 
     first: these are read before, each time a batch, as far as they have one.

@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, unquote_plus, urlsplit
 import pytest
 
 import tidelake
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.model.snapshots.snapshot import Snapshot

@@ -12,7 +12,7 @@ from tests.support.case_errors import refused_as
 from tests.support.case_values import column_type, comparable, expected_value, python_value
 from tests.support.cases import NotUnderstood, check_members, options_of
 from tests.support.value_text import read_value
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types import parse_type
 
 

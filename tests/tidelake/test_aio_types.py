@@ -40,7 +40,7 @@ async def sample(catalog: aio.Catalog, schema: pa.Schema) -> None:
     await table.create_tag(1)  # type: ignore[arg-type]
     await table.scan(tag=1)  # type: ignore[arg-type]
     await catalog.create_table("db.t")  # type: ignore[call-arg]
-    table.writer(7)  # type: ignore[call-arg]
+    table.writer(user="me")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("of", [aio.Catalog, aio.Table, aio.Scan, aio.Writer])

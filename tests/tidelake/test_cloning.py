@@ -11,7 +11,7 @@ import tidelake
 from tests.support.cases import golden_table
 from tests.support.command_line import Call
 from tidelake import AddColumn, BadInput, UnsupportedFeature, aio
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.maintenance.verify.inspection import verify
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])

@@ -127,8 +127,8 @@ def test_the_pictures_that_are_drawn_from_this_repository_are_current() -> None:
 
 def test_the_readme_of_a_package_has_no_relative_link(tmp_path: Path) -> None:
     """A package index shows it without the files beside it."""
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
-    run = subprocess.run(build, capture_output=True, text=True, check=False)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

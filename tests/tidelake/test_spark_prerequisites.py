@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelake import prerequisites
+from tidelake import spark_prerequisites
 from tidelake.spark_prerequisites import missing_for_spark
 
 
@@ -35,5 +35,5 @@ def test_missing_prerequisites_are_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "Java was not found" in (missing_for_spark() or "")
-    monkeypatch.setattr(prerequisites, "find_spec", lambda _: None)
+    monkeypatch.setattr(spark_prerequisites, "find_spec", lambda _: None)
     assert "PySpark isn't installed" in (missing_for_spark() or "")

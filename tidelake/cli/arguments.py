@@ -196,7 +196,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def duration_ms(option: str, text: str) -> int:
     """Parse `30 min`. Raises UsageError that begins with the option."""
-    from tidelake.storage.base.errors import BadInput
+    from tidelake.errors import BadInput
     from tidelake.storage.model.options.values import parse_duration_ms
 
     try:

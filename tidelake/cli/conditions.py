@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types import MAX_DECIMAL_PRECISION
 from tidelake.storage.read.predicate import DEPTH_MAX, And, Column, Not, Or, Predicate, col
 
@@ -254,7 +254,7 @@ def _number(text: str) -> int | Decimal | float:
 
 
 def _why_no_token(text: str) -> str:
-    """Returns why a text begins neither with a column nor with a value or a sign."""
+    """Return why a text begins neither with a column nor with a value or a sign."""
     first = text[0]
     if text[:2] in ('""', "``"):
         return "expected a column's name between the quotes"

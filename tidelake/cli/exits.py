@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tidelake.storage.base.errors import PositionRefused, TidelakeError, WriterFenced
+from tidelake.errors import PositionRefused, TidelakeError, WriterFenced
 
 
 class ExitCode(IntEnum):

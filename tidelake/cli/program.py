@@ -59,7 +59,7 @@ def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> N
 
 def _is_expected(error: BaseException) -> bool:
     """Return whether an error was raised on purpose, or by the operating system about files or networks."""
-    from tidelake.storage.base.errors import TidelakeError
+    from tidelake.errors import TidelakeError
 
     return isinstance(error, TidelakeError | OSError)
 

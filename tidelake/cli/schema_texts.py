@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidelake.cli.exits import UsageError
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     DropColumn,

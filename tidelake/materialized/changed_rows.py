@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tidelake.materialized.plain_query import OutputColumn, PlainQuery, Role
 from tidelake.materialized.source_changes import RowsChanged, key_codes
-from tidelake.storage.merge.row_changes import KeyedRows, row_changes
+from tidelake.storage.merge.changelog_rows import KeyedRows, row_changes
 from tidelake.storage.model.format import KIND_COLUMN
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.model.snapshots.snapshot import Snapshot

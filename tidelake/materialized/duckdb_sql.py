@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 
 DIALECT: Final = "duckdb"
 SOURCE: Final = "source"

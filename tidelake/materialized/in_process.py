@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.materialized.changed_rows import has_key_of
 from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, check_installed, quoted, result_of, result_over
 from tidelake.materialized.plain_query import PlainQuery, columns_of
@@ -15,7 +16,6 @@ from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_
 from tidelake.materialized.refresh import Refresh, Refreshed
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.scan import Scan
-from tidelake.storage.base.errors import BadInput
 from tidelake.table import Table
 from tidelake.writer import Writer
 

@@ -25,7 +25,7 @@ import sqlglot
 from sqlglot import expressions as e
 from sqlglot.optimizer.scope import traverse_scope
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.read.predicate import And, Compare, Predicate
 
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")

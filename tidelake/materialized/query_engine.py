@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.materialized.plain_query import PlainQuery
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.table import Table

@@ -18,13 +18,13 @@ from functools import partial
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
 from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, QueryEngine, check_columns
 from tidelake.materialized.source_changes import NoChanges, changes_since
 from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, QueriedState, RefreshState, last_refresh
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.ddl.materialized import MaterializedDefinition, is_materialized
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput, SnapshotExpired, UnsupportedFeature
 from tidelake.materialized.source_state import QueriedState
-from tidelake.storage.base.errors import BadInput, SnapshotExpired, UnsupportedFeature
 from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Final
 
 from tidelake.catalog import Catalog, open_catalog
+from tidelake.errors import BadInput
 from tidelake.scan import Scan
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
 from tidelake.spark.option_values import parse_boolean, time, value_of, whole_number
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 T = TypeVar("T")
 U = TypeVar("U")

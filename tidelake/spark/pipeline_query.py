@@ -20,10 +20,11 @@ from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.builder import configuration_differences
-from tidelake.ingest.pipeline.building.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
@@ -38,7 +39,6 @@ from tidelake.spark.read_limits import HAS_LIMITS
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
 from tidelake.spark.table_creation import TableCreation
 from tidelake.spark.table_data_source import register_source
-from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 
 _MAX_FILES_PER_BATCH: Final = 8  # so that a long backlog is committed in small steps
@@ -132,11 +132,11 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
 def _is_own_error(name: str) -> bool:
     """Return whether this is the name of one of our errors.
 
-    name: such as `tidelake.storage.base.errors.BadInput`.
+    name: such as `tidelake.errors.BadInput`.
     """
     module, _, short = name.rpartition(".")
     kind = getattr(sys.modules.get(module), short, None)
-    return module.startswith(("storage.", "ingest.")) and isinstance(kind, type) and issubclass(kind, TidelakeError)
+    return module.startswith("tidelake.") and isinstance(kind, type) and issubclass(kind, TidelakeError)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from typing import Any, Final, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, count, expr, lit, when
 
-from tidelake.errors import BatchOutdated
+from tidelake.errors import BadInput, BatchOutdated, CommitConflict, UnsupportedFeature
 from tidelake.ingest.spark.batch_rows import TypedColumns
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.rescaling import rescale_partition
 from tidelake.spark.table_data_source import TidelakeDataSource, register
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.overwrite import matching_partitions

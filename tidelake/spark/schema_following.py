@@ -17,7 +17,7 @@ from tidelake.errors import RecordRefused
 from tidelake.ingest.evolution.behavior import Action, ChangeKind
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.formats.base import DecodeFailure, Target
-from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.pipeline.error_policy import remedy_of
 from tidelake.ingest.settings import Config
 from tidelake.ingest.spark.batch_rows import RawRecords

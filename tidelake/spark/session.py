@@ -22,8 +22,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.ingest.allocators import WORKER_ENVIRONMENT
-from tidelake.storage.base.errors import BadInput, TidelakeError
 
 SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import Root, arrow_type
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from tidelake.ingest.pipeline.building.configured_tables import ConfiguredTables
-from tidelake.ingest.pipeline.building.lower_case import format_of
+from tidelake.ingest.config.lower_case import format_of
+from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.settings import Config
 from tidelake.ingest.spark.first_records import first_records
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
-from tidelake.ingest.tables.table_sink import StorageTableSink
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.memory_budget import MemoryBudget
@@ -23,8 +23,8 @@ class TableCreation:
         self._names = {table.name for table in config.tables}
         memory = MemoryBudget(config.write.memory_bytes)
 
-        def open_sink(context: TableContext) -> StorageTableSink:
-            return StorageTableSink(context, config.pipeline, memory)
+        def open_sink(context: TableContext) -> TableSink:
+            return TableSink(context, config.pipeline, memory)
 
         self._tables = PipelineTables(
             config.tables,

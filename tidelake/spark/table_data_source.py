@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.spark.batch_reader import FilteringBatchReader, SnapshotBatchReader, schema_of
 from tidelake.spark.batch_writer import AppendWriter
 from tidelake.spark.changelog_folder.folder_data_source import ChangeLogFolderDataSource
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
 from tidelake.spark.stream_reader import TableStreamReader
-from tidelake.storage.base.errors import UnsupportedFeature
 
 _ALREADY_REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
 

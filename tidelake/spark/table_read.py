@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.scan import Scan
 from tidelake.spark.batch_reader import schema_of
 from tidelake.spark.data_source_options import ReadOptions
@@ -15,7 +16,6 @@ from tidelake.spark.native.native_files import FileKey, native_files, without_fi
 from tidelake.spark.native.parquet_frame import parquet_frame
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
 from tidelake.spark.table_data_source import TidelakeDataSource, register
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.scan import Scan, projection
 from tidelake.storage.base.arguments import checked
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, no_ordinary_table
-from tidelake.storage.kinds.format_tables.partitions import list_partitions
-from tidelake.storage.kinds.format_tables.scan import scan_format_table
+from tidelake.storage.kinds.format_tables.format_table_scan import scan_format_table
+from tidelake.storage.kinds.format_tables.partition_directories import list_partitions
 from tidelake.storage.kinds.format_tables.write import FormatTableWriter
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.scan import Scan, projection
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE
-from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
+from tidelake.storage.kinds.system_tables.system_table import SystemTable, SystemTableRead
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.types.row_kinds import with_kind

@@ -15,14 +15,15 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
-from tidelake.ingest.formats.avro.writer_schema import AvroType
+from tidelake.ingest.formats.avro.value_reader import values_as_json
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SourceType, completed
 from tidelake.ingest.formats.record_schema import RecordColumn
 from tidelake.ingest.formats.values.conversion import ArrowConverter, Flags, without
 from tidelake.ingest.formats.values.dispatch import arrow_converter_for
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders, Placeholders
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn
 from tidelake.storage.model.types import ArrayType, DataType, arrow_type
 
 CONVERSION_ERRORS: Final = (ValueError, TypeError, OverflowError, pa.ArrowException)
@@ -77,7 +78,7 @@ def column_converter_for(
         if fast is not None:
             with suppress(*CONVERSION_ERRORS):
                 return fast(decoded)
-        return column.by_value.to_arrow(decoded.to_json())
+        return column.by_value.to_arrow(values_as_json(decoded))
 
     return to_arrow
 
@@ -98,10 +99,7 @@ def _list_converter(
         elements, _ = convert(decoded.items.to_arrow())
         if elements.null_count and not target.element.nullable:
             raise BadValue("null elements")
-        lengths = np.zeros(len(decoded) + 1, np.int64)
-        lengths[1:][decoded.valid] = decoded.values
-        positions = pa.array(np.cumsum(lengths).astype(np.int32))
-        lists = pa.ListArray.from_arrays(positions, elements, type=arrow_type(target), mask=pa.array(~decoded.valid))
+        lists = decoded.lists_of(elements, arrow_type(target))
         if flags is None:
             return lists, None
         row_flags = np.zeros(len(decoded), np.bool_)

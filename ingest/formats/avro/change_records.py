@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.avro.column_images import Changes
-from tidelake.ingest.formats.avro.column_reader import ColumnReader
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
-from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.connect_schema import SourceType
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.column_reader import ColumnReader
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

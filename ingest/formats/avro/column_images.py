@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.avro.arrow_columns import ColumnConverter, ConversionContext, column_converter_for
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Mask, Places
-from tidelake.ingest.formats.avro.writer_schema import AvroType
+from tidelake.ingest.formats.avro.value_reader import values_as_json
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.record_schema import RecordColumn, RecordSchema
 from tidelake.ingest.formats.values.conversion import Flags
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn, Mask, Places
 from tidelake.storage.model.format import RowKind
 
 
@@ -151,7 +152,7 @@ class ColumnImages:
 
 def _comparable(column: DecodedColumn) -> pa.Array:
     values = column.to_arrow()
-    return pa.array(column.to_json(), pa.binary()) if values is None else values
+    return pa.array(values_as_json(column), pa.binary()) if values is None else values
 
 
 def ops_of(column: DecodedColumn) -> NDArray[np.uint8]:

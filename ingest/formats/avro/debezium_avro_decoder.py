@@ -1,7 +1,7 @@
 """Decodes Debezium's records in Avro, by columns if possible, else record by record.
 
 A batch is divided into chunks, and a chunk by the writer's schema. Records of one schema are read as columns
-(`avro.column_reader`), grouped by source table and key columns, and converted to the table's columns
+(`storage.model.avro`), grouped by source table and key columns, and converted to the table's columns
 (`column_images`). If the conversion refuses a group, smaller and smaller parts of it are tried. The remaining records
 are converted to JSON one by one, and Debezium's row decoder reads them. Both ways give the same rows.
 """
@@ -28,11 +28,9 @@ from tidelake.ingest.formats.avro.column_images import (
     ops_of,
 )
 from tidelake.ingest.formats.avro.debezium_envelope_schema import SOURCE_NAMES, envelope_schema
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn, Places
 from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, ConfluentFraming, SchemaId, schema_ids
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache, wrapped
 from tidelake.ingest.formats.avro.value_reader import read_record
-from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from tidelake.ingest.formats.concatenated_json import split_rows
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
@@ -55,6 +53,8 @@ from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn, Places
 
 _SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _NO_KEY: Final = -2

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
-from tidelake.ingest.formats.avro.column_reader import ColumnReader
-from tidelake.ingest.formats.avro.writer_schema import AvroType, connect_schema
+from tidelake.ingest.formats.avro.writer_schema import connect_schema
 from tidelake.ingest.formats.connect_schema import ConnectSchema, SemanticType, SourceType, source_type
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.column_reader import ColumnReader, Wanted
 from tidelake.storage.model.types import BOOLEAN
 
 SOURCE_NAMES: Final = ("db", "schema", "table", "connector")
@@ -28,8 +29,9 @@ def envelope_schema(type_: AvroType) -> ChangeSchema:
     has_mysql_types = not any(name in _source_name(type_) for name in _OTHER_CONNECTORS)
     columns = {f.field: _column(f, has_mysql_types) for f in connect_schema(image).fields if f.field is not None}
     is_change = "op" in type_.fields and all(found.kind == "record" for found in images.values())
-    inside = {**{name: found.fields.keys() for name, found in images.items()}, "source": SOURCE_NAMES}
-    reader = ColumnReader(type_, ("op", *inside), inside) if is_change and len(images) == len(_IMAGES) else None
+    wanted: dict[str, Wanted] = {name: {inner: {} for inner in found.fields} for name, found in images.items()}
+    wanted |= {"op": {}, "source": {inner: {} for inner in SOURCE_NAMES}}
+    reader = ColumnReader(type_, wanted) if is_change and len(images) == len(_IMAGES) else None
     return ChangeSchema(type_, image, columns, reader)
 
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
 
 from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
 from tidelake.ingest.formats.avro.column_images import Changes, ops_of
 from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
 from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from tidelake.ingest.formats.avro.plain_avro import Rows, row_schema
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores

@@ -13,12 +13,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.errors import TableNotInferred
+from tidelake.errors import BadInput, TableNotInferred
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
 from tidelake.ingest.formats.avro.column_images import Changes
-from tidelake.ingest.formats.avro.column_reader import ColumnReader
 from tidelake.ingest.formats.avro.debezium_avro_decoder import DebeziumAvroDecoder
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
 from tidelake.ingest.formats.avro.framing import (
     CONFIGURED,
     VALUE_SCHEMA_HEADER,
@@ -29,7 +27,7 @@ from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, Regi
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of
-from tidelake.ingest.formats.avro.writer_schema import NULL, AvroType, connect_schema, parse_avro_schema
+from tidelake.ingest.formats.avro.writer_schema import connect_schema, parse_avro_schema
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.connect_schema import source_type
 from tidelake.ingest.formats.debezium.debezium_json_decoder import InexactValues
@@ -38,7 +36,9 @@ from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
+from tidelake.storage.model.avro.avro_type import NULL, AvroType
+from tidelake.storage.model.avro.column_reader import ColumnReader, Wanted
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn
 from tidelake.storage.model.messages import did_you_mean
 
 _NOTHING: Final = AvroType(NULL)
@@ -93,7 +93,8 @@ def row_decoder(
 def row_schema(type_: AvroType) -> ChangeSchema:
     """Return the schema of records that are rows."""
     columns = {f.field: source_type(f) for f in connect_schema(type_).fields if f.field is not None}
-    return ChangeSchema(type_, type_, columns, ColumnReader(type_, type_.fields) if type_.fields else None)
+    wanted: Wanted = {name: {} for name in type_.fields}
+    return ChangeSchema(type_, type_, columns, ColumnReader(type_, wanted) if wanted else None)
 
 
 _OPTIONS: Final = ("schema", "schema_file", "inexact_values", *REGISTRY_OPTIONS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 @dataclass(frozen=True)

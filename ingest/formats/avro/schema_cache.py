@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, SchemaId, unframed
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of, read_record
-from tidelake.ingest.formats.avro.writer_schema import AvroType, parse_avro_schema
+from tidelake.ingest.formats.avro.writer_schema import parse_avro_schema
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import Headers
+from tidelake.storage.model.avro.avro_type import AvroType
 
 
 class SchemaCache:

@@ -17,12 +17,11 @@ from urllib.parse import quote
 import msgspec
 import urllib3
 
-from tidelake.errors import RegistryUnavailable
+from tidelake.errors import BadInput, RegistryUnavailable
 from tidelake.ingest.formats.avro.framing import SchemaId
 from tidelake.ingest.formats.avro.registry_options import RegistryOptions
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import BadInput
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0

@@ -19,8 +19,10 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from tidelake.ingest.formats.avro.writer_schema import AvroType
+from tidelake.ingest.formats.avro.writer_schema import is_pairs
 from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn
 
 _T = TypeVar("_T")
 _NESTING_MAX: Final = 200
@@ -49,6 +51,16 @@ def read_value(data: bytes, type_: AvroType) -> bytes:
         return _Reader(data, 0).json(type_, 1)
     except (IndexError, struct.error):
         raise BadValue("the Avro value ends too early") from None
+
+
+def values_as_json(column: DecodedColumn) -> list[bytes | None]:
+    """Return each value of a column as raw JSON; None for null. Raises BadValue for an invalid value."""
+    raws: list[bytes | None] = [None] * len(column)
+    octets = column.octets
+    spans = zip(column.starts.tolist(), column.ends.tolist(), strict=True)
+    for row, (start, end) in zip(np.flatnonzero(column.valid).tolist(), spans, strict=True):
+        raws[row] = read_value(octets[start:end].tobytes(), column.type)
+    return raws
 
 
 def object_of(members: Mapping[str, bytes]) -> bytes:
@@ -160,7 +172,7 @@ class _Reader:
                 if type_.kind == "map":
                     key = self._text(self.octets(self.long()))
                     found.append(key + b":" + self.json(type_.items, depth))
-                elif type_.is_pairs:
+                elif is_pairs(type_):
                     pair = [self.json(inner, depth) for inner in type_.items.fields.values()]
                     found.append(b"[" + b",".join(pair) + b"]")
                 else:

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.connect_schema import ConnectSchema, parse_connect_schema
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 
 ROW_OPS: Final = frozenset("crud")
 # Headers of the two halves of a key change. The value is the key of the other half. Debezium sends four more headers

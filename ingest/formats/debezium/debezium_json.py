@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import InferredTable, TargetOf
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
@@ -14,7 +15,6 @@ from tidelake.ingest.formats.debezium.origin import origin_of, source_order, tra
 from tidelake.ingest.formats.debezium.table_inference import infer_table
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 
 _CONNECTOR_OPTIONS: Final = tuple(field.name for field in fields(ConnectorSettings))

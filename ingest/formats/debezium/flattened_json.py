@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from tidelake.errors import TableNotInferred
+from tidelake.errors import BadInput, TableNotInferred
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
@@ -17,7 +17,6 @@ from tidelake.ingest.formats.debezium.flattened_records import enveloped, flatte
 from tidelake.ingest.formats.debezium.table_inference import infer_table
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 
 TOMBSTONES: Final = ("delete", "skip")
 

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import InferredTable
 from tidelake.ingest.formats.connect_schema import ConnectSchema, parse_connect_schema
 from tidelake.ingest.formats.debezium.debezium_envelope import with_plain_tombstones
 from tidelake.ingest.formats.format_capabilities import RecordOrigin, origin_from
 from tidelake.ingest.raw_batch import RawBatch, binary_column
-from tidelake.storage.base.errors import BadInput
 
 PREFIX: Final = "__"  # default of the transformation's `add.fields.prefix`
 OP_FIELD: Final = "op"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.errors import TableNotInferred
+from tidelake.errors import BadInput, TableNotInferred
 from tidelake.ingest.formats.base import InferredTable
 from tidelake.ingest.formats.connect_schema import SourceType, parse_connect_schema, source_type
 from tidelake.ingest.formats.debezium.cells import check_connector, has_cells, value_type
@@ -20,7 +20,6 @@ from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import (
     DataField,
     not_null,

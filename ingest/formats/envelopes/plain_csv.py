@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
@@ -19,7 +20,6 @@ from tidelake.ingest.formats.envelopes.envelope_options import EnvelopeOptions
 from tidelake.ingest.formats.envelopes.envelope_reader import EnvelopeReader
 from tidelake.ingest.formats.envelopes.plain_json import JsonRow
 from tidelake.ingest.formats.values.json_text import BadValue, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 
 _COMMON_OPTIONS: Final = ("inexact_values", "binary_handling_mode")

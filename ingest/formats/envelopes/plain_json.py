@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import InferredTable, Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, Op
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
@@ -16,7 +17,6 @@ from tidelake.ingest.formats.registry import format_like
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 
 _Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Self
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.connect_schema import SourceType
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.types import BIGINT, BYTES, STRING, STRING_ROOTS, TINYINT, DataType
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, SemanticType, SourceType, completed
 from tidelake.ingest.formats.values.binaries import BINARY_RULES
 from tidelake.ingest.formats.values.conversion import (
@@ -32,7 +33,6 @@ from tidelake.ingest.formats.values.nested import (
 from tidelake.ingest.formats.values.temporals import DATE_RULES, TIME_RULES, TIMESTAMP_RULES
 from tidelake.ingest.formats.values.texts import TEXT_RULES, by_name, raw_text_column_decoder
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
-from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 
 AIOKAFKA: Final = version("aiokafka")  # read here, as it blocks
 _RELIABLE: Final = "0.14.*"  # the release that the tests use

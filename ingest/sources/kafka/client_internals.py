@@ -1,10 +1,8 @@
-"""Uses of aiokafka's internals, which may change in any release.
+"""Uses of the internals of aiokafka and asyncio, which may change in any release.
 
-Such a change would not cause an error: metadata requests would create topics again, and a topic that was created again
-would be read like the old one. So `check_aiokafka` and `return_record_batches` check the internals whenever a source is
-opened. (Missing protocol types, which `metadata` uses, fail at their import.)
-
-Reads a broker's response into one block of bytes.
+A change of aiokafka would not cause an error: metadata requests would create topics again, and a topic that was created
+again would be read like the old one. So `check_aiokafka` and `return_record_batches` check the internals whenever a
+source is opened. (Missing protocol types, which `metadata` uses, fail at their import.)
 """
 
 from __future__ import annotations
@@ -37,6 +35,27 @@ from tidelake.ingest.sources.kafka.metadata import requests_topic_ids
 from tidelake.ingest.sources.kafka.retries import BrokerBackoff
 
 _LARGE_BYTES: Final = 256 << 10  # the largest piece that a transport delivers
+
+
+BATCHES_A_POLL: Final = 64
+"""The largest number of record batches per `getmany`, after `return_record_batches`. A producer's record batch has
+16 KB by default, and a poll should process some fetched bytes before the next ones are requested."""
+
+CONNECTION_PARAMETERS: Final = frozenset(inspect.signature(create_conn).parameters)
+"""The parameters of `create_conn`; a client has more."""
+_BOOTSTRAP_SERVERS: Final = "those of bootstrap_servers"
+
+_EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and their parameters without `self`
+    (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # overridden
+    (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # overridden
+    (AIOKafkaClient, "send", ["node_id", "request", "group"]),  # overridden
+    (ClusterMetadata, "brokers", []),
+    (ClusterMetadata, "update_metadata", ["metadata"]),
+    (ClusterMetadata, "failed_update", ["exception"]),
+    (MetadataRequest, "__init__", ["topics", "allow_auto_topic_creation"]),
+    (Fetcher, "_select_read_replica", ["tp"]),
+    (Request, "prepare", ["versions"]),
+)
 
 
 class ResponseReader(asyncio.StreamReader):
@@ -99,27 +118,6 @@ class ResponseReader(asyncio.StreamReader):
         self._pieces = []
         self._missing_bytes = 0
         self._buffer += data
-
-
-BATCHES_A_POLL: Final = 64
-"""The largest number of record batches per `getmany`, after `return_record_batches`. A producer's record batch has
-16 KB by default, and a poll should process some fetched bytes before the next ones are requested."""
-
-CONNECTION_PARAMETERS: Final = frozenset(inspect.signature(create_conn).parameters)
-"""The parameters of `create_conn`; a client has more."""
-_BOOTSTRAP_SERVERS: Final = "those of bootstrap_servers"
-
-_EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and their parameters without `self`
-    (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # overridden
-    (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # overridden
-    (AIOKafkaClient, "send", ["node_id", "request", "group"]),  # overridden
-    (ClusterMetadata, "brokers", []),
-    (ClusterMetadata, "update_metadata", ["metadata"]),
-    (ClusterMetadata, "failed_update", ["exception"]),
-    (MetadataRequest, "__init__", ["topics", "allow_auto_topic_creation"]),
-    (Fetcher, "_select_read_replica", ["tp"]),
-    (Request, "prepare", ["versions"]),
-)
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]

@@ -14,9 +14,9 @@ from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
+from tidelake.errors import BadInput
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka.client_internals import CONNECTION_PARAMETERS, KafkaClient, use_client
-from tidelake.storage.base.errors import BadInput
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RecordTooLargeError
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, SourceUnavailable
 from tidelake.ingest.clock import SystemClock
 from tidelake.ingest.raw_batch import Headers, binary_column
 from tidelake.ingest.source_settings import KafkaSettings
@@ -38,7 +38,6 @@ from tidelake.ingest.sources.kafka.decompression import (
 from tidelake.ingest.sources.kafka.fetched_records import FetchedRecords
 from tidelake.ingest.sources.kafka.record_columns import RecordColumns
 from tidelake.ingest.sources.kafka.retries import BrokerRetries
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 
 _log = get_logger(__name__)

@@ -1,7 +1,4 @@
-"""Retries requests to brokers that may be unreachable, until they succeed or the time limit is reached.
-
-The waiting times before a broker that did not answer is tried again.
-"""
+"""Requests to brokers that may be unreachable: they are tried again, after growing waits, until a time limit."""
 
 from __future__ import annotations
 
@@ -12,19 +9,21 @@ from typing import Final, TypeVar
 
 from aiokafka.errors import KafkaError
 
-from tidelake.errors import SourceUnavailable
+from tidelake.errors import BadInput, SourceUnavailable, TidelakeError
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.storage.base.backoff import ExponentialBackoff
-from tidelake.storage.base.errors import BadInput, TidelakeError
 
 INITIAL_BACKOFF_MS: Final = 200
 MAX_BACKOFF_MS: Final = 10_000
+_STOP_TIMEOUT_MS: Final = 5_000  # limit after reading was stopped: the user should not wait for a broker
 _BACKOFF: Final = ExponentialBackoff(INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, jitter=(0.8, 1.2))
+
+T = TypeVar("T")
 
 
 class BrokerBackoff:
-    """The waiting times for one broker, from INITIAL_BACKOFF_MS to MAX_BACKOFF_MS.
+    """The waiting times before a broker that did not answer is tried again, from INITIAL_BACKOFF_MS to MAX_BACKOFF_MS.
 
     random: returns a number from 0 up to 1.
     """
@@ -38,11 +37,6 @@ class BrokerBackoff:
         wait_ms = _BACKOFF.wait_ms(self._failures, self._random)
         self._failures += 1
         return round(min(MAX_BACKOFF_MS, wait_ms))
-
-
-T = TypeVar("T")
-
-_STOP_TIMEOUT_MS: Final = 5_000  # limit after reading was stopped: the user should not wait for a broker
 
 
 class BrokerRetries:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from tidelake.errors import TidelakeError
 from tidelake.ingest.spark.assigning.assign_plan import AssignPlan
 from tidelake.ingest.spark.batch_rows import ORDER_PREFIX, BatchInput
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
@@ -24,7 +25,6 @@ from tidelake.ingest.spark.shuffling.shuffle import (
     shuffle_partition_of,
 )
 from tidelake.ingest.spark.task_start import begin_task, package_version
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.files.partition_times import partition_check
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners import CrossPartitionAssigner

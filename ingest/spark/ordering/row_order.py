@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import KeyChange, KeyChanges
 from tidelake.ingest.spark.batch_rows import KEY_CHANGE_COLUMN, ORDER_PREFIX, TIME_COLUMN, order_columns
 from tidelake.ingest.spark.shuffling.key_groups import keys_change_partition
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.merge.aggregate_functions import is_order_free
 from tidelake.storage.merge.normalized_keys import align_keys, merge_order, normalize_column
 from tidelake.storage.model.format import KIND_COLUMN, RowKind

@@ -19,7 +19,7 @@ from tidelake.storage.model.binary_row import hash_rows
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows, StatelessAssigner
 from tidelake.storage.write.assigners.dynamic import num_assigners_of
 
 

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.catalog.hive.client import MetastoreClient
-from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view
 from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, data_fields
-from tidelake.storage.kinds.format_tables.options import CsvSettings, format_of_table
+from tidelake.storage.kinds.format_tables.format_options import CsvSettings, format_of_table
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import DataField
@@ -62,7 +62,7 @@ class HiveFormatTables:
         return self.is_enabled and format_table_schema(entry) is not None
 
     def find(self, identifier: Identifier, entry: Any) -> tuple[TableSchema, str] | None:
-        """Returns the schema and the location of a format table.
+        """Return the schema and the location of a format table.
 
         None if the entry is not a format table, or missing.
         """
@@ -71,7 +71,7 @@ class HiveFormatTables:
         return None if schema is None or location is None else (schema, location)
 
     def create(self, identifier: Identifier, schema: TableSchema, location: str) -> bool:
-        """Creates a format table. The metastore makes the directory. Returns False if the name is taken.
+        """Create a format table. The metastore makes the directory. Returns False if the name is taken.
 
         location: the directory of the table. The option `path` overrides it, and makes the table external.
 
@@ -97,19 +97,19 @@ class HiveFormatTables:
         return True
 
     def drop(self, identifier: Identifier, entry: Any) -> None:
-        """Drops a format table. The files of an external table stay. Raises BadInput for a table that Hive created."""
+        """Drop a format table. The files of an external table stay. Raises BadInput for a table that Hive created."""
         if not is_made_by_paimon(entry):
             raise BadInput(f"{identifier} is a Hive table; drop it with Hive")
         self.client.change(lambda c: c.drop_table(identifier.database, identifier.table, not is_external(entry)))
 
 
 def is_made_by_paimon(entry: Any) -> bool:
-    """Whether Paimon created this format table. Otherwise Hive created it, and only Hive should drop it."""
+    """Return whether Paimon created this format table. Otherwise Hive created it, and only Hive should drop it."""
     return (entry.parameters or {}).get("type") == FORMAT_TABLE
 
 
 def format_table_schema(entry: Any) -> TableSchema | None:
-    """Returns the schema of a format table's entry.
+    """Return the schema of a format table's entry.
 
     Returns None for an ordinary table of Paimon, a view, or a table in an unsupported format or with unsupported types.
     """
@@ -148,7 +148,7 @@ def format_table_schema(entry: Any) -> TableSchema | None:
 
 
 def new_format_entry(identifier: Identifier, schema: TableSchema, location: str, *, is_external: bool) -> Any:
-    """Returns the entry of a new format table. It contains the columns with the types of Hive, all nullable."""
+    """Return the entry of a new format table. It contains the columns with the types of Hive, all nullable."""
     now = int(time.time())
     options = TableOptions(schema.options)
     format_name = format_of_table(options)
@@ -187,7 +187,7 @@ def new_format_entry(identifier: Identifier, schema: TableSchema, location: str,
 
 
 def check_kept(name: str, schema: TableSchema) -> None:
-    """Raises UnsupportedFeature for a column that the metastore would return with another type."""
+    """Raise UnsupportedFeature for a column that the metastore would return with another type."""
     for field in schema.fields:
         kept = type_of_hive(hive_type(field.type))
         if str(kept) != str(field.type):

@@ -18,7 +18,7 @@ from pymetastore.hive_metastore import ttypes
 from thrift.Thrift import TException
 
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.catalog.hive.client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.hive.table_entries import EntryStyle, has_partition_entries
 from tidelake.storage.catalog.locked_commits import LockedSnapshotCommit, TableLocks
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
@@ -81,7 +81,7 @@ class PartitionSync:
         return is_committed
 
     def _update_metastore(self, snapshot: Snapshot) -> None:
-        """Adds the grown partitions to the metastore, and drops the empty ones.
+        """Add the grown partitions to the metastore, and drop the empty ones.
 
         Partitions of attempts that lost are included. If any partition shrank, the snapshot's files decide which
         partitions exist.
@@ -119,7 +119,7 @@ class PartitionEntries:
     style: EntryStyle
 
     def add(self, context: TableContext, partitions: Iterable[bytes]) -> None:
-        """Adds partitions. Existing entries stay unchanged."""
+        """Add partitions. Existing entries stay unchanged."""
         directories = sorted(partition_directory(context, partition) for partition in partitions)
         if not directories:
             return
@@ -160,5 +160,5 @@ class PartitionEntries:
 
 
 def _drop(database: str, table: str, values: list[str]) -> Callable[[Any], object]:
-    """Drops the entry without its files: if older snapshots still name them, the expiry of snapshots deletes them."""
+    """Drop the entry without its files: if older snapshots still name them, the expiry of snapshots deletes them."""
     return lambda c: c.drop_partition(database, table, values, False)

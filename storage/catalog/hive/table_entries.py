@@ -13,7 +13,7 @@ from typing import Any, Final
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.storage.catalog.base import table_properties
-from tidelake.storage.catalog.hive.lock import user_name
+from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.type_names import hive_type
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
@@ -53,7 +53,7 @@ class EntryStyle:
     # ------------------------------------------------------------ locations
 
     def location(self, entry: Any) -> str | None:
-        """Returns the location of a table or a partition. A local one is returned as a plain path."""
+        """Return the location of a table or a partition. A local one is returned as a plain path."""
         own = (entry.parameters or {}).get(_LOCATION) if self.keeps_locations_apart else None
         return _plain(own or (entry.sd.location if entry.sd is not None else None))
 
@@ -95,7 +95,7 @@ class EntryStyle:
         return entry
 
     def update(self, entry: Any, schema: TableSchema, *, removed: tuple[str, ...]) -> None:
-        """Updates the entry to show this schema.
+        """Update the entry to show this schema.
 
         removed: options of an earlier schema that this one does not have.
         """
@@ -132,7 +132,7 @@ def is_view(entry: Any) -> bool:
 
 
 def has_partition_entries(schema: TableSchema) -> bool:
-    """Whether the table's partitions are also entries in the metastore."""
+    """Return whether the table's partitions are also entries in the metastore."""
     return bool(schema.partition_keys) and TableOptions(schema.options).is_on("metastore.partitioned-table")
 
 
@@ -149,7 +149,7 @@ def _field(field: DataField, comment: str | None) -> Any:
 
 
 def _plain(location: str | None) -> str | None:
-    """Converts a local location to a path: the metastore returns `/data/lake` as `file:/data/lake`."""
+    """Convert a local location to a path: the metastore returns `/data/lake` as `file:/data/lake`."""
     if location is None:
         return None
     location = local_path(location) if scheme_of(location) == LOCAL_SCHEME else location

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.types import (
     ArrayType,
     DataField,
@@ -53,7 +53,7 @@ _WITH_LENGTH: Final = re.compile(r"(char|varchar)\(\d+\)|decimal\(\d+,\d+\)", re
 
 
 def hive_type(data_type: DataType) -> str:
-    """Returns Hive's name of a type, as Hive and Spark see the column. The exact type is in the table's schema."""
+    """Return Hive's name of a type, as Hive and Spark see the column. The exact type is in the table's schema."""
     match data_type:
         case ArrayType() | VectorType():
             return f"array<{hive_type(data_type.element)}>"
@@ -77,7 +77,7 @@ def hive_type(data_type: DataType) -> str:
 
 
 def type_of_hive(text: str) -> DataType:
-    """Returns the type for one of Hive's names. `hive_type` is not the exact inverse: a TIME is a string in Hive.
+    """Return the type for one of Hive's names. `hive_type` is not the exact inverse: a TIME is a string in Hive.
 
     Raises UnsupportedFeature if Paimon has no such type.
     """
@@ -98,7 +98,7 @@ def type_of_hive(text: str) -> DataType:
 
 
 def _split_type(text: str) -> tuple[str, list[str]]:
-    """Splits `map<int,array<int>>` into `map`, and `int` and `array<int>`. Other types give an empty name and list."""
+    """Split `map<int,array<int>>` into `map`, and `int` and `array<int>`. Other types give an empty name and list."""
     name, opening, rest = text.partition("<")
     if not opening or not rest.endswith(">"):
         return "", []

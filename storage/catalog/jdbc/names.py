@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 from tidelake.storage.catalog.jdbc.paimon_tables import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, VIEWS
 
 _EXISTS = "exists"  # the property that marks a database as created, so that it has a row even without tables
@@ -30,7 +30,7 @@ class NameStore:
     # ------------------------------------------------------------ databases
 
     def databases(self) -> list[str]:
-        """Returns the databases that have a table, a view or a property, sorted."""
+        """Return the databases that have a table, a view or a property, sorted."""
         with self.address.transaction() as connection:
             found: set[str] = set()
             for table in (TABLES, DATABASE_PROPERTIES, VIEWS):
@@ -46,7 +46,7 @@ class NameStore:
             )
 
     def add_database(self, database: str, location: str) -> bool:
-        """Returns False if the database exists."""
+        """Return False if the database exists."""
         properties = {_EXISTS: "true", "location": location}
         try:
             with self.address.transaction() as connection:
@@ -56,7 +56,7 @@ class NameStore:
         return True
 
     def drop_database(self, database: str) -> None:
-        """Removes the database with the names of its tables and views."""
+        """Remove the database with the names of its tables and views."""
         with self.address.transaction() as connection:
             for table in (TABLES, DATABASE_PROPERTIES, TABLE_PROPERTIES, VIEWS):
                 connection.execute(delete(table).where(self._in(table, database)))
@@ -64,11 +64,11 @@ class NameStore:
     # ------------------------------------------------------------ tables
 
     def tables(self, database: str) -> list[str]:
-        """Returns the names of the tables, sorted."""
+        """Return the names of the tables, sorted."""
         return self._names(TABLES, TABLES.c.table_name, database)
 
     def views(self, database: str) -> list[str]:
-        """Returns the names of the views, sorted."""
+        """Return the names of the views, sorted."""
         return self._names(VIEWS, VIEWS.c.view_name, database)
 
     def has_table(self, database: str, table: str) -> bool:
@@ -79,7 +79,7 @@ class NameStore:
         return self.view_schema(database, view) is not None
 
     def add_table(self, database: str, table: str, properties: Mapping[str, str]) -> bool:
-        """Returns False if the table exists."""
+        """Return False if the table exists."""
         try:
             with self.address.transaction() as connection:
                 row = {"catalog_key": self.catalog_key, "database_name": database, "table_name": table}
@@ -95,7 +95,7 @@ class NameStore:
                 connection.execute(delete(rows).where(self._of_table(rows, database, table)))
 
     def rename_table(self, database: str, table: str, new_database: str, new_table: str) -> bool:
-        """Returns False if a table has the new name."""
+        """Return False if a table has the new name."""
         named = {"database_name": new_database, "table_name": new_table}
         try:
             with self.address.transaction() as connection:
@@ -112,20 +112,20 @@ class NameStore:
             return {str(key): str(value) for key, value in connection.execute(select(*columns).where(of_table))}
 
     def set_properties(self, database: str, table: str, properties: Mapping[str, str]) -> None:
-        """Replaces the properties of the table."""
+        """Replace the properties of the table."""
         with self.address.transaction() as connection:
             self._set_properties(connection, database, table, properties)
 
     # ------------------------------------------------------------ views
 
     def view_schema(self, database: str, view: str) -> str | None:
-        """Returns the view's definition as JSON. None if the view does not exist."""
+        """Return the view's definition as JSON. None if the view does not exist."""
         with self.address.transaction() as connection:
             found = connection.scalar(select(VIEWS.c.view_schema).where(self._of_view(database, view)))
         return None if found is None else str(found)
 
     def add_view(self, database: str, view: str, schema: str) -> bool:
-        """Returns False if a table or a view has this name."""
+        """Return False if a table or a view has this name."""
         row = {"catalog_key": self.catalog_key, "database_name": database, "view_name": view, "view_schema": schema}
         try:
             with self.address.transaction() as connection:
@@ -141,7 +141,7 @@ class NameStore:
             connection.execute(delete(VIEWS).where(self._of_view(database, view)))
 
     def rename_view(self, database: str, view: str, new_database: str, new_view: str) -> bool:
-        """Returns False if a table or a view has the new name."""
+        """Return False if a table or a view has the new name."""
         named = {"database_name": new_database, "view_name": new_view}
         try:
             with self.address.transaction() as connection:

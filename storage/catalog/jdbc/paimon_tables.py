@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import TIMESTAMP, BigInteger, Column, MetaData, PrimaryKeyConstraint, String, Table, Text, inspect, text
 from sqlalchemy.exc import IntegrityError
 
-from tidelake.storage.catalog.jdbc.address import DatabaseAddress
+from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
 
 PROPERTY_VALUE_LENGTH: Final = 1000
 
@@ -66,7 +66,7 @@ VIEWS: Final = Table(
 
 
 def locks_table(key_length_max: int) -> Table:
-    """Returns the table of locks.
+    """Return the table of locks.
 
     key_length_max: the maximum length of `lock_id`, which contains a table's full name (catalog option
         `lock-key-max-length`).
@@ -82,7 +82,7 @@ def locks_table(key_length_max: int) -> Table:
 
 
 def make_tables(address: DatabaseAddress, lock_key_length_max: int | None) -> None:
-    """Creates the tables that are missing. Other processes may create them at the same time.
+    """Create the tables that are missing. Other processes may create them at the same time.
 
     lock_key_length_max: see `locks_table`. None if the catalog takes no locks; then the table of locks is not created.
     """

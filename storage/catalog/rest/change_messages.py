@@ -32,7 +32,7 @@ from tidelake.storage.model.types.type_json import field_to_json, type_to_json
 
 
 def schema_message(schema: TableSchema) -> dict[str, Any]:
-    """Returns the message with the schema of a new table."""
+    """Return the message with the schema of a new table."""
     return {
         "fields": [field_to_json(column) for column in schema.fields],
         "partitionKeys": list(schema.partition_keys),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidelake.storage.base.errors import CommitConflict
-from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.errors import CommitConflict
+from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.paths import parse_partition_path
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -60,7 +60,7 @@ class ServerCommit:
         return bool(answer.get("success"))
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Always True: the server only shows committed snapshots."""
+        """Return True always: the server only shows committed snapshots."""
         return True
 
     def _statistics(self, found: PartitionStatistics) -> dict[str, Any]:

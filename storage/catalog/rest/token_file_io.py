@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.fileio import FileIO, open_file_io
 from tidelake.storage.fileio.base import FileStatus, Output
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
-from tidelake.storage.commit.expire.references import References
+from tidelake.storage.commit.expire.file_references import References
 from tidelake.storage.commit.expire.retained_states import (
     Pins,
     changelog_list,

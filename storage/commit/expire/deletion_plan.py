@@ -1,14 +1,10 @@
-"""Which files of a branch may be deleted when its snapshots expire. `references` checks whether others reference them.
+"""Which files of a branch may be deleted when its snapshots expire, and which directories then become empty.
 
-An interrupted round may have deleted some of them, metadata included. Missing metadata is skipped: the order of
-deletion (`tidelake.storage.commit.expire.snapshot_expiry`) ensures that metadata is deleted after the files that it
-names.
+`file_references` checks whether others reference the files. An interrupted round may have deleted some of them,
+metadata included. Missing metadata is skipped: the order of deletion
+(`tidelake.storage.commit.expire.snapshot_expiry`) ensures that metadata is deleted after the files that it names.
 
 Source: Java `operation/FileDeletionBase.java`, `SnapshotDeletion.java`.
-
-Deletes directories of buckets and partitions that became empty (option `snapshot.clean-empty-directories`).
-
-Source: Java `operation/FileDeletionBase.cleanEmptyDirectories`.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.expire.branch_files import DeletionCandidates
 from tidelake.storage.commit.expire.retained_states import changelog_list

@@ -7,7 +7,7 @@
 | a long-lived changelog of any branch | the changes: its changelog, or what its commit added where it has none |
 | a consumer of a branch, a pipeline's position (`Pins`) | that branch's snapshots and changelogs from its next one on |
 
-All deletions (`tidelake.storage.commit.expire.references`) and `tidelake.storage.maintenance.verify` use this
+All deletions (`tidelake.storage.commit.expire.file_references`) and `tidelake.storage.maintenance.verify` use this
 definition.
 
 Source: Java `operation/FileDeletionBase.java`, `ChangelogDeletion.java`, `table/source/snapshot/*FollowUpScanner.java`.

@@ -2,7 +2,7 @@
 
 Kept snapshots: the newest ones (`Retention`), and those that a consumer or a pin has not read yet. Kept files: those
 named by a kept snapshot, by a changelog that outlives its snapshot (options `changelog.*`), by a tag, or by another
-branch (`tidelake.storage.commit.expire.references`).
+branch (`tidelake.storage.commit.expire.file_references`).
 
 Steps of one round over snapshots begin to end, where `end` is the first kept one, and what a crash after each leaves
     1. The hint EARLIEST is set to `end`, so that readers of the earliest snapshot don't get one that is being deleted.
@@ -34,7 +34,7 @@ from typing import Final
 
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner, delete_empty_directories
-from tidelake.storage.commit.expire.references import References
+from tidelake.storage.commit.expire.file_references import References
 from tidelake.storage.commit.expire.retained_states import (
     Pins,
     changelog_list,

@@ -28,7 +28,7 @@ def _array(items: Any) -> AvroSchema:
 
 
 def _stats(parent: str, name: str) -> AvroSchema:
-    """Returns a field of type SimpleStats. Nested records are named after their path, as in Java."""
+    """Return a field of type SimpleStats. Nested records are named after their path, as in Java."""
     return _field(
         name,
         {

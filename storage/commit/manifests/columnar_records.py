@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.avro_schemas import AvroSchema
 from tidelake.storage.commit.manifests.record_file import AvroRecordWriter, Record, avro_codec
 from tidelake.storage.model.format import PARQUET_CODECS
@@ -51,7 +51,7 @@ class MetadataWriter(Protocol):
 
 
 def metadata_writer(schema: AvroSchema, file_format: str, compression: str, zstd_level: int) -> MetadataWriter:
-    """Returns a writer for the values of options `manifest.format` and `manifest.compression`. Raises BadInput."""
+    """Return a writer for the values of options `manifest.format` and `manifest.compression`. Raises BadInput."""
     match file_format.lower():
         case "avro":
             return AvroRecordWriter(schema, avro_codec(compression), zstd_level)

@@ -1,6 +1,6 @@
 """Reads the live data files of a snapshot as columns, without one object for each file.
 
-Many manifests are read block by block (`avro_columns`). Few manifests, and unusual ones, are read entry by entry.
+Many manifests are read block by block (`model.avro.blocks`). Few manifests, and unusual ones, are read entry by entry.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.commit.manifests.avro_columns import AvroBlocks, blocks_of, read_columns
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.record_file import format_of_metadata
 from tidelake.storage.commit.manifests.snapshot_files import live_entries, table_manifests
+from tidelake.storage.model.avro.blocks import AvroBlocks, blocks_of, read_columns
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.format import MANIFEST_ENTRY_VERSION, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -72,7 +72,7 @@ _ENTRIES_MIN: Final = 5_000  # fewer entries never fill this number of blocks
 
 
 def live_entry_columns(context: TableContext, snapshot: Snapshot) -> pa.RecordBatch:
-    """Returns the files of `live_entries` in `ENTRY_SCHEMA`, ordered by partition and bucket. Raises CorruptFile."""
+    """Return the files of `live_entries` in `ENTRY_SCHEMA`, ordered by partition and bucket. Raises CorruptFile."""
     columns = _columns_of_blocks(context, snapshot)
     if columns is None:
         columns = columns_of_entries(live_entries(context, snapshot))
@@ -96,7 +96,7 @@ def columns_of_entries(entries: Sequence[ManifestEntry]) -> pa.RecordBatch:
 
 
 def _sorted(columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Sorts by partition and bucket. Files of one bucket keep their order."""
+    """Sort by partition and bucket. Files of one bucket keep their order."""
     partitions = columns.column("partition").dictionary_encode()
     order = pc.array_sort_indices(partitions.dictionary).to_numpy()
     rank = np.empty(len(order), np.int64)
@@ -110,7 +110,7 @@ def _sorted(columns: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _columns_of_blocks(context: TableContext, snapshot: Snapshot) -> pa.RecordBatch | None:
-    """Returns None if there are few blocks, or if the entries must be read one by one to report an error."""
+    """Return None if there are few blocks, or if the entries must be read one by one to report an error."""
     source = _blocks(context, snapshot)
     found = None if source is None else read_columns(source, {**_WANTED, **_VERSION_AND_KIND})
     if found is None:
@@ -164,7 +164,7 @@ def _are_partitions(column: pa.Array, context: TableContext) -> bool:
 
 
 def _live(columns: pa.RecordBatch, kinds: pa.Array) -> NDArray[np.bool_] | None:
-    """Returns which of all entries remain live. Only entries whose file name occurs again are checked one by one."""
+    """Return which of all entries remain live. Only entries whose file name occurs again are checked one by one."""
     names = columns.column("file_name").dictionary_encode().indices.to_numpy()
     live: NDArray[np.bool_] = kinds.to_numpy() == FileKind.ADD
     repeated = np.flatnonzero(np.bincount(names)[names] > 1)

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.manifest_entry import entry_from_record
 from tidelake.storage.commit.manifests.record_file import format_of_metadata, read_records
 
@@ -30,7 +30,7 @@ def hashes_of(names: Iterable[str]) -> Hashes:
 
 
 def hashes_of_manifest(data: bytes, path: str, size_bytes: int) -> Hashes:
-    """Returns the hashes for all entries, ADD and DELETE. Raises CorruptFile.
+    """Return the hashes for all entries, ADD and DELETE. Raises CorruptFile.
 
     path: for error messages.
     size_bytes: the size in the manifest list.
@@ -47,7 +47,7 @@ def hashes_of_manifest(data: bytes, path: str, size_bytes: int) -> Hashes:
 
 
 def _names(data: bytes) -> Iterator[str]:
-    """Yields the names. Other fields are skipped during decoding, which halves the time."""
+    """Yield the names. Other fields are skipped during decoding, which halves the time."""
     written = json.loads(fastavro.reader(io.BytesIO(data)).metadata["avro.schema"])
     for record in fastavro.reader(io.BytesIO(data), _only(written, _NEEDED)):
         file: Any = record["_FILE"]  # type: ignore[index,call-overload]
@@ -56,7 +56,7 @@ def _names(data: bytes) -> Iterator[str]:
 
 
 def _only(schema: Any, needed: dict[str, Any]) -> Any:
-    """Returns the schema of a record with only these fields."""
+    """Return the schema of a record with only these fields."""
     if isinstance(schema, list):
         return [_only(branch, needed) for branch in schema]
     if not isinstance(schema, dict) or "fields" not in schema:

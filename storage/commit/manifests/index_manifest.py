@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.record_file import Record, file_name, read_records
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, DeletionVectorMeta
 from tidelake.storage.model.format import INDEX_MANIFEST_VERSION, FileKind
 from tidelake.storage.model.table import TableContext
 
@@ -43,7 +43,7 @@ class IndexEntry:
 
 
 def read_index_manifest(context: TableContext, name: str | None) -> Sequence[IndexEntry]:
-    """Returns all index files of a snapshot.
+    """Return all index files of a snapshot.
 
     name: None for a snapshot without an index manifest.
     Raises CorruptFile.
@@ -63,7 +63,7 @@ def index_entry_path(context: TableContext, entry: IndexEntry) -> str:
 
 
 def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[BucketId, list[IndexFileMeta]]:
-    """Returns the index files by (partition, bucket)."""
+    """Return the index files by (partition, bucket)."""
     found: dict[BucketId, list[IndexFileMeta]] = defaultdict(list)
     for entry in entries:
         found[entry.bucket_id].append(entry.file)
@@ -71,7 +71,7 @@ def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[BucketId, list[
 
 
 def deletion_files(context: TableContext, name: str | None) -> dict[BucketId, dict[str, DeletionFile]]:
-    """Returns by (partition, bucket) the deletion vector of each data file that has one.
+    """Return by (partition, bucket) the deletion vector of each data file that has one.
 
     name: name of the index manifest.
     """

@@ -43,7 +43,7 @@ class MergedManifests:
 
 
 def merge_with_cache(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
-    """Returns the result of `merge_entries` for all entries of these manifests. Raises its ValueError, and CorruptFile.
+    """Return the result of `merge_entries` for all entries of these manifests. Raises its ValueError, and CorruptFile.
 
     The result is kept in the metadata cache if it has room. Thread-safe: a second thread merges separately.
     """

@@ -58,7 +58,7 @@ class ManifestEntry:
         )
 
     def as_delete(self, *, drop_stats: bool = False) -> ManifestEntry:
-        """Returns the DELETE entry of the file.
+        """Return the DELETE entry of the file.
 
         drop_stats: option `manifest.delete-file-drop-stats`.
         """
@@ -77,7 +77,7 @@ Entry = TypeVar("Entry", bound=_Entry)
 
 
 def merge_entries(entries: Iterable[Entry], merged: dict[Identity, Entry] | None = None) -> dict[Identity, Entry]:
-    """Returns the entries that remain after the given ones, which must be in the order of commits.
+    """Return the entries that remain after the given ones, which must be in the order of commits.
 
     A DELETE removes the entry that it names. A DELETE without such an entry remains (its ADD is in a manifest that was
     not read). Raises ValueError if a file is added that already exists or was deleted before: files are lost or
@@ -140,7 +140,7 @@ def entry_to_record(entry: ManifestEntry) -> Record:
 
 
 def entry_from_record(record: Record) -> ManifestEntry:
-    """Decodes an entry. Fields that an older writer did not know are None.
+    """Decode an entry. Fields that an older writer did not know are None.
 
     Raises KeyError, TypeError or ValueError for any other deviation.
     """
@@ -195,7 +195,7 @@ def _row(data: bytes) -> bytes:
 
 
 def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
-    """Returns a list, because fastavro interprets a tuple in a union as (name of the branch, value)."""
+    """Return a list, because fastavro interprets a tuple in a union as (name of the branch, value)."""
     return None if values is None else list(values)
 
 
@@ -204,7 +204,7 @@ def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
 
 
 def _milliseconds(value: datetime | int | None) -> int | None:
-    """Returns the number of milliseconds. Avro and Parquet readers return a datetime for the column's time type."""
+    """Return the number of milliseconds. Avro and Parquet readers return a datetime for the column's time type."""
     if isinstance(value, datetime):
         return (value.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
     return value

@@ -44,7 +44,7 @@ class ManifestFileMeta:
 def describe_manifest(
     file_name: str, file_size: int, entries: Sequence[ManifestEntry], partition_stats: SimpleStats
 ) -> ManifestFileMeta:
-    """Returns the description of a manifest.
+    """Return the description of a manifest.
 
     entries: all entries of the manifest, at least one.
     """
@@ -88,7 +88,7 @@ def meta_to_record(meta: ManifestFileMeta) -> Record:
 
 
 def meta_from_record(record: Record) -> ManifestFileMeta:
-    """Decodes a record. Raises KeyError, TypeError or ValueError if it is of another kind."""
+    """Decode a record. Raises KeyError, TypeError or ValueError if it is of another kind."""
     version = record["_VERSION"]
     if version != MANIFEST_LIST_VERSION:
         raise ValueError(f"a manifest list of version {version}, not {MANIFEST_LIST_VERSION}")

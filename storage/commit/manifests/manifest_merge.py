@@ -47,14 +47,14 @@ class MergeLimits:
         )
 
     def must_change(self, meta: ManifestFileMeta) -> bool:
-        """Whether a full merge rewrites this manifest."""
+        """Return whether a full merge rewrites this manifest."""
         return meta.num_deleted_files > 0 or meta.file_size < self.target_bytes
 
 
 def merge_manifests(
     manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits, where: str
 ) -> list[ManifestFileMeta]:
-    """Returns manifests with the same content as `metas`, usually fewer.
+    """Return manifests with the same content as `metas`, usually fewer.
 
     where: describes the table for error messages.
     """
@@ -69,7 +69,7 @@ def merge_manifests(
 
 
 def first_to_merge(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> int:
-    """Returns the position of the first manifest to merge, up to the end; `len(metas)` if no merge is worthwhile."""
+    """Return the position of the first manifest to merge, up to the end; `len(metas)` if no merge is worthwhile."""
     end = len(metas)
     start, entries, size = end, 0, 0
     while start > 0 and size < limits.target_bytes and metas[start - 1].file_size < limits.target_bytes:
@@ -87,7 +87,7 @@ def first_to_merge(metas: Sequence[ManifestFileMeta], limits: MergeLimits) -> in
 def _merge_fully(
     manifests: ManifestStore, metas: Sequence[ManifestFileMeta], limits: MergeLimits
 ) -> list[ManifestFileMeta] | None:
-    """Returns None if at most one manifest would have to be rewritten."""
+    """Return None if at most one manifest would have to be rewritten."""
     deleted: dict[object, bytes] = {
         entry.identity: entry.partition
         for meta in metas

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests import index_manifest
 from tidelake.storage.commit.manifests.avro_schemas import (
     INDEX_ENTRY_SCHEMA,
@@ -82,7 +82,7 @@ class ManifestStore:
         return metas
 
     def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
-        """Returns the entries in the order in which they were written."""
+        """Return the entries in the order in which they were written."""
         path = self._paths.manifest(meta.file_name)
         entries = self._cache.get(path)
         if entries is None:
@@ -92,11 +92,11 @@ class ManifestStore:
         return entries
 
     def read_bytes(self, meta: ManifestFileMeta) -> bytes:
-        """Returns a manifest's bytes as stored. Decoding detects a truncated file."""
+        """Return a manifest's bytes as stored. Decoding detects a truncated file."""
         return self._bytes(self._paths.manifest(meta.file_name))
 
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:
-        """Returns all index files of a snapshot.
+        """Return all index files of a snapshot.
 
         name: None for a snapshot without an index manifest.
         """
@@ -110,19 +110,19 @@ class ManifestStore:
         return entries
 
     def pop_cached(self, name: str) -> object | None:
-        """Removes and returns what was kept under this name. The caller may change it."""
+        """Remove and return what was kept under this name. The caller may change it."""
         taken = self._cache.take(self._paths.manifest(name))
         return None if taken is None else taken[0]
 
     def keep(self, name: str, made: object, size_bytes: int) -> None:
-        """Keeps an object computed from manifests, as long as the cache has room.
+        """Keep an object computed from manifests, as long as the cache has room.
 
         name: a name that no file has.
         """
         self._cache.put(self._paths.manifest(name), (made,), size_bytes)
 
     def _check_partitions(self, partitions: Sequence[bytes], path: str) -> None:
-        """Raises CorruptFile for invalid partitions. Checked here, because later the file's path is unknown."""
+        """Raise CorruptFile for invalid partitions. Checked here, because later the file's path is unknown."""
         if not self.partition_types:
             return
         try:
@@ -143,7 +143,7 @@ class ManifestStore:
     # ------------------------------------------------------------ writing
 
     def write_list(self, metas: Sequence[ManifestFileMeta]) -> ListFile:
-        """Writes a new file, also for an empty list."""
+        """Write a new file, also for an empty list."""
         writer = self._writer(MANIFEST_LIST_SCHEMA)
         writer.write(map(meta_to_record, metas))
         name = self._names.manifest_list()
@@ -152,7 +152,7 @@ class ManifestStore:
         return ListFile(name, size)
 
     def write(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
-        """Writes the entries in their order to manifests of `manifest.target-file-size`; none without entries."""
+        """Write the entries in their order to manifests of `manifest.target-file-size`; none without entries."""
         remaining = iter(entries)
         metas = []
         while manifest := self._write_one(remaining):
@@ -160,7 +160,7 @@ class ManifestStore:
         return metas
 
     def write_index(self, entries: Sequence[IndexEntry]) -> str:
-        """Writes the complete index of a table to a new file. Returns its name."""
+        """Write the complete index of a table to a new file. Returns its name."""
         writer = self._writer(INDEX_ENTRY_SCHEMA)
         writer.write(map(index_manifest.entry_to_record, entries))
         name = self._names.index_manifest()
@@ -169,7 +169,7 @@ class ManifestStore:
         return name
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files that no snapshot names."""
+        """Delete files that no snapshot names."""
         self._io.delete_all([self._paths.manifest(name) for name in names])
 
     def _write_one(self, entries: Iterator[ManifestEntry]) -> ManifestFileMeta | None:
@@ -205,7 +205,7 @@ class ManifestStore:
 
 
 def bytes_of_entries(entries: Sequence[ManifestEntry]) -> int:
-    """Returns the approximate size. Entries of one file may share a part of it."""
+    """Return the approximate size. Entries of one file may share a part of it."""
     size = _ENTRY_BYTES * len(entries)
     for entry in entries:
         file = entry.file

@@ -21,7 +21,7 @@ _Comparable: TypeAlias = tuple[int, ...]  # starts with 0 for null, otherwise wi
 
 
 def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> SimpleStats:
-    """Returns bounds and null counts.
+    """Return bounds and null counts.
 
     partitions: the partition of each entry (serialized BinaryRows), at least one
     """
@@ -43,7 +43,7 @@ def partition_stats(partitions: Sequence[bytes], types: Sequence[DataType]) -> S
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:
-    """Returns the positions of the smallest and the largest value; of a null only if all values are null."""
+    """Return the positions of the smallest and the largest value; of a null only if all values are null."""
     keys = _comparable(column)
     places = [i for i, key in enumerate(keys) if key[0]] or [0]
     return min(places, key=keys.__getitem__), max(places, key=keys.__getitem__)
@@ -52,7 +52,7 @@ def _bounds(column: pa.Array) -> tuple[int, int]:
 def may_hold(
     manifests: Sequence[ManifestFileMeta], partitions: Collection[bytes], types: Sequence[DataType]
 ) -> list[bool]:
-    """Returns for each manifest whether one of the partitions is within its bounds.
+    """Return for each manifest whether one of the partitions is within its bounds.
 
     True if the bounds are unknown. Never False for a manifest with an entry of one of the partitions.
     """

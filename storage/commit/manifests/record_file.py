@@ -25,7 +25,7 @@ from fastavro.types import Schema
 from fastavro.write import Writer, schemaless_writer
 from pyarrow import orc
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.garbage_collection import paused_collection
 from tidelake.storage.commit.manifests.avro_schemas import AvroSchema
 from tidelake.storage.model.format import AVRO_CODECS
@@ -39,7 +39,7 @@ _SYNC_INTERVAL_BYTES: Final = 64_000  # uncompressed size of a block; larger one
 
 
 def read_records(data: bytes, path: str, decode: Callable[[Record], T], size_bytes: int | None = None) -> tuple[T, ...]:
-    """Decodes all records, one after the other; fields are found by name.
+    """Decode all records, one after the other; fields are found by name.
 
     path: for error messages.
     size_bytes: the size in the metadata that names the file. A shorter file is truncated. Without this check, a file
@@ -71,12 +71,12 @@ def _records(data: bytes, stream: io.BytesIO) -> Iterable[Record]:
 
 
 def format_of_metadata(data: bytes) -> str | None:
-    """Returns the format as in option `manifest.format`; None for bytes of no such format."""
+    """Return the format as in option `manifest.format`; None for bytes of no such format."""
     return next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def file_name(name: str) -> str:
-    """Returns a name or path of a record. Raises ValueError for one that no file can have.
+    """Return a name or path of a record. Raises ValueError for one that no file can have.
 
     Opening such a file would fail without a hint to the record.
     """
@@ -97,7 +97,9 @@ class AvroRecordWriter:
     """
 
     def __init__(self, schema: AvroSchema, codec: str, zstd_level: int) -> None:
-        """schema: a constant object that never changes.
+        """Prepare the parts that all files share.
+
+        schema: a constant object that never changes.
         codec: an Avro name, from `avro_codec`.
         """
         self._parsed, header = _beginning(schema, codec)
@@ -127,7 +129,7 @@ class AvroRecordWriter:
         return self._file.getvalue()
 
     def _end_block(self) -> None:
-        """Writes a block. Source: Avro specification, "Object Container Files"."""
+        """Write a block. Source: Avro specification, "Object Container Files"."""
         data = self._compress(self._block.getvalue(), self._zstd_level)
         self._file.write(b"".join((_long(self._block_records), _long(len(data)), data, self._sync_marker)))
         self._block = io.BytesIO()
@@ -138,7 +140,7 @@ _beginnings: Final[dict[tuple[int, str], tuple[AvroSchema, Schema, bytes]]] = {}
 
 
 def _beginning(schema: AvroSchema, codec: str) -> tuple[Schema, bytes]:
-    """Returns fastavro's parsed schema, and the first bytes of each container, up to the sync marker."""
+    """Return fastavro's parsed schema, and the first bytes of each container, up to the sync marker."""
     known = _beginnings.get((id(schema), codec))
     if known is None:
         parsed, begun = fastavro.parse_schema(cast(Schema, schema)), io.BytesIO()
@@ -149,7 +151,7 @@ def _beginning(schema: AvroSchema, codec: str) -> tuple[Schema, bytes]:
 
 
 def _long(number: int) -> bytes:
-    """Encodes Avro's long: zigzag, then seven bits in each byte, the lowest first.
+    """Encode Avro's long: zigzag, then seven bits in each byte, the lowest first.
 
     number: not negative.
     """
@@ -184,7 +186,7 @@ _COMPRESSORS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
 
 
 def avro_codec(compression: str) -> str:
-    """Returns the Avro name for a value of option `manifest.compression`. Raises BadInput."""
+    """Return the Avro name for a value of option `manifest.compression`. Raises BadInput."""
     codec = AVRO_CODECS.get(compression.lower())
     if codec is None:
         raise BadInput(f"option manifest.compression = {compression!r}: expected one of {', '.join(AVRO_CODECS)}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, compress
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.live_files import merge_with_cache
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
@@ -26,7 +26,7 @@ def live_entries(
     *,
     keep_entry: Callable[[ManifestEntry], bool] | None = None,
 ) -> list[ManifestEntry]:
-    """Returns the files of the table at this snapshot, in the order in which they were added.
+    """Return the files of the table at this snapshot, in the order in which they were added.
 
     keep_entry: a filter for live entries.
     Raises CorruptFile.
@@ -39,7 +39,7 @@ def live_entries(
 def live_entries_of(
     manifests: ManifestStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, where: str
 ) -> list[ManifestEntry]:
-    """Returns the live files of some partitions, or of all (None). Reads only manifests that may contain such files.
+    """Return the live files of some partitions, or of all (None). Reads only manifests that may contain such files.
 
     where: describes the table for error messages.
     """
@@ -56,13 +56,13 @@ def live_entries_of(
 
 
 def delta_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
-    """Returns what the snapshot's commit added and deleted, in the order of the commit."""
+    """Return what the snapshot's commit added and deleted, in the order of the commit."""
     store = context.shared(ManifestStore)
     return _entries(store, store.read_list(delta_list(snapshot)))
 
 
 def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
-    """Returns the changelog files of this snapshot; none if it has no changelog."""
+    """Return the changelog files of this snapshot; none if it has no changelog."""
     if snapshot.changelog_manifest_list is None:
         return []
     store = context.shared(ManifestStore)
@@ -72,12 +72,12 @@ def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[Manifes
 
 
 def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Returns the manifests whose entries, in this order, are the state of the table."""
+    """Return the manifests whose entries, in this order, are the state of the table."""
     return [*manifests.read_list(base_list(snapshot)), *manifests.read_list(delta_list(snapshot))]
 
 
 def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:
-    """Returns the merged entries of consecutive manifests.
+    """Return the merged entries of consecutive manifests.
 
     where: for the message of CorruptFile.
     """

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from tidelake.storage.base.roaring import serialize, serialized_bytes
-from tidelake.storage.files.file_index.base import Answer
 from tidelake.storage.files.file_index.bit_slices import BitSlices, slices_of
-from tidelake.storage.files.file_index.values import numbers
+from tidelake.storage.files.file_index.column_index import Answer
+from tidelake.storage.files.file_index.indexed_values import numbers
 from tidelake.storage.model.types import AtomicType
 
 _VERSION: Final = 1

@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 
 def slices_of(numbers: NDArray[np.int64], positions: NDArray[np.uint32], count: int) -> list[BitMap]:
-    """Returns the slices of the lowest `count` bits.
+    """Return the slices of the lowest `count` bits.
 
     numbers (n,): numbers that are not negative.
     positions (n,): the rows of the numbers.
@@ -39,7 +39,7 @@ class BitSlices:
     slice_at: Callable[[int], BitMap]
 
     def less(self, number: int) -> BitMap:
-        """Returns the rows whose number is less."""
+        """Return the rows whose number is less."""
         return self._less_and_equal(number)[0]
 
     def equal(self, number: int) -> BitMap:
@@ -50,7 +50,7 @@ class BitSlices:
         return self.present - less - equal
 
     def _less_and_equal(self, number: int) -> tuple[BitMap, BitMap]:
-        """Returns the rows with a smaller number, and the rows with this number."""
+        """Return the rows with a smaller number, and the rows with this number."""
         if number < 0:
             return BitMap(), BitMap()
         if number >> self.slice_count:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from tidelake.storage.base.roaring import serialize, serialized_bytes
-from tidelake.storage.files.file_index.base import Answer
+from tidelake.storage.files.file_index.column_index import Answer
 from tidelake.storage.files.file_index.distinct_values import (
     DistinctValues,
     DistinctValuesCollector,
@@ -38,8 +38,8 @@ from tidelake.storage.files.file_index.distinct_values import (
     joined,
     with_lengths,
 )
+from tidelake.storage.files.file_index.indexed_values import is_text
 from tidelake.storage.files.file_index.key_bytes import Key, KeyReader, literal_keys
-from tidelake.storage.files.file_index.values import is_text
 from tidelake.storage.model.types import AtomicType
 
 VERSION_1: Final = 1
@@ -69,7 +69,7 @@ class BitmapWriter:
 def bitmap_bytes(
     values: DistinctValues, version: int, block_size_bytes: int, layout: Sequence[int] | None = None
 ) -> bytes:
-    """Returns a bitmap index.
+    """Return a bitmap index.
 
     layout: the numbers of values in the order of their bitmaps (in version 1 also of the values). None means the order
         of the values. Java uses the order of a hash map; readers accept any order.
@@ -101,7 +101,7 @@ def bitmap_bytes(
 
 
 def _blocks(keys: pa.Array, entries: pa.Array, block_size_bytes: int) -> Iterator[bytes]:
-    """Yields the directory and the blocks of entries. A block has at least one entry."""
+    """Yield the directory and the blocks of entries. A block has at least one entry."""
     data, bounds = content(entries)
     key_data, key_bounds = content(keys)
     starts = _block_starts(bounds, block_size_bytes - _INT.size)
@@ -114,7 +114,7 @@ def _blocks(keys: pa.Array, entries: pa.Array, block_size_bytes: int) -> Iterato
 
 
 def _block_starts(bounds: NDArray[np.int64], room_bytes: int) -> list[int]:
-    """Returns the numbers of the entries that start a block, then the number of all entries."""
+    """Return the numbers of the entries that start a block, then the number of all entries."""
     count = len(bounds) - 1
     starts = [0]
     while starts[-1] < count:

@@ -20,9 +20,9 @@ import xxhash
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.files.file_index.base import Answer
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_text_blocks
-from tidelake.storage.files.file_index.values import is_text, literal_bytes, numbers
+from tidelake.storage.files.file_index.column_index import Answer
+from tidelake.storage.files.file_index.indexed_values import is_text, literal_bytes, numbers
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_text_blocks
 from tidelake.storage.model.types import AtomicType
 
 _HASH_FUNCTIONS: Final = struct.Struct(">i")
@@ -31,7 +31,7 @@ _FEW_VALUES: Final = 8  # for so few values NumPy is slower
 
 
 def bit_count(items: int, false_positives: float) -> int:
-    """Returns the number of bits of a filter.
+    """Return the number of bits of a filter.
 
     items: the number of distinct values.
     false_positives: the share of absent values that the filter reports as present.
@@ -105,7 +105,7 @@ class BloomFilterIndex:
 
 
 def _hash_blocks(values: pa.Array, data_type: AtomicType) -> Iterator[NDArray[np.int64]]:
-    """Yields the hashes of all values, in any order, in blocks that fit the processor's cache."""
+    """Yield the hashes of all values, in any order, in blocks that fit the processor's cache."""
     if is_text(data_type):
         for _, hashes in hash_text_blocks(values):
             yield hashes
@@ -116,12 +116,12 @@ def _hash_blocks(values: pa.Array, data_type: AtomicType) -> Iterator[NDArray[np
 
 @lru_cache(maxsize=1024)
 def _positions_of(value: int, functions: int, bits: int) -> tuple[int, ...]:
-    """Returns the bits of one hash. Cached, because a scan looks up the same value in many files."""
+    """Return the bits of one hash. Cached, because a scan looks up the same value in many files."""
     return tuple(int(at[0]) for at in _positions(np.array([value], np.int64), functions, bits))
 
 
 def _bit_positions(values: pa.Array, data_type: AtomicType, functions: int, bits: int) -> Iterator[tuple[int, ...]]:
-    """Returns the bits of each value's hashes."""
+    """Return the bits of each value's hashes."""
     if is_text(data_type):
         hashes = [xxhash.xxh64_intdigest(text) for text in literal_bytes(values)]
         hashes = [value - (value >> 63 << 64) for value in hashes]
@@ -136,7 +136,7 @@ def _hash_of_number(number: int) -> int:
 
 
 def _positions(hashes: NDArray[np.int64], functions: int, bits: int) -> list[NDArray[np.int32]]:
-    """Returns for each hash function the (n,) bits. Sums wrap at 32 bits, like in Java."""
+    """Return for each hash function the (n,) bits. Sums wrap at 32 bits, like in Java."""
     low, high = hashes.astype(np.int32), (hashes >> 32).astype(np.int32)
     found = []
     for _ in range(functions):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.model.format import FILE_INDEX_MAGIC, FILE_INDEX_VERSION
 
 Indexes: TypeAlias = Mapping[str, Mapping[str, bytes | None]]
@@ -39,7 +39,7 @@ ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
 def container_bytes(indexes: Indexes) -> bytes:
-    """Returns the container, with columns and kinds in the order given."""
+    """Return the container, with columns and kinds in the order given."""
     names = {column: _encoded_name(column) for column in indexes}
     kinds = {kind: _encoded_name(kind) for of_column in indexes.values() for kind in of_column}
     head_length = _FIXED.size + _INT.size
@@ -114,7 +114,7 @@ class Container:
         return places
 
     def body(self, place: IndexPlace) -> bytes:
-        """Returns an index. Raises CorruptFile if the file ends before the index does."""
+        """Return an index. Raises CorruptFile if the file ends before the index does."""
         if place.start is None:
             return b""
         end = place.start + place.length
@@ -124,7 +124,7 @@ class Container:
         return body
 
     def all(self) -> dict[str, dict[str, bytes | None]]:
-        """Returns all indexes, including unknown kinds."""
+        """Return all indexes, including unknown kinds."""
         return {
             column: {kind: None if place.start is None else self.body(place) for kind, place in of_column.items()}
             for column, of_column in self.places.items()
@@ -132,7 +132,7 @@ class Container:
 
 
 def _encoded_name(name: str) -> bytes:
-    """Encodes a name in modified UTF-8.
+    """Encode a name in modified UTF-8.
 
     A zero becomes two bytes. Characters after U+FFFF become two surrogates of three bytes each.
     """

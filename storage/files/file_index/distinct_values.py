@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.files.file_index.values import binary_values, in_order, is_text, numbers, stored_numbers
+from tidelake.storage.files.file_index.indexed_values import binary_values, in_order, is_text, numbers, stored_numbers
 from tidelake.storage.model.types import AtomicType
 
 _RADIX_SORT_MAX = 65_535  # 16-bit numbers are sorted without comparisons
@@ -57,7 +57,7 @@ class RowsByValue:
     counts: NDArray[np.int64]
 
     def of(self, number: int) -> BitMap:
-        """Returns the null rows for 0, and the rows of the i-th value for i, counted from 1."""
+        """Return the null rows for 0, and the rows of the i-th value for i, counted from 1."""
         return BitMap(self.positions[self.ends[number] - self.counts[number] : self.ends[number]])
 
     @property
@@ -102,7 +102,7 @@ class DistinctValuesCollector:
 
 
 def _fixed_binary(data: NDArray[np.uint8]) -> pa.Array:
-    """Converts (n, width) bytes to large binary."""
+    """Convert (n, width) bytes to large binary."""
     offsets = np.arange(len(data) + 1, dtype=np.int64) * data.shape[1]
     return pa.Array.from_buffers(
         pa.large_binary(),
@@ -127,7 +127,7 @@ def with_lengths(texts: pa.Array) -> pa.Array:
 
 
 def content(rows: pa.Array) -> tuple[bytes, NDArray[np.int64]]:
-    """Returns all bytes of large binary rows, and the offset where each row begins and where the last one ends."""
+    """Return all bytes of large binary rows, and the offset where each row begins and where the last one ends."""
     if not len(rows):
         return b"", np.zeros(1, np.int64)
     offsets = np.frombuffer(rows.buffers()[1], np.int64)[rows.offset : rows.offset + len(rows) + 1]

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.files.file_index.base import IndexWriter
+from tidelake.storage.files.file_index.column_index import IndexWriter
 from tidelake.storage.files.file_index.container import container_bytes
-from tidelake.storage.files.file_index.settings import FileIndexSettings, IndexedColumn
+from tidelake.storage.files.file_index.index_settings import FileIndexSettings, IndexedColumn
 from tidelake.storage.model.types import DataField
 
 
@@ -33,14 +33,14 @@ class FileIndexer:
                 self._writers.setdefault(indexed, {})[kind] = settings.writer(indexed, kind, fields)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds the next rows of the file. The batch may also contain columns without an index."""
+        """Add the next rows of the file. The batch may also contain columns without an index."""
         for indexed, writers in self._writers.items():
             column = values_of(indexed, batch.column(indexed.column))
             for writer in writers.values():
                 writer.add(column)
 
     def indexes(self) -> dict[str, dict[str, bytes | None]]:
-        """Returns column -> kind -> index. No rows may be added afterwards."""
+        """Return column -> kind -> index. No rows may be added afterwards."""
         found: dict[str, dict[str, bytes | None]] = {}
         for indexed, writers in self._writers.items():
             for kind, writer in writers.items():
@@ -53,7 +53,7 @@ class FileIndexer:
 
 
 def values_of(indexed: IndexedColumn, column: pa.Array) -> pa.Array:
-    """Returns the indexed values. For the key of a map, a value is null if the map does not contain the key."""
+    """Return the indexed values. For the key of a map, a value is null if the map does not contain the key."""
     if indexed.key is None:
         return column
     return pc.map_lookup(column, pa.scalar(indexed.key, column.type.key_type), "first")

@@ -8,7 +8,13 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.files.file_index.values import in_order, is_text, literal_bytes, literal_numbers, width_bytes
+from tidelake.storage.files.file_index.indexed_values import (
+    in_order,
+    is_text,
+    literal_bytes,
+    literal_numbers,
+    width_bytes,
+)
 from tidelake.storage.model.types import AtomicType
 
 Key: TypeAlias = int | bytes

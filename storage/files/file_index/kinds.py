@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.files.file_index.base import ColumnIndex, EmptyIndex, IndexWriter, index_errors
+from tidelake.errors import BadInput
 from tidelake.storage.files.file_index.bit_sliced import BitSlicedIndex, BitSlicedWriter
 from tidelake.storage.files.file_index.bitmap import VERSION_1, VERSION_2, BitmapIndex, BitmapWriter
 from tidelake.storage.files.file_index.bloom_filter import BloomFilterIndex, BloomFilterWriter, bit_count
+from tidelake.storage.files.file_index.column_index import ColumnIndex, EmptyIndex, IndexWriter, index_errors
+from tidelake.storage.files.file_index.indexed_values import LONG_DECIMAL_DIGITS, MICROSECOND_DIGITS
 from tidelake.storage.files.file_index.range_bitmap import RangeBitmapIndex, RangeBitmapWriter
-from tidelake.storage.files.file_index.values import LONG_DECIMAL_DIGITS, MICROSECOND_DIGITS
 from tidelake.storage.model.options.values import parse_fraction, parse_int, parse_size_bytes
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
@@ -124,7 +124,7 @@ KINDS: Final = {
 
 
 def open_index(kind: str, data: bytes | None, data_type: DataType, path: str) -> ColumnIndex | None:
-    """Opens an index. Returns None for an unknown kind, and for a type that the kind does not support.
+    """Open an index. Returns None for an unknown kind, and for a type that the kind does not support.
 
     data: the bytes of the index; None if nothing was written for the column.
 

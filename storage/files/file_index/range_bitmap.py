@@ -26,17 +26,17 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from tidelake.storage.base.roaring import serialize
-from tidelake.storage.files.file_index.base import Answer
 from tidelake.storage.files.file_index.bit_slices import BitSlices, slices_of
+from tidelake.storage.files.file_index.column_index import Answer
 from tidelake.storage.files.file_index.distinct_values import (
     DistinctValues,
     DistinctValuesCollector,
     content,
     with_lengths,
 )
+from tidelake.storage.files.file_index.indexed_values import is_text
 from tidelake.storage.files.file_index.key_bytes import Key, KeyReader, literal_keys
 from tidelake.storage.files.file_index.range_dictionary import RangeDictionary, dictionary_bytes
-from tidelake.storage.files.file_index.values import is_text
 from tidelake.storage.model.types import AtomicType
 
 _VERSION: Final = 1

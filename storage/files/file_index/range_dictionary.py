@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.storage.files.file_index.distinct_values import DistinctValues, content, with_lengths
+from tidelake.storage.files.file_index.indexed_values import is_text, width_bytes
 from tidelake.storage.files.file_index.key_bytes import Key, KeyReader
-from tidelake.storage.files.file_index.values import is_text, width_bytes
 from tidelake.storage.model.types import AtomicType
 
 _VERSION: Final = 1
@@ -40,7 +40,7 @@ _CHUNK_PLACE: Final = struct.Struct(">iiiii")  # code, offset, further values, a
 
 
 def dictionary_bytes(values: DistinctValues, chunk_size_bytes: int) -> bytes:
-    """Returns a dictionary.
+    """Return a dictionary.
 
     chunk_size_bytes: the maximum size of a chunk's further values; for texts also of their offsets.
     """
@@ -66,7 +66,7 @@ def dictionary_bytes(values: DistinctValues, chunk_size_bytes: int) -> bytes:
 
 
 def _chunks(bounds: NDArray[np.int64], chunk_size_bytes: int, texts: bool) -> Iterator[tuple[int, int]]:
-    """Yields a range of values for each chunk. The first value is stored in the head, the others are further values."""
+    """Yield a range of values for each chunk. The first value is stored in the head, the others are further values."""
     count = len(bounds) - 1
     first = 0
     while first < count:
@@ -101,7 +101,7 @@ class RangeDictionary:
         self._keys_at = self._heads_at + heads_length
 
     def code(self, key: Key) -> tuple[int, bool]:
-        """Returns the number of the value, or of the next greater one, and whether the value exists."""
+        """Return the number of the value, or of the next greater one, and whether the value exists."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.avro import AvroFormat
-from tidelake.storage.files.formats.base import FileFormat
 from tidelake.storage.files.formats.blob.blob_format import BlobFormat
+from tidelake.storage.files.formats.file_format import FileFormat
 from tidelake.storage.files.formats.orc import OrcFormat
 from tidelake.storage.files.formats.parquet import ParquetFormat
 from tidelake.storage.model.format import BLOB_FORMAT
@@ -18,7 +18,7 @@ _FORMATS: Final[Mapping[str, FileFormat]] = {**_TABLE_FORMATS, BLOB_FORMAT: Blob
 
 
 def format_named(name: str) -> FileFormat:
-    """Returns a format by its name. Raises UnsupportedFeature for unsupported formats (json, csv, lance, …)."""
+    """Return a format by its name. Raises UnsupportedFeature for unsupported formats (json, csv, lance, …)."""
     try:
         return _FORMATS[name.lower()]
     except KeyError:

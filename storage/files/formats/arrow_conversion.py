@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.types import (
     INT,
     ArrayType,
@@ -51,7 +51,7 @@ _INT64: Final = np.iinfo(np.int64)
 
 @contextmanager
 def in_column(name: str) -> Iterator[None]:
-    """Adds the column's name to the error for a value that can't be represented."""
+    """Add the column's name to the error for a value that can't be represented."""
     try:
         yield
     except UnsupportedFeature as e:
@@ -59,7 +59,7 @@ def in_column(name: str) -> Iterator[None]:
 
 
 def to_arrow_type(column: pa.Array, data_type: DataType) -> pa.Array:
-    """Converts a stored column to the in-memory form of its type.
+    """Convert a stored column to the in-memory form of its type.
 
     Raises pa.ArrowInvalid if the values are not of this type. Raises UnsupportedFeature for times outside of its range.
     """
@@ -69,7 +69,7 @@ def to_arrow_type(column: pa.Array, data_type: DataType) -> pa.Array:
 
 
 def convert_leaves(column: pa.Array, data_type: DataType, leaf: Leaf) -> pa.Array:
-    """Converts every atomic part of the values with `leaf`. Lists, maps and structs keep their shape.
+    """Convert every atomic part of the values with `leaf`. Lists, maps and structs keep their shape.
 
     Fields of a ROW are matched by name. Extra fields are dropped, and a missing field raises pa.ArrowInvalid.
     """
@@ -97,7 +97,7 @@ def convert_leaves(column: pa.Array, data_type: DataType, leaf: Leaf) -> pa.Arra
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Removes dictionaries and extension types around the values."""
+    """Remove dictionaries and extension types around the values."""
     if isinstance(column, pa.ExtensionArray):
         return _plain(column.storage)
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
@@ -126,7 +126,7 @@ def _rebuild_map(column: pa.Array, key: DataType, value: DataType, leaf: Leaf) -
 
 
 def struct_array(children: Sequence[pa.Array], fields: Sequence[pa.Field], like: pa.Array) -> pa.Array:
-    """Makes a struct array that is null where `like` is null."""
+    """Make a struct array that is null where `like` is null."""
     if not children:
         return pa.array([{} if valid else None for valid in like.is_valid().to_pylist()], pa.struct([]))
     parts = [
@@ -137,7 +137,7 @@ def struct_array(children: Sequence[pa.Array], fields: Sequence[pa.Field], like:
 
 
 def _without_hidden_nulls(child: pa.Array, parent: pa.Array) -> pa.Array:
-    """Removes the nulls of a required field where the struct itself is null: Arrow can't write these to Parquet.
+    """Remove the nulls of a required field where the struct itself is null: Arrow can't write these to Parquet.
 
     Raises pa.ArrowInvalid for other nulls.
     """
@@ -154,7 +154,7 @@ def _without_hidden_nulls(child: pa.Array, parent: pa.Array) -> pa.Array:
 
 
 def with_child(column: pa.Array, kind: pa.DataType, child: pa.Array) -> pa.Array:
-    """Returns the lists or maps of `column` with other values.
+    """Return the lists or maps of `column` with other values.
 
     child: the new values, as many as the whole child array of `column` has.
     """
@@ -163,7 +163,7 @@ def with_child(column: pa.Array, kind: pa.DataType, child: pa.Array) -> pa.Array
 
 
 def list_offsets(column: pa.Array) -> list[int]:
-    """Returns the offset where each list or map of a column begins in its child array, and where the last one ends."""
+    """Return the offset where each list or map of a column begins in its child array, and where the last one ends."""
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         return list(range(column.offset * size, (column.offset + len(column)) * size + 1, size))
@@ -174,7 +174,7 @@ def list_offsets(column: pa.Array) -> list[int]:
 
 
 def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Converts values that are not nested, for `to_arrow_type`."""
+    """Convert values that are not nested, for `to_arrow_type`."""
     source, target = column.type, arrow_type(data_type)
     if source == target:
         return column
@@ -194,7 +194,7 @@ def stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Returns the two parts of a variant, by name. A shredded variant is assembled first."""
+    """Return the two parts of a variant, by name. A shredded variant is assembled first."""
     if not pa.types.is_struct(column.type):
         raise pa.ArrowInvalid(f"no variant but {column.type}")
     if column.type.get_field_index("typed_value") >= 0:
@@ -203,7 +203,7 @@ def variant(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def rescale_times(column: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
-    """Converts timestamps (or their int64 values) in `unit` to `target`. Rounds down if `target` is coarser."""
+    """Convert timestamps (or their int64 values) in `unit` to `target`. Rounds down if `target` is coarser."""
     have, want = UNITS_PER_SECOND[unit], UNITS_PER_SECOND[target.unit]
     values = column.cast(pa.int64())
     if have > want:
@@ -221,7 +221,7 @@ def rescale_times(column: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
 def times_from_parts(
     seconds: NDArray[np.int64], nanos: NDArray[np.int64], target: pa.DataType, like: pa.Array
 ) -> pa.Array:
-    """Makes timestamps of `seconds` since 1970 plus `nanos`, 0 to 999,999,999; null where `like` is null."""
+    """Make timestamps of `seconds` since 1970 plus `nanos`, 0 to 999,999,999; null where `like` is null."""
     per_second = UNITS_PER_SECOND[target.unit]
     parts = nanos // (10**9 // per_second)
     first, first_part = divmod(int(_INT64.min), per_second)
@@ -253,7 +253,7 @@ def _int64_array(values: NDArray[np.int64], like: pa.Array) -> pa.Array:
 
 
 def decode_int96(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Converts INT96 to timestamps.
+    """Convert INT96 to timestamps.
 
     In Java's times before 1970 the time of day is negative: it divides towards zero.
     """
@@ -267,7 +267,7 @@ def decode_int96(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def encode_int96(column: pa.Array) -> pa.Array:
-    """Converts timestamp[ns] to 12-byte binaries. The time of day is never negative."""
+    """Convert timestamp[ns] to 12-byte binaries. The time of day is never negative."""
     ticks = fixed_width_values(column, np.int64)
     days, nanos = np.divmod(ticks, _SECONDS_PER_DAY * 10**9)
     parts = np.empty((len(ticks), 12), np.uint8)

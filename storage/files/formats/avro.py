@@ -14,11 +14,11 @@ import fastavro
 import pyarrow as pa
 from fastavro.write import Writer
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import in_column
 from tidelake.storage.files.formats.avro_schema import AvroType, avro_schema
 from tidelake.storage.files.formats.avro_values import from_values, to_values
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,
@@ -108,7 +108,7 @@ class _AvroContainer:
         return corruption(self._path, "an Avro file with the columns of its schema", self._source.tell)
 
     def blocks(self) -> Iterator[tuple[list[Row], int]]:
-        """Yields the rows of each block, and their size in bytes."""
+        """Yield the rows of each block, and their size in bytes."""
         while True:
             with self._corruption():
                 block = next(self._reader, None)
@@ -144,7 +144,7 @@ class _Remaining:
         self._left = source.size() - source.tell()
 
     def read(self, size: int) -> bytes:
-        """Reads exactly `size` bytes, or none at the end. Raises ValueError if fewer bytes are left."""
+        """Read exactly `size` bytes, or none at the end. Raises ValueError if fewer bytes are left."""
         if size > self._left > 0:
             raise ValueError(f"a length of {size} bytes where {self._left} are left")
         data: bytes = self._source.read(max(0, min(size, self._left)))
@@ -171,7 +171,7 @@ def _without_logical_types(avro_type: AvroType) -> AvroType:
 
 
 def _zigzag(number: int) -> bytes:
-    """Encodes a positive count as Avro's long."""
+    """Encode a positive count as Avro's long."""
     out = bytearray()
     rest = number << 1
     while rest >= 0x80:
@@ -227,4 +227,4 @@ class AvroWriter:
         return self._min_max.min_max()
 
     def abort(self) -> None:
-        """Does nothing: no rows are buffered."""
+        """Do nothing: no rows are buffered."""

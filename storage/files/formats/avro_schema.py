@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.format import AVRO_NAMESPACE, AVRO_RECORD
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
@@ -46,7 +46,7 @@ _PRIMITIVES: Final[Mapping[Root, AvroType]] = {
 
 
 def avro_schema(fields: Sequence[DataField]) -> AvroType:
-    """Returns the schema. Raises UnsupportedFeature, with the column, for types that Avro or Java can't represent."""
+    """Return the schema. Raises UnsupportedFeature, with the column, for types that Avro or Java can't represent."""
     for f in fields:
         try:
             _avro_type(f.type, AVRO_RECORD)
@@ -83,7 +83,7 @@ def _field(name: str, data_type: DataType, record_name: str) -> dict[str, Any]:
 
 
 def _avro_type(data_type: DataType, record_name: str) -> AvroType:
-    """Returns the Avro type of a column or a nested value.
+    """Return the Avro type of a column or a nested value.
 
     record_name: the name of the record, if the type needs one. Nested records are named by their path.
     """
@@ -118,7 +118,7 @@ def _plain_type(data_type: DataType, record_name: str) -> AvroType:
 
 
 def _map(key: DataType, value: DataType, record_name: str) -> AvroType:
-    """Returns the Avro type of a map. Avro's maps have text keys; other maps become an array of entries."""
+    """Return the Avro type of a map. Avro's maps have text keys; other maps become an array of entries."""
     if key.root in STRING_ROOTS:
         return {"type": "map", "values": _avro_type(value, record_name)}
     entry = [_field("key", key, f"{record_name}_key"), _field("value", value, f"{record_name}_value")]

@@ -67,7 +67,7 @@ def _atoms(column: pa.Array, data_type: AtomicType) -> Values:
 
 
 def _twos_complement(number: int) -> bytes:
-    """Encodes a number like Java's `BigInteger.toByteArray`."""
+    """Encode a number like Java's `BigInteger.toByteArray`."""
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -79,7 +79,7 @@ def _maps(column: pa.Array, key: DataType, value: DataType) -> Values:
 
 
 def _lists(column: pa.Array, inner: Values) -> list[Values]:
-    """Divides values into lists.
+    """Divide values into lists.
 
     inner: the values of all lists, to which the offsets of `column` refer.
     """
@@ -96,7 +96,7 @@ def _valid(column: pa.Array, values: Values) -> Values:
 
 
 def from_values(values: Values, data_type: DataType, avro_type: AvroType) -> pa.Array:
-    """Converts values to a column in its in-memory form.
+    """Convert values to a column in its in-memory form.
 
     avro_type: the type of the values in the file.
 
@@ -142,7 +142,7 @@ def _atom(values: Values, data_type: AtomicType, avro_type: AvroType) -> pa.Arra
 
 
 def _decimals(values: Sequence[bytes | None], target: pa.DataType) -> pa.Array:
-    """Converts decimals.
+    """Convert decimals.
 
     Like in Java, a number with too many digits becomes null: a sum that overflowed its DECIMAL.
     """
@@ -185,6 +185,6 @@ def _flat(values: Iterable[Sequence[Any] | None]) -> Values:
 
 
 def _offsets(values: Sequence[Sequence[Any] | None]) -> pa.Array:
-    """Returns the offsets of lists; null for a null list."""
+    """Return the offsets of lists; null for a null list."""
     ends = list(accumulate((0 if v is None else len(v) for v in values), initial=0))
     return pa.array([None if v is None else end for v, end in zip(values, ends, strict=False)] + ends[-1:], pa.int32())

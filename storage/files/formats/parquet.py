@@ -19,7 +19,8 @@ from tidelake.storage.files.formats.arrow_conversion import (
     in_column,
     to_arrow_type,
 )
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     LARGE_ROW_BYTES,
     ChunkFilter,
@@ -29,7 +30,6 @@ from tidelake.storage.files.formats.base import (
     corruption,
     one_large_row_group,
 )
-from tidelake.storage.files.formats.field_ids import leaf_numbers
 from tidelake.storage.files.formats.parquet_bounds import row_group_bounds
 from tidelake.storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
 from tidelake.storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
@@ -146,7 +146,7 @@ def _stored_batches(
 
 
 def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
-    """Returns the mean size of a row with all columns, before compression.
+    """Return the mean size of a row with all columns, before compression.
 
     The result is too small if values repeat, because a dictionary stores them once. The size of single columns can't be
     used: for a damaged footer Arrow would end the process.
@@ -157,7 +157,7 @@ def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
 
 
 def _row_group(reader: pq.core.ParquetReader, columns: Sequence[int], number: int) -> Iterator[pa.RecordBatch]:
-    """Reads a row group of large rows as a whole.
+    """Read a row group of large rows as a whole.
 
     No reference to it is kept. A stream would keep its pages and the previous batch.
     """
@@ -175,7 +175,7 @@ def _streamed(
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads row groups page by page. A batch may contain rows of several row groups.
+    """Read row groups page by page. A batch may contain rows of several row groups.
 
     The size of a batch decides how many rows the next one may have.
 
@@ -194,7 +194,7 @@ def _streamed(
 
 
 def _without_int96(source: pa.NativeFile) -> pq.FileMetaData:
-    """Reads the file's metadata with INT96 columns as 12-byte binaries."""
+    """Read the file's metadata with INT96 columns as 12-byte binaries."""
     end = source.size()
     source.seek(end - 8)
     size = int.from_bytes(source.read(4), "little")
@@ -233,7 +233,7 @@ class _Contents:
         return [leaf for f in wanted for leaf in self.leaves.get(f.name, ())]
 
     def row_groups(self, wanted: Sequence[DataField], chunk_filter: ChunkFilter | None) -> list[int]:
-        """Returns the numbers of the row groups to read."""
+        """Return the numbers of the row groups to read."""
         maybe = None if chunk_filter is None else chunk_filter(self.bounds(wanted))
         return list(range(self.metadata.num_row_groups)) if maybe is None else [int(i) for i in np.flatnonzero(maybe)]
 

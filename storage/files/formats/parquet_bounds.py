@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import INT96, to_arrow_type
-from tidelake.storage.files.formats.field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_field_ids import leaf_numbers
 from tidelake.storage.files.stats_collection import (
     ColumnBounds,
     ColumnMinMax,
@@ -50,7 +50,7 @@ class ChunkMinMax:
         self._row_groups = 0
 
     def add_row_group(self, table: pa.Table, *, lacks_footer: bool = False) -> None:
-        """Adds a row group.
+        """Add a row group.
 
         table: the rows of the row group, in their in-memory form.
         lacks_footer: whether the footer will have no bounds.
@@ -64,7 +64,7 @@ class ChunkMinMax:
         self._row_groups += 1
 
     def of_file(self, metadata: pq.FileMetaData) -> ColumnMinMax:
-        """Returns the bounds of the file.
+        """Return the bounds of the file.
 
         metadata: the footer of the finished file.
         """
@@ -94,7 +94,7 @@ class ChunkMinMax:
 
 
 def _footer_lacks_bounds(data_type: DataType, column: pa.ChunkedArray) -> bool:
-    """Whether the footer has no bounds, or ignores a NaN, which is the largest value in Java."""
+    """Return whether the footer has no bounds, or ignores a NaN, which is the largest value in Java."""
     if pa.types.is_floating(column.type):
         return has_nan(column)
     if pa.types.is_timestamp(column.type):
@@ -105,7 +105,7 @@ def _footer_lacks_bounds(data_type: DataType, column: pa.ChunkedArray) -> bool:
 
 
 def _shortened(column: pa.ChunkedArray, length: int | None) -> pa.ChunkedArray:
-    """Truncates long values: bounds need only their beginning."""
+    """Truncate long values: bounds need only their beginning."""
     if length is None or not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     if not any(_longest(chunk) > max(_FOOTER_TEXT_BYTES, 4 * length) for chunk in column.chunks):
@@ -115,7 +115,7 @@ def _shortened(column: pa.ChunkedArray, length: int | None) -> pa.ChunkedArray:
 
 
 def _longest(column: pa.Array) -> int:
-    """Returns the size of the longest value in bytes; 0 if all values together are at most _FOOTER_TEXT_BYTES."""
+    """Return the size of the longest value in bytes; 0 if all values together are at most _FOOTER_TEXT_BYTES."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     if not len(column) or offsets[-1] - offsets[0] <= _FOOTER_TEXT_BYTES:
         return 0
@@ -123,7 +123,7 @@ def _longest(column: pa.Array) -> int:
 
 
 def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, data_type: DataType) -> ColumnBounds:
-    """Returns the bounds of one column of an atomic type in the row groups of a file.
+    """Return the bounds of one column of an atomic type in the row groups of a file.
 
     leaf: the number of the column's leaf.
     stored: the type with which Arrow reads the column.
@@ -142,7 +142,7 @@ def row_group_bounds(metadata: pq.FileMetaData, leaf: int, stored: pa.DataType, 
 
 
 def _array_of(raw: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Makes an array of values from the footer.
+    """Make an array of values from the footer.
 
     raw: the values as stored in the footer (integers, floats, bytes), or None if unknown.
     """

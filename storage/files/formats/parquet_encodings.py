@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.files.formats.field_ids import leaves_of
+from tidelake.storage.files.formats.file_field_ids import leaves_of
 
 _SAMPLE_ROWS: Final = 1024
 _SAMPLE_BYTES: Final = 4 * 1024 * 1024  # counting distinct values copies them; a dictionary has at most 1 MiB
@@ -43,7 +43,7 @@ class Encodings:
 def choose_encodings(
     table: pa.Table, *, dictionary: bool | None = None, per_column: Mapping[str, bool] | None = None, delta: bool = True
 ) -> Encodings:
-    """Chooses the encodings of a file.
+    """Choose the encodings of a file.
 
     table: the first rows of the file, all that are known.
     dictionary: whether all columns use a dictionary; None decides by a sample.
@@ -69,7 +69,7 @@ def choose_encodings(
 
 
 def _sample(table: pa.Table) -> pa.Table:
-    """Takes rows from the whole table, to detect values that repeat at large distances."""
+    """Take rows from the whole table, to detect values that repeat at large distances."""
     count = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * table.num_rows // max(1, table.nbytes)))
     if table.num_rows <= count:
         return table
@@ -94,7 +94,7 @@ def _is_repetitive(column: pa.ChunkedArray) -> bool:
 
 
 def _is_packed(kind: pa.DataType) -> bool:
-    """Whether Parquet stores the type as an integer."""
+    """Return whether Parquet stores the type as an integer."""
     if pa.types.is_decimal(kind):
         return bool(kind.precision <= 18)
     return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))

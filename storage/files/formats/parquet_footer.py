@@ -22,12 +22,12 @@ _INT96_BYTES: Final = 12
 
 
 def framed(footer: bytes) -> bytes:
-    """Returns the end of a Parquet file: the footer, its length, and the magic bytes."""
+    """Return the end of a Parquet file: the footer, its length, and the magic bytes."""
     return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 def int96_as_binary(footer: bytes) -> bytes:
-    """Changes every INT96 column of a footer to FIXED_LEN_BYTE_ARRAY(12), and drops the bounds of such columns.
+    """Change every INT96 column of a footer to FIXED_LEN_BYTE_ARRAY(12), and drop the bounds of such columns.
 
     footer: the Thrift struct, without length and magic bytes. Raises ValueError if it is invalid.
     """
@@ -42,7 +42,7 @@ def int96_as_binary(footer: bytes) -> bytes:
 
 
 def binary_as_int96(footer: bytes, columns: Collection[int]) -> bytes:
-    """Reverses `int96_as_binary` for the leaf columns with these numbers."""
+    """Reverse `int96_as_binary` for the leaf columns with these numbers."""
     metadata = parse(footer)
     leaves = _leaves(metadata)
     for index in columns:
@@ -53,7 +53,7 @@ def binary_as_int96(footer: bytes, columns: Collection[int]) -> bytes:
 
 
 def _leaves(metadata: Struct) -> list[Struct]:
-    """Returns FileMetaData.schema without its groups. The numbers of leaf columns refer to this list."""
+    """Return FileMetaData.schema without its groups. The numbers of leaf columns refer to this list."""
     return [element for element in metadata.get(2).items if not element.get(5)]
 
 

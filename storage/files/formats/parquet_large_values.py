@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES
-from tidelake.storage.files.formats.field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_field_ids import leaf_numbers
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.files.formats.parquet_footer import MAGIC
 from tidelake.storage.files.formats.thrift import I16, I32, I64, LIST, STRUCT, List, Struct, parse, serialize
 
@@ -33,7 +33,7 @@ _STEP_BYTES: Final = 1024 * 1024
 
 
 def large_columns(table: pa.Table) -> list[str]:
-    """Returns the columns with large values whose pages can be encoded here."""
+    """Return the columns with large values whose pages can be encoded here."""
     return [
         name
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -44,7 +44,7 @@ def large_columns(table: pa.Table) -> list[str]:
 def write_row_group(
     stream: pa.NativeFile, table: pa.Table, names: Collection[str], arguments: dict[str, Any]
 ) -> pq.FileMetaData:
-    """Appends a row group. Returns the footer of a file that ends after it.
+    """Append a row group. Returns the footer of a file that ends after it.
 
     table: the rows in stored form, with the schema of the file.
     names: the result of `large_columns`.
@@ -69,7 +69,7 @@ def write_row_group(
 def _write_small_columns(
     stream: pa.NativeFile, table: pa.Table, names: Collection[str], arguments: dict[str, Any]
 ) -> tuple[Struct, Struct]:
-    """Appends the column chunks that Arrow writes. Returns their footer, and its row group."""
+    """Append the column chunks that Arrow writes. Returns their footer, and its row group."""
     found: list[pq.FileMetaData] = []
     part = pa.BufferOutputStream()
     with pq.ParquetWriter(part, table.schema, **arguments, metadata_collector=found) as writer:
@@ -96,7 +96,7 @@ def _shift(struct: Struct, numbers: Sequence[int], shift: int) -> None:
 
 
 def joined(footers: Sequence[pq.FileMetaData]) -> bytes:
-    """Joins the footers of all row groups to one footer, as a Thrift struct."""
+    """Join the footers of all row groups to one footer, as a Thrift struct."""
     parts = [_to_thrift(footer) for footer in footers]
     row_groups = [row_group for part in parts for row_group in part.get(4).items]
     for ordinal, row_group in enumerate(row_groups):
@@ -110,7 +110,7 @@ def joined(footers: Sequence[pq.FileMetaData]) -> bytes:
 
 
 def read_footer(footer: bytes) -> pq.FileMetaData:
-    """Parses a footer.
+    """Parse a footer.
 
     footer: the Thrift struct, without length and magic bytes.
     """
@@ -124,7 +124,7 @@ def _to_thrift(metadata: pq.FileMetaData) -> Struct:
 
 
 def _without_values(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """Replaces large values by empty ones, so that Arrow writes a small column chunk with the same number of rows."""
+    """Replace large values by empty ones, so that Arrow writes a small column chunk with the same number of rows."""
     for name in names:
         position = table.schema.get_field_index(name)
         field = table.schema.field(position)
@@ -134,7 +134,7 @@ def _without_values(table: pa.Table, names: Collection[str]) -> pa.Table:
 
 
 def _values(column: pa.ChunkedArray) -> Iterator[memoryview | None]:
-    """Yields the values; None for null."""
+    """Yield the values; None for null."""
     for chunk in column.chunks:
         valid, offsets, data = chunk.buffers()
         ends = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
@@ -175,7 +175,7 @@ class _Pages:
 
 
 def _compressed(pieces: Sequence[Any], size: int, level: int) -> pa.Buffer:
-    """Compresses to one frame. The buffer has the maximum size, but only its used part takes memory."""
+    """Compress to one frame. The buffer has the maximum size, but only its used part takes memory."""
     compressor = zstandard.ZstdCompressor(level=level, write_content_size=True).compressobj(size=size)
     buffer = pa.allocate_buffer(size + size // 128 + _STEP_BYTES, resizable=True)
     room = memoryview(buffer).cast("B")
@@ -210,7 +210,7 @@ def _page_header(size: int, stored: Sequence[Any]) -> bytes:
 
 
 def _describe(chunk: Struct, start: int, stored_bytes: int, plain_bytes: int) -> None:
-    """Sets place and size of the column chunk's pages, and removes its statistics."""
+    """Set place and size of the column chunk's pages, and remove its statistics."""
     of_column = chunk.get(3)
     of_column.set(2, LIST, List(I32, [_PLAIN, _RLE]))
     of_column.set(6, I64, plain_bytes)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.base import Edges
+from tidelake.storage.files.formats.file_format import Edges
 from tidelake.storage.files.formats.parquet_footer import MAGIC, framed
 from tidelake.storage.files.formats.thrift import Struct, parse, serialize, varint, zigzag
 
@@ -33,7 +33,7 @@ _SMALL: Final = tuple(map(zigzag, range(1 << 14)))  # the encodings of most numb
 def encode_small_files(
     table: pa.Table, edges: Edges, arrow_file: bytes, bounds_for: Collection[str]
 ) -> EncodedSmallFiles | None:
-    """Encodes small files. None if Arrow must write them: nested columns, unsupported types, long texts, many rows.
+    """Encode small files. None if Arrow must write them: nested columns, unsupported types, long texts, many rows.
 
     table: the rows in the form that is passed to Arrow. All columns must be flat.
     edges (n + 1,): the first row of each file, then the end of the last file. Each file has at least one row.
@@ -64,7 +64,7 @@ class EncodedSmallFiles:
         )
 
     def can_encode(self, number: int) -> bool:
-        """Whether the file has few rows, so that `file` can encode it."""
+        """Return whether the file has few rows, so that `file` can encode it."""
         return bool(self._counts[number] <= _ROWS_OF_ONE_MAX)
 
     def file(self, number: int) -> bytes:
@@ -99,7 +99,7 @@ class _Column:
     def of(
         cls, column: pa.ChunkedArray, field: pa.Field, edges: Edges, metadata: Struct, *, has_bounds: bool
     ) -> _Column:
-        """Encodes a column.
+        """Encode a column.
 
         metadata: Arrow's ColumnMetaData of the column.
         """
@@ -144,7 +144,7 @@ _ENCODING_STATS: Final = b"\x1c\x15\x00\x15\x00\x15\x02\x00\x00\x00"  # one data
 
 
 def _statistics(minimum: bytes | None, maximum: bytes | None, nulls: bytes, *, is_signed: bool) -> bytes:
-    """Encodes the statistics of a ColumnMetaData, and the fields after them.
+    """Encode the statistics of a ColumnMetaData, and the fields after them.
 
     Texts and bytes have no deprecated bounds.
     """
@@ -165,7 +165,7 @@ def _is_plain(column: pa.ChunkedArray, field: pa.Field) -> bool:
 
 
 def _stored_as(kind: pa.DataType) -> type[Any] | None:
-    """Returns the number type with which Parquet stores a type; None if it is not a number.
+    """Return the number type with which Parquet stores a type; None if it is not a number.
 
     Times finer than microseconds are not stored as integers.
     """
@@ -183,7 +183,7 @@ def _stored_as(kind: pa.DataType) -> type[Any] | None:
 
 
 def _values(array: pa.Array, places: Edges) -> tuple[list[bytes], list[bytes | None], list[bytes | None]]:
-    """Returns for each file the encoded values, and the bounds.
+    """Return for each file the encoded values, and the bounds.
 
     array: the values, without nulls.
     """
@@ -215,7 +215,7 @@ def _ticks(array: pa.Array) -> NDArray[np.integer[Any]]:
 
 
 def _bounds(values: NDArray[Any], places: Edges) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Returns the encoded bounds; None for a file without values.
+    """Return the encoded bounds; None for a file without values.
 
     Like in Arrow, NaN is ignored, and a bound of zero has the sign that includes the other zero.
     """
@@ -240,7 +240,7 @@ def _bounds(values: NDArray[Any], places: Edges) -> tuple[list[bytes | None], li
 def _levels(
     valid: NDArray[np.bool_] | None, edges: Edges, counts: Sequence[int], present: Sequence[int]
 ) -> list[bytes]:
-    """Encodes which rows of each file have a value: as one run, or bit by bit."""
+    """Encode which rows of each file have a value: as one run, or bit by bit."""
     found = []
     for number, (count, is_present) in enumerate(zip(counts, present, strict=True)):
         if is_present in (count, 0):

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import (
     INT96,
     convert_leaves,
@@ -23,7 +23,8 @@ from tidelake.storage.files.formats.arrow_conversion import (
     stored_leaf,
     variant,
 )
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_field_ids import leaves_of, with_field_ids
+from tidelake.storage.files.formats.file_format import (
     LARGE_ROW_BYTES,
     Edges,
     FormatWriterSettings,
@@ -31,7 +32,6 @@ from tidelake.storage.files.formats.base import (
     one_large_row_group,
     parts_of,
 )
-from tidelake.storage.files.formats.field_ids import leaves_of, with_field_ids
 from tidelake.storage.files.formats.parquet_bounds import ChunkMinMax
 from tidelake.storage.files.formats.parquet_encodings import Encodings, choose_encodings
 from tidelake.storage.files.formats.parquet_footer import MAGIC, binary_as_int96, framed
@@ -50,9 +50,12 @@ _FIELD_ID_KEY: Final = "PARQUET:field_id"
 ROW_GROUP_HELD_BYTES: Final = 64 * 1024 * 1024
 _WIDE_ROW_BYTES: Final = 16 * 1024  # of such rows only half as much is kept: their column chunks are still large
 _ROW_GROUP_ROWS: Final = 1024 * 1024
-# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted.
-_NO_ROW_LIMIT_OF_PAGES: Final = (
-    {"max_rows_per_page": _ROW_GROUP_ROWS} if int(pa.__version__.split(".")[0]) >= 23 else dict[str, int]()
+# Since pyarrow 23 a page has at most 20,000 rows unless told otherwise; before, only its bytes counted. Since then, a
+# TIME column can also be marked as in Java's files. Readers of Paimon do not look at that mark.
+_SINCE_PYARROW_23: Final[dict[str, Any]] = (
+    {"max_rows_per_page": _ROW_GROUP_ROWS, "write_time_adjusted_to_utc": True}
+    if int(pa.__version__.split(".")[0]) >= 23
+    else {}
 )
 _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_STEP_ROWS: Final = 1024  # Arrow checks whether a page is full after so many values
@@ -109,7 +112,7 @@ class ParquetWriter:
                 self._write_row_group()
 
     def _rows_that_fit(self, batch_rows: int, batch_bytes: int) -> int:
-        """Returns how many rows of this batch fit into the open row group, approximately."""
+        """Return how many rows of this batch fit into the open row group, approximately."""
         if (limit := self._limit_bytes) is None or not batch_bytes:
             return self._options.row_group_rows
         share = (limit - self._held_bytes_stored) / (self._stored_bytes(batch_bytes))
@@ -170,7 +173,7 @@ class ParquetWriter:
         self._writer.write_table(table, row_group_size=table.num_rows)
 
     def _stored(self, table: pa.Table) -> pa.Table:
-        """Converts the row group to the form that Arrow writes, and collects its bounds."""
+        """Convert the row group to the form that Arrow writes, and collect its bounds."""
         self._min_max.add_row_group(
             table, lacks_footer=self._has_large_rows or self._holds_large_rows or self._is_joined
         )
@@ -203,7 +206,7 @@ class ParquetWriter:
         return self._min_max.of_file(self._metadata[0])
 
     def _close_arrow_writer(self) -> bytes | None:
-        """Closes Arrow's writer. Returns its footer, unless it is in the file already."""
+        """Close Arrow's writer. Returns its footer, unless it is in the file already."""
         writer, self._writer = self._writer, None
         catcher, self._footer_catcher = self._footer_catcher, None
         if writer is None:
@@ -286,7 +289,7 @@ def _as_stored(table: pa.Table, fields: Sequence[DataField], form: _StoredForm) 
 
 
 def _has_required_parts(data_type: DataType) -> bool:
-    """Whether a null of the type may contain nulls of required fields, which Parquet does not allow."""
+    """Return whether a null of the type may contain nulls of required fields, which Parquet does not allow."""
     if isinstance(data_type, RowType):
         return any(not f.type.nullable for f in data_type.fields)
     return data_type.root is Root.VARIANT
@@ -374,7 +377,7 @@ class _WriterOptions:
         return not self._dictionary and not any(self._dictionary_of.values()) and self.page_bytes >= _PLAIN_PAGE_BYTES
 
     def writer_arguments(self, form: _StoredForm, encodings: Encodings, bounds_for: Collection[str]) -> dict[str, Any]:
-        """Returns the arguments of `pq.ParquetWriter`.
+        """Return the arguments of `pq.ParquetWriter`.
 
         bounds_for: the columns with bounds in the footer, too. Readers skip row groups by them.
         """
@@ -385,10 +388,9 @@ class _WriterOptions:
             "column_encoding": dict.fromkeys(sorted(encodings.delta), "DELTA_BINARY_PACKED") or None,
             "write_statistics": [f.name for f in form.schema if f.name in bounds_for and f.type != INT96],
             "data_page_size": self.page_bytes,
-            **_NO_ROW_LIMIT_OF_PAGES,
+            **_SINCE_PYARROW_23,
             "store_schema": False,
             "store_decimal_as_integer": True,
-            "write_time_adjusted_to_utc": True,
             "write_page_checksum": True,
         }
 
@@ -397,7 +399,7 @@ class _WriterOptions:
 
 
 def _stored_leaf(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Converts values to the form that Arrow writes: times in nanoseconds become the bytes of INT96."""
+    """Convert values to the form that Arrow writes: times in nanoseconds become the bytes of INT96."""
     if data_type.root is Root.VARIANT:
         return variant(column, arrow_type(data_type))
     in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"

@@ -33,7 +33,7 @@ class Struct:
         self.fields: dict[int, tuple[int, Value]] = {}
 
     def get(self, number: int) -> Value:
-        """Returns the value of a field; None if it is absent."""
+        """Return the value of a field; None if it is absent."""
         return self.fields.get(number, (0, None))[1]
 
     def set(self, number: int, kind: int, value: Value) -> None:
@@ -45,7 +45,7 @@ class Struct:
 
 
 def parse(data: bytes) -> Struct:
-    """Parses a struct. Raises ValueError if `data` is invalid."""
+    """Parse a struct. Raises ValueError if `data` is invalid."""
     try:
         return _ThriftReader(data).struct()
     except (IndexError, KeyError) as e:
@@ -53,7 +53,7 @@ def parse(data: bytes) -> Struct:
 
 
 def serialize(struct: Struct, after: int = 0) -> bytes:
-    """Encodes a struct.
+    """Encode a struct.
 
     after: the number of the previous field, if the first fields of the struct were written already.
     """
@@ -63,14 +63,14 @@ def serialize(struct: Struct, after: int = 0) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Encodes a number that is not negative."""
+    """Encode a number that is not negative."""
     out = bytearray()
     _write_varint(out, value)
     return bytes(out)
 
 
 def zigzag(value: int) -> bytes:
-    """Encodes the value of an integer field."""
+    """Encode the value of an integer field."""
     out = bytearray()
     _write_integer(out, value)
     return bytes(out)

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput, CorruptFile
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
+from tidelake.storage.kinds.format_tables.format_options import CsvSettings, is_standard
 from tidelake.storage.kinds.format_tables.lines import joined, read_lines
-from tidelake.storage.kinds.format_tables.options import CsvSettings, is_standard
 from tidelake.storage.kinds.format_tables.text_values import texts_of, values_of
 from tidelake.storage.model.types import AtomicType, DataField, arrow_schema, arrow_type
 
@@ -36,7 +36,7 @@ def csv_header(fields: Sequence[DataField], settings: CsvSettings) -> bytes:
 
 
 def csv_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: CsvSettings) -> bytes:
-    """Encodes rows. Raises BadInput, with column and value, for values that a reader would misinterpret."""
+    """Encode rows. Raises BadInput, with column and value, for values that a reader would misinterpret."""
     columns = []
     for column, field in zip(rows.columns, fields, strict=True):
         assert isinstance(field.type, AtomicType), field
@@ -63,7 +63,7 @@ def _check_distinguishable_from_null(texts: pa.Array, name: str, settings: CsvSe
 
 
 def _escaped(texts: pa.Array, settings: CsvSettings) -> pa.Array:
-    """Quotes texts with a special character, and blank texts: a blank line would not be read as a text."""
+    """Quote texts with a special character, and blank texts: a blank line would not be read as a text."""
     special = pc.match_substring(texts, settings.delimiter)
     for character in (settings.quote, settings.escape):
         special = pc.or_(special, pc.match_substring(texts, character))
@@ -85,7 +85,7 @@ def read_csv(
     wanted: Sequence[DataField],
     settings: CsvSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads the wanted columns of a csv file.
+    """Read the wanted columns of a csv file.
 
     fields: the columns of the file, in the order of a line.
     wanted: the columns to return, in that order.
@@ -135,7 +135,7 @@ def _nullable(field: DataField) -> DataField:
 
 
 def _fields(lines: pa.Array, places: Sequence[int], settings: CsvSettings) -> list[pa.Array]:
-    """Returns for each place the (n,) texts; null if a line is too short or blank.
+    """Return for each place the (n,) texts; null if a line is too short or blank.
 
     Most lines have no quotes, and are split all at once.
     """
@@ -166,7 +166,7 @@ def _split_at_once(lines: pa.Array, places: Sequence[int], settings: CsvSettings
 
 
 def split_line(line: str, count: int, settings: CsvSettings) -> list[str | None]:
-    """Returns the first `count` fields of a line; None for a missing field, or if quotes are not closed.
+    """Return the first `count` fields of a line; None for a missing field, or if quotes are not closed.
 
     An escape character inside a field escapes a quote or itself; anywhere else it is dropped. A quote inside a field
     that does not start with a quote is an ordinary character. Two quotes mean one quote.

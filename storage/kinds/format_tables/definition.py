@@ -10,9 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
-from tidelake.storage.kinds.format_tables.options import (
+from tidelake.storage.kinds.format_tables.format_options import (
     CsvSettings,
     JsonSettings,
     TextSettings,
@@ -36,7 +36,7 @@ def is_format_table(options: Mapping[str, str] | None) -> bool:
 
 
 def no_ordinary_table(name: str, kind: str = FORMAT_TABLE) -> BadInput:
-    """Returns the error for an operation that needs snapshots, or a schema change."""
+    """Return the error for an operation that needs snapshots, or a schema change."""
     words = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind.replace('-', ' ')}"
     return BadInput(
         f"{name} is {words}: it has files, but no snapshots, no branches and no schema that changes. Open it with "
@@ -53,7 +53,7 @@ def new_format_table(
     comment: str | None,
     time_ms: int,
 ) -> TableSchema:
-    """Returns the only schema of a new format table.
+    """Return the only schema of a new format table.
 
     Raises BadInput or UnsupportedFeature, with the column or option, for an invalid definition.
     """
@@ -77,7 +77,7 @@ def new_format_table(
 
 
 def check_format_table(schema: TableSchema, options: TableOptions) -> None:
-    """Raises BadInput or UnsupportedFeature if this release can't read and write such a table."""
+    """Raise BadInput or UnsupportedFeature if this release can't read and write such a table."""
     format_name = format_of_table(options)
     if options.is_on("metastore.partitioned-table"):
         raise UnsupportedFeature(
@@ -134,7 +134,7 @@ def _refuse_types(fields: Sequence[DataField], format_name: str, refused: frozen
 
 
 def check_readable(context: TableContext) -> None:
-    """Raises UnsupportedFeature if the table can't be read."""
+    """Raise UnsupportedFeature if the table can't be read."""
     check_format_table(context.schema, context.options)
     for key in ("scan.ignore-corrupt-files", "scan.ignore-lost-files"):
         if context.options.is_on(key):
@@ -142,11 +142,11 @@ def check_readable(context: TableContext) -> None:
 
 
 def check_writable(context: TableContext) -> None:
-    """Raises UnsupportedFeature if the table can't be written."""
+    """Raise UnsupportedFeature if the table can't be written."""
     check_format_table(context.schema, context.options)
     check_own_options({key: "" for key in context.options if key == "format-table.commit-hive-sync-url"})
 
 
 def data_fields(schema: TableSchema) -> tuple[DataField, ...]:
-    """Returns the columns that are stored in files."""
+    """Return the columns that are stored in files."""
     return tuple(field for field in schema.fields if field.name not in schema.partition_keys)

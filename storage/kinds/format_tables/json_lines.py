@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import list_offsets
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
+from tidelake.storage.kinds.format_tables.format_options import JsonSettings
 from tidelake.storage.kinds.format_tables.lines import joined, read_lines
-from tidelake.storage.kinds.format_tables.options import JsonSettings
 from tidelake.storage.kinds.format_tables.text_values import texts_of, values_of
 from tidelake.storage.model.types import (
     INTEGER_ROOTS,
@@ -51,7 +51,7 @@ _list_of_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def json_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: JsonSettings) -> bytes:
-    """Encodes rows. Raises BadInput or UnsupportedFeature for values that a reader would misinterpret."""
+    """Encode rows. Raises BadInput or UnsupportedFeature for values that a reader would misinterpret."""
     texts = [_json(column, field.type, field.name) for column, field in zip(rows.columns, fields, strict=True)]
     names = [_quoted(field.name) for field in fields]
     lines = [
@@ -65,7 +65,7 @@ def json_lines(rows: pa.RecordBatch, fields: Sequence[DataField], settings: Json
 
 
 def _json(column: pa.Array, data_type: DataType, name: str) -> list[str]:
-    """Returns the JSON of each row's value."""
+    """Return the JSON of each row's value."""
     match data_type:
         case ArrayType() | VectorType():
             if pa.types.is_fixed_size_list(column.type):
@@ -111,7 +111,7 @@ def _quoted(text: str) -> str:
 def read_json(
     source: pa.NativeFile, path: str, wanted: Sequence[DataField], settings: JsonSettings
 ) -> Iterator[pa.RecordBatch]:
-    """Reads the wanted columns, by name. A column is null if an object does not contain it.
+    """Read the wanted columns, by name. A column is null if an object does not contain it.
 
     Raises CorruptFile for a line that is not a JSON object, and for a value of a wrong type. With
     `json.ignore-parse-errors` the line is skipped instead, or the value is null.
@@ -240,6 +240,6 @@ def _null_as_none(raw: msgspec.Raw) -> bytes | None:
 
 
 def _offsets(lengths: Sequence[int | None]) -> pa.Array:
-    """Returns the offsets of lists; null for a null value."""
+    """Return the offsets of lists; null for a null value."""
     ends = np.cumsum([0, *(length or 0 for length in lengths)])
     return pa.array(ends, pa.int32(), mask=np.array([*(length is None for length in lengths), False]))

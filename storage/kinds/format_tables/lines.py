@@ -12,8 +12,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
-from tidelake.storage.kinds.format_tables.options import is_standard
+from tidelake.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.kinds.format_tables.format_options import is_standard
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -22,7 +22,7 @@ _EXTENSIONS: Final = {"gzip": "gzip", "bzip2": "bz2", "zstd": "zstd"}
 
 
 def read_lines(source: pa.NativeFile, path: str, line_end: str) -> Iterator[pa.Array]:
-    """Yields blocks of whole lines as (n,) strings. Blocks are never empty. Closes `source`.
+    """Yield blocks of whole lines as (n,) strings. Blocks are never empty. Closes `source`.
 
     The last line may be without a line end.
 
@@ -88,7 +88,7 @@ def _inflated(source: pa.NativeFile) -> Iterator[bytes]:
 class LineWriter:
     """A writer of one file of lines. It never closes the given stream.
 
-    codec: the codec, with its name in options (`tidelake.storage.kinds.format_tables.options.compression_of`).
+    codec: the codec, with its name in options (`tidelake.storage.kinds.format_tables.format_options.compression_of`).
     encode: rows -> the bytes of their lines, each with its line end.
     header: the header of the file. Like in Java, it is written with the first rows.
     """
@@ -107,7 +107,7 @@ class LineWriter:
         return int(self._stream.tell())
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Writes rows. Raises BadInput for values that a reader would misinterpret."""
+        """Write rows. Raises BadInput for values that a reader would misinterpret."""
         lines = self._encode(rows)
         self._put(self._header + lines)
         self._header = b""
@@ -126,7 +126,7 @@ class LineWriter:
 
 
 def joined(lines: pa.Array, end: str) -> bytes:
-    """Returns all lines, each with its line end.
+    """Return all lines, each with its line end.
 
     lines (n,): strings without nulls.
     """

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
@@ -43,7 +43,7 @@ def new_object_table(
     comment: str | None,
     time_ms: int,
 ) -> TableSchema:
-    """Returns the schema of a new object table. Its columns are always the same.
+    """Return the schema of a new object table. Its columns are always the same.
 
     given: the requested columns: none, or those of an object table.
     keys: the requested keys: must be empty.
@@ -76,7 +76,7 @@ def objects_location(context: TableContext) -> str:
 def scan_objects(
     context: TableContext, columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the files that exist now, sorted by name in each directory.
+    """Yield the files that exist now, sorted by name in each directory.
 
     Access times and owners are unknown: they are 0 and NULL, like in Java.
     """

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.string_casts import from_text, text_of
 from tidelake.storage.model.types import BINARY_ROOTS, INTEGER_ROOTS, STRING_ROOTS, AtomicType, Root, arrow_type
 
@@ -43,7 +43,7 @@ def texts_of(column: pa.Array, data_type: AtomicType) -> pa.Array:
 
 
 def values_of(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """Parses texts. Returns the values, and which texts are invalid; None if all are valid.
+    """Parse texts. Returns the values, and which texts are invalid; None if all are valid.
 
     The value of an invalid text is null.
     """
@@ -62,7 +62,7 @@ def values_of(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray
 
 
 def _at_once(texts: pa.Array, data_type: AtomicType, pattern: str) -> pa.Array | None:
-    """Parses all texts at once. None if a text does not match the pattern, or is not a value of the type."""
+    """Parse all texts at once. None if a text does not match the pattern, or is not a value of the type."""
     if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
         return None
     plain = pc.utf8_ltrim(texts, "+") if data_type.root in INTEGER_ROOTS else texts
@@ -85,7 +85,7 @@ def _one_by_one(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArr
 
 
 def _cast(texts: pa.Array, data_type: AtomicType) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Casts all texts at once, as in SQL. If a text is invalid, casts both halves separately."""
+    """Cast all texts at once, as in SQL. If a text is invalid, casts both halves separately."""
     try:
         values = from_text(texts, data_type)
     except BadInput:

@@ -17,15 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import Output
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.kinds.format_tables.csv_lines import csv_header, csv_lines
 from tidelake.storage.kinds.format_tables.definition import check_writable, data_fields
-from tidelake.storage.kinds.format_tables.json_lines import json_lines
-from tidelake.storage.kinds.format_tables.lines import LineWriter, joined
-from tidelake.storage.kinds.format_tables.options import (
+from tidelake.storage.kinds.format_tables.format_options import (
     TEXT_FORMATS,
     CsvSettings,
     JsonSettings,
@@ -34,7 +32,9 @@ from tidelake.storage.kinds.format_tables.options import (
     format_of_table,
     is_standard,
 )
-from tidelake.storage.kinds.format_tables.partitions import list_files, list_partitions, partition_location
+from tidelake.storage.kinds.format_tables.json_lines import json_lines
+from tidelake.storage.kinds.format_tables.lines import LineWriter, joined
+from tidelake.storage.kinds.format_tables.partition_directories import list_files, list_partitions, partition_location
 from tidelake.storage.model.paths import DataFileNames, file_extension
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_type
@@ -80,7 +80,7 @@ class FormatTableWriter:
         self._finished: list[Output] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Writes rows. Columns are matched by name, in any order.
+        """Write rows. Columns are matched by name, in any order.
 
         Raises BadInput if rows don't fit the table; then none of them is written. If rows don't fit the format, all
         uncommitted rows are dropped, and the writer is closed.
@@ -160,7 +160,7 @@ class FormatTableWriter:
         self._finished.append(file.output)
 
     def commit(self) -> int:
-        """Makes all files visible, then removes those that an overwrite replaces. Returns the number of new files.
+        """Make all files visible, then remove those that an overwrite replaces. Returns the number of new files.
 
         Files that other writers add in the meantime stay. After an error only some of the files may be visible: check
         the table, or overwrite again.
@@ -181,7 +181,7 @@ class FormatTableWriter:
         return count
 
     def _replaced(self) -> list[str]:
-        """Returns the directories whose files are removed."""
+        """Return the directories whose files are removed."""
         if self._overwrite is False:
             return []
         if isinstance(self._overwrite, Mapping):
@@ -194,7 +194,7 @@ class FormatTableWriter:
         return all(by_name[name] == value for name, value in self._overwrite.items())
 
     def close(self) -> None:
-        """Drops uncommitted files, and closes the writer."""
+        """Drop uncommitted files, and close the writer."""
         outputs = [*self._finished, *(file.output for file in self._open.values())]
         self._finished, self._open, self._is_open = [], {}, False
         for output in outputs:
@@ -211,7 +211,7 @@ def _drop(output: Output) -> None:
 
 
 def _overwrite_spec(context: TableContext, given: bool | Mapping[str, Any] | None) -> bool | Mapping[str, pa.Scalar]:
-    """Returns what a writer overwrites.
+    """Return what a writer overwrites.
 
     False means nothing. True means everything, or in a partitioned table the partitions with new rows. A mapping
     contains the values of partition columns.

@@ -11,11 +11,11 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.files.bucket_directory import partition_directory
-from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
 from tidelake.storage.kinds.system_tables.metadata_table import Columns, Item, MetadataTable, bigint, text
 from tidelake.storage.kinds.system_tables.partitions import FileTotals, partitions_read
+from tidelake.storage.kinds.system_tables.system_table import SystemTable, SystemTableRead
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options.catalog_values import CatalogValues
 from tidelake.storage.model.paths import parse_partition_path

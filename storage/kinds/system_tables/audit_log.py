@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
+from tidelake.errors import UnsupportedFeature
+from tidelake.storage.kinds.system_tables.system_table import SystemTable, SystemTableRead
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
 from tidelake.storage.model.schema.table_schema import SEQUENCE_FIELD
 from tidelake.storage.model.table import TableContext

@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.entry_columns import columns_of_entries, live_entry_columns
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.bucket_directory import partition_directories
 from tidelake.storage.files.casting import cast
 from tidelake.storage.files.data_file import epoch_ms_of_local
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
 from tidelake.storage.kinds.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
 from tidelake.storage.kinds.system_tables.row_text import joined, object_row_texts, object_texts, sql_row_texts
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.binary_row import decode_rows_of_files
 from tidelake.storage.model.format import FileSource
 from tidelake.storage.model.paths import format_of

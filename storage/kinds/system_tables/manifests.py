@@ -14,9 +14,9 @@ from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import table_manifests
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
 from tidelake.storage.kinds.system_tables.metadata_table import Columns, MetadataTable, bigint, text
 from tidelake.storage.kinds.system_tables.row_text import sql_row_texts
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
+from tidelake.storage.kinds.system_tables.system_table import SystemTable, SystemTableRead
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.incremental_read import NoIncrement
 from tidelake.storage.read.predicate import Predicate

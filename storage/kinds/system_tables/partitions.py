@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
 from tidelake.storage.kinds.system_tables.files import files_at
 from tidelake.storage.kinds.system_tables.metadata_table import TIME, Columns, MetadataTable, bigint, text
 from tidelake.storage.kinds.system_tables.row_text import sql_row_texts, sql_texts
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
+from tidelake.storage.kinds.system_tables.system_table import SystemTable, SystemTableRead
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.read.changes.change_reader import ChangeBatch

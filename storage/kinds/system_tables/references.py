@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
+from tidelake.errors import BadInput
 from tidelake.storage.kinds.system_tables.metadata_table import (
     TIME,
     Columns,
@@ -22,6 +21,7 @@ from tidelake.storage.kinds.system_tables.metadata_table import (
     matching_keys,
     text,
 )
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.paths import parse_branch_name
 from tidelake.storage.model.snapshots.consumers import Consumer, consumer_names
 from tidelake.storage.model.snapshots.tags import Tag

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.string_casts import text_of
 from tidelake.storage.model.binary_row import decode_rows_of_files
 from tidelake.storage.model.types import (

@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.kinds.system_tables.base import SystemTable, SystemTableRead
+from tidelake.errors import BadInput
+from tidelake.storage.kinds.system_tables.system_table import SystemTable, SystemTableRead
 from tidelake.storage.model.schema.table_schema import ROW_ID_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import arrow_schema

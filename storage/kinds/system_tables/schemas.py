@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
 from tidelake.storage.kinds.system_tables.metadata_table import (
     TIME,
     Columns,
@@ -22,6 +21,7 @@ from tidelake.storage.kinds.system_tables.metadata_table import (
     matching_keys,
     text,
 )
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, field_to_json

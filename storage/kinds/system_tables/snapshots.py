@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.pretty_json import pretty_json
-from tidelake.storage.kinds.system_tables.base import SystemTableRead
 from tidelake.storage.kinds.system_tables.metadata_table import (
     TIME,
     Columns,
@@ -22,6 +21,7 @@ from tidelake.storage.kinds.system_tables.metadata_table import (
     matching_keys,
     text,
 )
+from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.snapshots.snapshot import Snapshot, parse_json_object
 from tidelake.storage.model.table import TableContext
 

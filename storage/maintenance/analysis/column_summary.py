@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_texts
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_texts
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
     INTEGER_ROOTS,

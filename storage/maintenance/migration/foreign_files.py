@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
 
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.base.clock import local_time_as_utc_ms
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.fileio.base import FileIO, FileStatus
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import corruption
+from tidelake.storage.files.formats.file_format import corruption
 from tidelake.storage.files.stats_collection import without_nan
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.format import FileSource

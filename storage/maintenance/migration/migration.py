@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement
@@ -34,7 +34,7 @@ from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.fileio.location import local_path
 from tidelake.storage.files.bucket_directory import bucket_directory
 from tidelake.storage.kinds.format_tables.definition import data_fields
-from tidelake.storage.kinds.format_tables.partitions import Partition, is_hidden, list_partitions
+from tidelake.storage.kinds.format_tables.partition_directories import Partition, is_hidden, list_partitions
 from tidelake.storage.maintenance.migration.foreign_files import (
     ForeignFile,
     check_alike,

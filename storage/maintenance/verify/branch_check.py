@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.expire.retained_states import RetainedStates, changelog_list, changes_list, retained_states
 from tidelake.storage.commit.manifests.index_manifest import index_entry_path, read_index_manifest
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -89,13 +89,13 @@ class BranchCheck:
         return BranchCount(len(held.snapshots) + len(held.partially_expired), len(held.tags))
 
     def check_one(self, snapshot_id: int) -> None:
-        """Checks a single, existing snapshot."""
+        """Check a single, existing snapshot."""
         self._check_snapshot(snapshot_id, SnapshotChain(self._context, self._manifests, self._files))
 
     # ------------------------------------------------------------ snapshots
 
     def _check_partly_expired(self, ids: Sequence[int]) -> None:
-        """Checks snapshots below the hint EARLIEST. Expiry moves the hint, then deletes their files, and them last.
+        """Check snapshots below the hint EARLIEST. Expiry moves the hint, then deletes their files, and them last.
 
         Their remaining files are referenced by them, so they are no orphans.
         """
@@ -127,7 +127,7 @@ class BranchCheck:
         self.snapshots.append(snapshot)
 
     def _findings_of(self, snapshot: Snapshot, chain: SnapshotChain, where: str) -> list[Finding]:
-        """Checks the table at a snapshot or tag. A tag keeps no changes: these expire with the snapshot."""
+        """Check the table at a snapshot or tag. A tag keeps no changes: these expire with the snapshot."""
         found = [
             *chain.step(snapshot, where),
             *self._index(snapshot, where),
@@ -140,7 +140,7 @@ class BranchCheck:
         return [*found, *self._manifests.take_findings()]
 
     def _changelog_of(self, snapshot: Snapshot, where: str, *, is_first: bool) -> list[Finding]:
-        """Checks the changelog. It may have expired only if the snapshot came to this branch from a tag."""
+        """Check the changelog. It may have expired only if the snapshot came to this branch from a tag."""
         is_complete = self._manifests.is_complete
         found = [*self._changelog(snapshot, where), *self._manifests.take_findings()]
         if not found or not is_first or not self._context.history.may_be_without_changelog(snapshot):
@@ -196,7 +196,7 @@ class BranchCheck:
             yield Finding("statistics-missing", where, f"statistics {snapshot.statistics} are missing", RESTORE)
 
     def _check_hint(self) -> None:
-        """Checks LATEST. With an outdated hint, readers list the directory; Java believes one without a successor."""
+        """Check LATEST. With an outdated hint, readers list the directory; Java believes one without a successor."""
         path = self._context.paths.latest_hint
         hint = self._hint(path)
         if hint is not None and not self._store.exists(hint + 1) and not self._store.exists(hint):
@@ -244,7 +244,7 @@ class BranchCheck:
             )
 
     def _check_long_lived_changelog(self, changelog_id: int) -> list[Finding]:
-        """Checks a changelog that outlived its snapshot."""
+        """Check a changelog that outlived its snapshot."""
         where = f"{self._line}changelog {changelog_id}"
         path = self._context.paths.changelog(changelog_id)
         try:
@@ -258,7 +258,7 @@ class BranchCheck:
         return [*check(changelog, where), *self._manifests.take_findings()]
 
     def _delta_as_changelog(self, changelog: Snapshot, where: str) -> Iterator[Finding]:
-        """Checks the files that a commit added: without a changelog producer, they are its changes.
+        """Check the files that a commit added: without a changelog producer, they are its changes.
 
         With a producer, a snapshot without changelog had no changes, and its manifest lists were deleted with it.
         """
@@ -272,15 +272,15 @@ class BranchCheck:
             yield from self._files.check(self._context, added, where)
 
     def _delta(self, snapshot: Snapshot, where: str) -> Sequence[ManifestEntry]:
-        """Counts all files of a delta as referenced: files that it deleted are deleted with its changelog."""
+        """Count all files of a delta as referenced: files that it deleted are deleted with its changelog."""
         metas = self._manifests.metas(delta_list(snapshot), where)
         entries = self._manifests.entries(metas, where) if metas is not None else None
         self._names |= {name for e in entries or () for name in (e.file.file_name, *e.file.extra_files)}
         return entries or ()
 
     def _add_files_of_changelogs(self, held: RetainedStates) -> None:
-        """References files that changelogs keep. If deltas hold the changes and outlive their snapshots, a file is kept
-        until the delta that deleted it expires. This includes the delta of the first existing snapshot.
+        """Take references to files of changelogs. If deltas hold the changes and outlive their snapshots, a file is
+        kept until the delta that deleted it expires. This includes the delta of the first existing snapshot.
         """
         options = self._context.options
         outlive = options.changelog_outlives_snapshots or bool(held.changelogs)
@@ -303,7 +303,7 @@ class BranchCheck:
 
 
 def _time_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
-    """Reports snapshots that are older than their predecessor. Clocks differ, so this is a note, not a problem."""
+    """Report snapshots that are older than their predecessor. Clocks differ, so this is a note, not a problem."""
     falls = [(before, after) for before, after in pairwise(snapshots) if after.time_ms < before.time_ms]
     if falls:
         before, after = max(falls, key=lambda fall: fall[0].time_ms - fall[1].time_ms)
@@ -314,7 +314,7 @@ def _time_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding
 
 
 def _identifier_findings(snapshots: Sequence[Snapshot], line: str) -> Iterator[Finding]:
-    """Reports identifiers that don't rise for their commit user, or that were published twice."""
+    """Report identifiers that don't rise for their commit user, or that were published twice."""
     last: dict[str, Snapshot] = {}
     for snapshot in snapshots:
         if not snapshot.is_numbered:

@@ -29,16 +29,16 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.maintenance.verify.checksum_ranges import Checksums
+from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.merge_functions import merge_function_of
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder
 from tidelake.storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
-from tidelake.storage.merge.row_changes import KeyedRows, equal_rows
 from tidelake.storage.merge.sections import BatchSize, batch_size
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
@@ -118,7 +118,7 @@ class ChangelogReport:
 
 
 def check_changelog(context: TableContext, start: int | None = None, end: int | None = None) -> ChangelogReport:
-    """Compares the changelog with the table.
+    """Compare the changelog with the table.
 
     The rows that an OVERWRITE snapshot replaced are not in the changelog. So the check starts after the last such
     snapshot of the range, and reports these snapshots. Raises UnsupportedFeature for a table without a primary key,
@@ -174,7 +174,7 @@ class _Check:
         return latest
 
     def _first_start(self) -> int:
-        """Returns 0, an empty table, if all changes since the first commit exist; otherwise the earliest snapshot."""
+        """Return 0, an empty table, if all changes since the first commit exist; otherwise the earliest snapshot."""
         earliest = self._snapshots.earliest_id() or 1
         return 0 if self._changes.history.earliest_id() == 1 else earliest
 
@@ -219,7 +219,7 @@ class _Check:
         *,
         include_after: bool = False,
     ) -> Iterator[T]:
-        """Merges the rows of equal keys: of the state before, of changes, and if wanted of the state after."""
+        """Merge the rows of equal keys: of the state before, of changes, and if wanted of the state after."""
         size = parts.size
         runs = [
             self._marked(self._rows_of(parts.before), _BEFORE),
@@ -266,7 +266,7 @@ class _Check:
     # ------------------------------------------------------------ keys
 
     def _replay(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        """Folds complete groups of equal keys: the state before, then changes, oldest first."""
+        """Fold complete groups of equal keys: the state before, then changes, oldest first."""
         self._report.keys += len(groups)
         self._report.changes += int(np.count_nonzero(rows.column(_SIDE).to_numpy() == _CHANGE))
         rows = rows.drop_columns([_SIDE])
@@ -276,7 +276,7 @@ class _Check:
         return self._replayed(rows, groups, every).adds().rows
 
     def _compare(self, rows: pa.RecordBatch, groups: Groups) -> None:
-        """Compares complete groups of equal keys: the state before, changes oldest first, the state after."""
+        """Compare complete groups of equal keys: the state before, changes oldest first, the state after."""
         side = rows.column(_SIDE).to_numpy()[groups.rows]
         # The other keys are counted already.
         self._report.keys += len(groups) - int(np.count_nonzero(groups.any(side != _AFTER)))
@@ -307,7 +307,7 @@ class _Check:
         return KeyedRows(merged.select(rows.schema.names), merged.column(_KEY_NUMBER).to_numpy())
 
     def _check_kinds(self, rows: pa.RecordBatch, groups: Groups) -> None:
-        """Compares each kind with the previous one of the same key."""
+        """Compare each kind with the previous one of the same key."""
         kinds = row_kinds(rows)[groups.rows]
         key = groups.numbers
         begins = np.append(True, key[1:] != key[:-1]) if len(key) else np.zeros(0, np.bool_)

@@ -36,7 +36,7 @@ class ChecksumRanges:
         return 1 if self.ends is None else self.ends.num_rows + 1
 
     def of_rows(self, rows: pa.RecordBatch) -> NDArray[np.intp]:
-        """Returns for each row the number of its range (n,)."""
+        """Return for each row the number of its range (n,)."""
         if self.ends is None:
             return np.zeros(rows.num_rows, np.intp)
         ends, keys = align_keys([self._words(self.ends), self._words(rows)])
@@ -68,7 +68,7 @@ class Checksums:
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch], key_columns: Sequence[str], columns: Sequence[str]) -> Checksums:
-        """Computes checksums of batches in the order of their keys. The batches define the ends of ranges."""
+        """Compute checksums of batches in the order of their keys. The batches define the ends of ranges."""
         ends: list[pa.RecordBatch] = []
         counts: list[int] = []
         sums: list[NDArray[np.uint64]] = []
@@ -84,7 +84,7 @@ class Checksums:
         return cls(ranges, columns, np.array(counts), np.concatenate(sums)) if counts else cls(ranges, columns)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Adds rows in the order of their keys."""
+        """Add rows in the order of their keys."""
         if not rows.num_rows:
             return
         hashes = row_hashes(map(rows.column, self._columns), rows.num_rows)
@@ -96,7 +96,7 @@ class Checksums:
         self._sums[numbers[starts]] += until[stops] - until[starts]
 
     def differing_ranges(self, other: Checksums) -> NDArray[np.bool_]:
-        """Returns for each range (r,) whether the rows differ. Both must have the same ranges."""
+        """Return for each range (r,) whether the rows differ. Both must have the same ranges."""
         found: NDArray[np.bool_] = (self._counts != other._counts) | (self._sums != other._sums)
         return found
 

@@ -16,15 +16,15 @@ class FileListing:
         self._directories: dict[str, dict[str, FileStatus]] = {}
 
     def files(self, directory: str) -> Iterator[FileStatus]:
-        """Yields the files (not directories) directly below a directory."""
+        """Yield the files (not directories) directly below a directory."""
         return (status for status in self._entries(directory).values() if not status.is_directory)
 
     def directories(self, directory: str) -> list[str]:
-        """Returns the names of the directories directly below a directory, sorted."""
+        """Return the names of the directories directly below a directory, sorted."""
         return sorted(status.name for status in self._entries(directory).values() if status.is_directory)
 
     def size_bytes(self, path: str) -> int | None:
-        """Returns None for a missing file."""
+        """Return None for a missing file."""
         directory, _, name = path.rpartition("/")
         status = self._entries(directory).get(name)
         if status is not None:

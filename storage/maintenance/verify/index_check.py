@@ -1,11 +1,9 @@
-"""Checks deletion vectors: they must be readable, have the row count in the manifest, and mark only existing rows.
+"""Checks the index files of a snapshot: deletion vectors, and the hashes of dynamic buckets. Each file is read once.
 
-Each index file is read once, even if several snapshots name it.
+A deletion vector must be readable, have the row count in the manifest, and mark only existing rows.
 
-Checks the index of dynamic buckets: files must have the number of hashes in their manifest, and no hash may be in
-the index of two buckets of a partition.
-
-A hash in two buckets means that a key is in two buckets, or will be. Its rows are then never merged.
+The hashes of a bucket must be as many as the manifest says, and none may also be a hash of another bucket of the
+partition: its key would be in two buckets, or will be, and the rows would never be merged.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.maintenance.verify.finding import REPORT, RESTORE, Finding
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners.hash_index_file import read_hash_file
@@ -34,7 +32,7 @@ class VectorCheck:
     def check(
         self, context: TableContext, file: IndexFileMeta, path: str, rows: Mapping[str, int], where: str
     ) -> Iterator[Finding]:
-        """Checks the vectors of an index file that exists.
+        """Check the vectors of an index file that exists.
 
         rows: rows of each known data file, by its name.
         """
@@ -79,7 +77,7 @@ def check_hash_index(context: TableContext, entries: Sequence[IndexEntry], where
 
 
 def _shared_hashes(directory: str, buckets: dict[int, NDArray[np.int32]], where: str) -> Iterator[Finding]:
-    """Returns one finding for each partition, with the first buckets that share a hash."""
+    """Return one finding for each partition, with the first buckets that share a hash."""
     numbers = list(buckets)
     hashes = np.concatenate([np.unique(buckets[number]) for number in numbers])
     bucket_of = np.repeat(numbers, [len(np.unique(buckets[number])) for number in numbers])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.expire.retained_states import all_branches
 from tidelake.storage.maintenance.verify.branch_check import BranchCheck, HistoryCheck
 from tidelake.storage.maintenance.verify.data_file_check import DataFileCheck
@@ -46,7 +46,7 @@ class Report:
 
 
 def verify(context: TableContext, *, deep: bool = False, check_history: HistoryCheck | None = None) -> list[Finding]:
-    """Returns the problems of a table with all its branches and tags; empty for a sound table. See `inspect`."""
+    """Return the problems of a table with all its branches and tags; empty for a sound table. See `inspect`."""
     return inspect(context, deep=deep, check_history=check_history).problems
 
 
@@ -59,7 +59,7 @@ def inspect(
     orphans_older_than_ms: int = ORPHAN_AGE_MS,
     now_ms: int | None = None,
 ) -> Report:
-    """Inspects a table. Changes nothing; other writers, readers and expiry may continue at the same time.
+    """Inspect a table. Changes nothing; other writers, readers and expiry may continue at the same time.
 
     snapshot_id: inspect only this snapshot, of this branch.
     deep: also read every row of every file.

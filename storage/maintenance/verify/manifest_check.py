@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
@@ -42,7 +42,7 @@ class ManifestCheck:
         self.is_complete = True
 
     def metas(self, file: ListFile, where: str) -> Sequence[ManifestFileMeta] | None:
-        """Returns the manifests of a list."""
+        """Return the manifests of a list."""
         is_new = file.name not in self.names
         self.names.add(file.name)
         try:
@@ -55,14 +55,14 @@ class ManifestCheck:
         return metas
 
     def entries(self, metas: Sequence[ManifestFileMeta], where: str) -> list[ManifestEntry] | None:
-        """Returns the entries of consecutive manifests, in order; None if one of them can't be read."""
+        """Return the entries of consecutive manifests, in order; None if one of them can't be read."""
         read = [self._entries(meta, where) for meta in metas]
         if any(entries is None for entries in read):
             return None
         return [entry for entries in read for entry in entries or ()]
 
     def format_findings(self, option: str) -> list[Finding]:
-        """Returns findings for files read so far whose format differs from option `manifest.format`."""
+        """Return findings for files read so far whose format differs from option `manifest.format`."""
         return [
             Finding(
                 "manifest-format",
@@ -76,7 +76,7 @@ class ManifestCheck:
         ]
 
     def take_findings(self) -> list[Finding]:
-        """Returns and removes the findings since the last call."""
+        """Return and remove the findings since the last call."""
         taken, self.findings = self.findings, []
         return taken
 

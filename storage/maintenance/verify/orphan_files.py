@@ -33,7 +33,7 @@ class Orphans:
 
 
 def orphan_candidates(context: TableContext, branches: Set[str], listing: FileListing) -> list[tuple[str, FileStatus]]:
-    """Returns the existing files that must be referenced, with their paths.
+    """Return the existing files that must be referenced, with their paths.
 
     Call it before metadata is read. Then a file that is committed in the meantime is found to be referenced.
     """
@@ -47,7 +47,7 @@ def orphan_candidates(context: TableContext, branches: Set[str], listing: FileLi
 
 
 def orphans_among(files: list[tuple[str, FileStatus]], named: Set[str], modified_before_ms: int) -> Orphans:
-    """Returns the files that are not referenced.
+    """Return the files that are not referenced.
 
     named: file names that something refers to.
     """
@@ -66,7 +66,7 @@ def bucket_directories(directory: str, partition_levels: int, listing: FileListi
 
 
 def temporary_files(paths: TablePaths, listing: FileListing) -> Iterator[tuple[str, FileStatus]]:
-    """Yields files in the snapshot directories that are not snapshots. Commits that crashed left them."""
+    """Yield files in the snapshot directories that are not snapshots. Commits that crashed left them."""
     for directory, parse in (
         (paths.snapshot_directory, parse_snapshot_id),
         (paths.changelog_directory, parse_changelog_id),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import TidelakeError, UnsupportedFeature
+from tidelake.errors import TidelakeError, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -28,7 +28,7 @@ _RETRACTS = pa.array([int(kind) for kind in RowKind if kind.is_retract], pa.int8
 
 
 def check_rows(files: Iterable[ReferencedFile]) -> Iterator[Finding]:
-    """Checks data files and changelog files. Memory: one batch at a time."""
+    """Check data files and changelog files. Memory: one batch at a time."""
     for file in files:
         path = file.path
         try:
@@ -131,7 +131,7 @@ def _read(context: TableContext, path: str, entry: ManifestEntry) -> _FileConten
 
 
 def _bucketing(context: TableContext, entry: ManifestEntry) -> Bucketing | None:
-    """Returns None if the bucket is not a function of the row."""
+    """Return None if the bucket is not a function of the row."""
     bucketing = Bucketing.of(context.schema, context.options)
     chooses = bucketing.mode in (BucketMode.FIXED, BucketMode.POSTPONE) and bucketing.key_columns
     is_function = chooses and entry.bucket != POSTPONE_BUCKET and entry.total_buckets > 0
@@ -139,7 +139,7 @@ def _bucketing(context: TableContext, entry: ManifestEntry) -> Bucketing | None:
 
 
 def _bound_findings(context: TableContext, file: DataFileMeta, content: _FileContent) -> Iterator[str]:
-    """Compares the first and last key with the manifest."""
+    """Compare the first and last key with the manifest."""
     keys = context.schema.key_fields
     bounds = decode_rows([file.min_key, file.max_key], [field.type for field in keys])
     for which, row in ((0, content.first), (1, content.last)):
@@ -160,7 +160,7 @@ def _words(context: TableContext, keys: pa.RecordBatch) -> KeyWords:
 
 
 def _ascends(words: KeyWords) -> NDArray[np.bool_]:
-    """Returns for each row except the first whether its key is above the previous one."""
+    """Return for each row except the first whether its key is above the previous one."""
     n = len(words[0])
     above, equal = np.zeros(max(n - 1, 0), np.bool_), np.ones(max(n - 1, 0), np.bool_)
     for word in words:

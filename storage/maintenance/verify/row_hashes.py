@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_texts
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_texts
 from tidelake.storage.model.types.arrow_buffers import fixed_width_values
 
 Hashes = NDArray[np.uint64]
@@ -24,7 +24,7 @@ _COLUMN_FACTOR: Final = np.uint64(0xD6E8FEB86659FD93)  # an odd factor, so that 
 
 
 def row_hashes(columns: Iterable[pa.Array], count: int) -> Hashes:
-    """Returns hashes (n,), for n = count rows. The same values in other columns give another hash."""
+    """Return hashes (n,), for n = count rows. The same values in other columns give another hash."""
     hashes = np.zeros(count, np.uint64)
     for column in columns:
         hashes = _mixed(hashes * _COLUMN_FACTOR + _value_hashes(column))
@@ -32,7 +32,7 @@ def row_hashes(columns: Iterable[pa.Array], count: int) -> Hashes:
 
 
 def _value_hashes(column: pa.Array) -> Hashes:
-    """Returns hashes (n,)."""
+    """Return hashes (n,)."""
     hashes = _hashes_of_present(column)
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
@@ -40,7 +40,7 @@ def _value_hashes(column: pa.Array) -> Hashes:
 
 
 def _hashes_of_present(column: pa.Array) -> Hashes:
-    """Returns hashes (n,), with any value for nulls."""
+    """Return hashes (n,), with any value for nulls."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return hash_texts(column).view(np.uint64)
@@ -67,7 +67,7 @@ def _mixed(numbers: NDArray[np.int64] | Hashes) -> Hashes:
 
 
 def _by_place(hashes: Hashes, offsets: pa.Array) -> Hashes:
-    """Returns hashes of list elements that depend on their positions."""
+    """Return hashes of list elements that depend on their positions."""
     starts = offsets.to_numpy()
     places = np.arange(len(hashes))
     inside = slice(int(starts[0]), int(starts[-1])) if len(starts) else slice(0)
@@ -76,7 +76,7 @@ def _by_place(hashes: Hashes, offsets: pa.Array) -> Hashes:
 
 
 def _sums(hashes: Hashes, offsets: pa.Array) -> Hashes:
-    """Returns a hash for each list, of its elements in any order and their number."""
+    """Return a hash for each list, of its elements in any order and their number."""
     until = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
     starts = offsets.to_numpy()
     lengths = np.diff(starts).astype(np.uint64)

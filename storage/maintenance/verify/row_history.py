@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
@@ -78,7 +78,7 @@ class RowHistory:
 
 
 def row_history(context: TableContext, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowHistory:
-    """Returns the history of a row.
+    """Return the history of a row.
 
     key: column -> value, for all columns of the primary key.
     snapshot_id: the snapshot whose state is requested; None: the latest.
@@ -153,7 +153,7 @@ class _HistoryReader:
                     )
 
     def _added(self) -> Iterator[tuple[Snapshot | None, list[ManifestEntry], list[ManifestEntry]]]:
-        """Yields each snapshot up to the requested one, with the files that it added, and those that it removed."""
+        """Yield each snapshot up to the requested one, with the files that it added, and those that it removed."""
         earliest = self._store.earliest()
         first = earliest.id if earliest is not None else self._snapshot.id
         deltas = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from tidelake.storage.base.errors import CommitConflict, TidelakeError
+from tidelake.errors import CommitConflict, TidelakeError
 from tidelake.storage.commit.conflicts import check_bucket_counts, check_levels
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
@@ -42,7 +42,7 @@ class SnapshotChain:
         self.rows = 0
 
     def step(self, snapshot: Snapshot, where: str) -> Iterator[Finding]:
-        """Yields the problems of one snapshot, by itself and as the successor of the last one."""
+        """Yield the problems of one snapshot, by itself and as the successor of the last one."""
         base = self._manifests.metas(base_list(snapshot), where)
         delta = self._manifests.metas(delta_list(snapshot), where)
         entries = None if delta is None else self._manifests.entries(delta, where)
@@ -73,7 +73,7 @@ class SnapshotChain:
         return [entry for files in self._live.values() for entry in files.values()]
 
     def _begin(self, base: Sequence[ManifestFileMeta], where: str) -> Generator[Finding, None, bool]:
-        """Starts with the state of a base list. Returns whether the state is known now."""
+        """Start with the state of a base list. Returns whether the state is known now."""
         self._last, self._live, self.rows = None, {}, 0
         entries = self._manifests.entries(base, where)
         if entries is None:
@@ -99,7 +99,7 @@ class SnapshotChain:
                 yield Finding("delete-without-file", where, what, REPORT)
 
     def _check_base(self, base: Sequence[ManifestFileMeta], where: str) -> Iterator[Finding]:
-        """Checks that the base list has the state of the previous snapshot, perhaps in other manifests."""
+        """Check that the base list has the state of the previous snapshot, perhaps in other manifests."""
         removed = self._manifests.entries(_without(self._metas, base), where)
         added = self._manifests.entries(_without(base, self._metas), where)
         if removed is None or added is None:
@@ -148,7 +148,7 @@ class SnapshotChain:
 
 
 def _without(metas: Sequence[ManifestFileMeta], others: Iterable[ManifestFileMeta]) -> list[ManifestFileMeta]:
-    """Returns manifests that the others lack. A name that occurs twice here must also occur twice there."""
+    """Return manifests that the others lack. A name that occurs twice here must also occur twice there."""
     left = Counter(meta.file_name for meta in others)
     missing = []
     for meta in metas:
@@ -160,7 +160,7 @@ def _without(metas: Sequence[ManifestFileMeta], others: Iterable[ManifestFileMet
 
 
 def _net(entries: Sequence[ManifestEntry]) -> dict[Identity, FileKind] | None:
-    """Returns the merged entries; None if they contradict each other."""
+    """Return the merged entries; None if they contradict each other."""
     try:
         return {identity: entry.kind for identity, entry in merge_entries(entries).items()}
     except ValueError:

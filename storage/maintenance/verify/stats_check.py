@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.statistics import key_statistics, value_bounds
 from tidelake.storage.files.stats_collection import ColumnBounds

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.values.entries import Entries, EntryColumn
 from tidelake.storage.merge.values.equality import value_codes
@@ -112,7 +112,7 @@ class _CollectAggregator(RowAggregator[Entries, LinkedList[int]]):
         return line
 
     def _rebuilt(self, line: LinkedList[int]) -> LinkedList[int]:
-        """Applies the order of Java's hash table, if elements are made distinct by hash."""
+        """Apply the order of Java's hash table, if elements are made distinct by hash."""
         if isinstance(line, HashOrderedList):
             line.rebuild(len(line))
         return line

@@ -11,14 +11,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregators.base import Step, Steps, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.normalized_keys import RowIndices
 
 
 def take_positions(values: pa.Array, groups: Groups, positions: RowIndices) -> pa.Array:
-    """Returns the values at the positions, and null for -1."""
+    """Return the values at the positions, and null for -1."""
     missing = positions < 0
     rows = groups.rows[positions]
     return values.take(pa.array(rows, mask=missing) if missing.any() else pa.array(rows))
@@ -87,7 +87,7 @@ class FirstNonNullValue:
 def _first(
     aggregator: SimpleRowAggregator[int], values: pa.Array, groups: Groups, steps: Steps, without_others: RowIndices
 ) -> pa.Array:
-    """Returns the first value of each group.
+    """Return the first value of each group.
 
     aggregator: finds the position in groups with SET or AGG_REVERSED.
     without_others (g,): the positions for all other groups.

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.values.entries import Entries, EntryColumn
 from tidelake.storage.merge.values.equality import value_codes
@@ -134,7 +134,7 @@ class _MergingByTime(_MergeMapAggregator):
         return merged
 
     def _is_newer(self, entry: int, known: int | None) -> bool:
-        """Whether the entry has a time that is greater than that of the known entry."""
+        """Return whether the entry has a time that is greater than that of the known entry."""
         time = self._times[entry]
         known_time = None if known is None else self._times[known]
         return time is not None and (known_time is None or time > known_time)

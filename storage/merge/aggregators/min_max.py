@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, since_last_set, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.normalized_keys import Word, normalize_column
@@ -47,7 +47,7 @@ class MinMaxAggregator:
         return take_positions(values, groups, groups.first(candidates))
 
     def _whole_number(self, values: pa.Array, groups: Groups, candidates: Mask) -> pa.Array:
-        """Aggregates the words directly: they are the values, so the row need not be found."""
+        """Aggregate the words directly: they are the values, so the row need not be found."""
         (word,) = normalize_column(values, nullable=False)
         numbers = word[groups.rows]
         worst = np.iinfo(numbers.dtype).min if self.greatest else np.iinfo(numbers.dtype).max
@@ -56,7 +56,7 @@ class MinMaxAggregator:
 
 
 def _words(values: pa.Array) -> Iterable[Word]:
-    """Returns words with the order of the values. Text may be long, so its only word is its rank."""
+    """Return words with the order of the values. Text may be long, so its only word is its rank."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return (pc.rank(values, tiebreaker="dense").to_numpy(),)

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation, NullKeys, inner_row
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.errors import BadInput
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation, NullKeys, inner_row
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.normalized_keys import normalize_column
 from tidelake.storage.merge.values.entries import Entries, EntryColumn, rebuilt
@@ -83,7 +83,7 @@ def _patch(entry: int, known: tuple[bool, ...]) -> Patch:
 
 
 def _ages(aggregation: ColumnAggregation, rows: pa.Array) -> list[tuple[int, ...]] | None:
-    """Returns the age of each nested row: the greater, the newer. Nulls are oldest.
+    """Return the age of each nested row: the greater, the newer. Nulls are oldest.
 
     None if `nested-sequence-field` is not set: then rows are ordered by arrival.
     """
@@ -117,7 +117,7 @@ class _NestedKeys:
         return cls(aggregation, rows.is_valid().to_pylist(), list(codes), hashes.tolist())
 
     def count(self, entry: int) -> bool:
-        """Whether an entry counts: it must be a row, and `nested-key-null-strategy` must accept its key."""
+        """Return whether an entry counts: it must be a row, and `nested-key-null-strategy` must accept its key."""
         if not self.is_row[entry]:
             return False
         strategy = self.aggregation.null_keys
@@ -242,7 +242,7 @@ class _NestedUpdateAggregator(RowAggregator[Entries, HashOrderedList[int]]):
         return acc.in_order() if isinstance(acc, HashOrderedList) else acc
 
     def _table(self, entries: Entries, *, by_age: bool = True) -> HashOrderedList[int]:
-        """Returns a table with the newest row of each key, or the last one if by_age is False."""
+        """Return a table with the newest row of each key, or the last one if by_age is False."""
         rows: HashOrderedList[int] = HashOrderedList(self._keys.codes.__getitem__, self._keys.hashes.__getitem__)
         for entry in filter(self._keys.count, entries):
             key = self._keys.codes[entry]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, since_last_set, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.values.overflow import OverflowCheck
 from tidelake.storage.merge.values.wide_ints import WideInts, from_wide_ints, to_wide_ints
@@ -146,7 +146,7 @@ def _half_up(number: Fraction) -> int:
 
 
 def _ends(number: Fraction) -> bool:
-    """Whether the number has finitely many decimal digits."""
+    """Return whether the number has finitely many decimal digits."""
     rest = number.denominator
     for prime in (2, 5):
         while rest % prime == 0:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from tidelake.storage.merge.aggregators.base import Step, Steps
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps
 from tidelake.storage.merge.equal_keys import Groups
 
 Item = TypeVar("Item")
@@ -24,7 +24,7 @@ class RowAggregator(ABC, Generic[Item, Accumulator]):
     """
 
     def reset(self) -> None:
-        """Called at the start of each group."""
+        """Start a group."""
 
     @abstractmethod
     def agg(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None: ...
@@ -33,15 +33,15 @@ class RowAggregator(ABC, Generic[Item, Accumulator]):
         return self.agg(item, None if acc is None else self.finish(acc))
 
     def retract(self, acc: Item | Accumulator | None, item: Item | None) -> Item | Accumulator | None:
-        """Retracts an item. Never called for a function that is `WithoutRetract`."""
+        """Retract an item. Never called for a function that is `WithoutRetract`."""
         raise AssertionError(f"{type(self).__name__} takes no retract")
 
     @abstractmethod
     def finish(self, acc: Item | Accumulator) -> Item:
-        """Returns the resulting item of a group."""
+        """Return the resulting item of a group."""
 
     def aggregate(self, items: Sequence[Item | None], groups: Groups, steps: Steps | None) -> list[Item | None]:
-        """Returns one item for each group.
+        """Return one item for each group.
 
         items (n,): the item of each position, in merge order.
         """

@@ -1,10 +1,9 @@
-"""Unites Apache DataSketches, with the same bytes as Java's library (4.2.0).
+"""Unites serialised sets: bitmaps, and Apache DataSketches with the same bytes as Java's library (4.2.0).
 
-The C++ library, which Python uses, leaves two fields empty that Java fills. Estimates need neither of them.
+The C++ library of DataSketches, which Python uses, leaves two fields empty that Java fills. Estimates need neither of
+them.
 
 Source: Java `utils/ThetaSketch.java`, `utils/HllSketchUtil.java`; DataSketches' `Union`, `AbstractHllArray`.
-
-Unites serialised sets: sketches and bitmaps.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Steps
+from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.merge.aggregators.aggregator import Steps
 from tidelake.storage.merge.aggregators.row_aggregator import RowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
 
 # Theta: byte 0 is the length of the preamble in 8-byte words. With two words or more, 12:16 is the sampling rate.
@@ -67,7 +66,7 @@ class SketchUnion:
 
 
 def _unite_theta(acc: bytes, item: bytes) -> bytes:
-    """Returns the compact theta sketch of both."""
+    """Return the compact theta sketch of both."""
     library = _datasketches()
     union = library.theta_union()
     for sketch in (acc, item):
@@ -79,7 +78,7 @@ def _unite_theta(acc: bytes, item: bytes) -> bytes:
 
 
 def _unite_hll(acc: bytes, item: bytes) -> bytes:
-    """Returns the compact HLL_4 sketch of both. It is at most as precise as `item`."""
+    """Return the compact HLL_4 sketch of both. It is at most as precise as `item`."""
     library = _datasketches()
     older, newer = (library.hll_sketch.deserialize(sketch) for sketch in (acc, item))
     union = library.hll_union(newer.lg_config_k)
@@ -94,7 +93,7 @@ def _unite_hll(acc: bytes, item: bytes) -> bytes:
 
 
 def _hip_accumulator(registers: bytes, coupons: Any, most_lg_k: int) -> bytes:
-    """Returns Java's HIP accumulator after coupons were added to registers that are out of order.
+    """Return Java's HIP accumulator after coupons were added to registers that are out of order.
 
     Java continues to update it then, although it is not used any more.
     """
@@ -137,7 +136,7 @@ class UnionAccumulator(Protocol):
     def add(self, serialised: bytes) -> None: ...
 
     def serialised(self) -> bytes:
-        """Returns the same bytes as Java after the same sets in the same order. Java serialises after each set."""
+        """Return the same bytes as Java after the same sets in the same order. Java serialises after each set."""
         ...
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators.base import Step, Steps, since_last_set, valid_rows
+from tidelake.storage.merge.aggregators.aggregator import Step, Steps, since_last_set, valid_rows
 from tidelake.storage.merge.aggregators.row_aggregator import SimpleRowAggregator
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups, Mask
 from tidelake.storage.merge.values.overflow import OverflowCheck
 from tidelake.storage.merge.values.wide_ints import from_wide_ints, to_wide_ints

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation, column_aggregations
-from tidelake.storage.merge.aggregators import Aggregator, Step, aggregator_of
+from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregations
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -37,7 +38,7 @@ class Aggregation:
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> Aggregation:
-        """Raises BadInput if a function does not exist, or does not accept the column's type."""
+        """Raise BadInput if a function does not exist, or does not accept the column's type."""
         columns = {a.field.name: (a, aggregator_of(a)) for a in column_aggregations(schema, options)}
         return cls(table_name, columns, options.aggregation_removes_on_delete)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.merge.normalized_keys import RowIndices
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 
@@ -48,7 +48,7 @@ class Deduplicate:
         return rows.take(pa.array(winners))
 
     def winners(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> RowIndices:
-        """Returns the indices of the winning rows, in key order. The parameters are those of `merge`."""
+        """Return the indices of the winning rows, in key order. The parameters are those of `merge`."""
         retract = is_retract(row_kinds(rows))[groups.rows] if self.ignore_delete else None
         if retract is None or not retract.any():
             return groups.rows[groups.ends - 1]

@@ -6,17 +6,17 @@ Source: Java `table/PrimaryKeyTableUtils.java`, `table/PrimaryKeyFileStoreTable.
 from __future__ import annotations
 
 from tidelake.storage.merge.merge_functions.aggregation import Aggregation
-from tidelake.storage.merge.merge_functions.base import MergeFunction
 from tidelake.storage.merge.merge_functions.deduplicate import Deduplicate
 from tidelake.storage.merge.merge_functions.first_row import FirstRow
 from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.merge_function import MergeFunction
 from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.model.table import TableContext
 
 
 def merge_function_of(context: TableContext) -> MergeFunction:
-    """Returns the merge function of a primary-key table, for flushes, reads and compactions.
+    """Return the merge function of a primary-key table, for flushes, reads and compactions.
 
     Raises BadInput, with option, column and remedy, if the engine's options don't fit the schema or each other.
     """
@@ -27,7 +27,7 @@ def merge_function_of(context: TableContext) -> MergeFunction:
 
 
 def merge_engine_of(context: TableContext) -> MergeFunction:
-    """Returns the merge function that merges all given rows, of any levels. Raises like `merge_function_of`."""
+    """Return the merge function that merges all given rows, of any levels. Raises like `merge_function_of`."""
     name, schema, options = context.name, context.schema, context.options
     match options.merge_engine:
         case MergeEngine.DEDUPLICATE:

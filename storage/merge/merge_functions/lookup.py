@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import MergeFunction, shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import MergeFunction, shortcut_groups
 from tidelake.storage.model.format import LEVEL_COLUMN
 
 

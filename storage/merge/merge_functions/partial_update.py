@@ -1,6 +1,8 @@
 """The merge engine partial-update: columns that are null in a row keep their older values.
 
 The columns of a sequence group follow the group's sequence fields instead of the order of rows, and may be aggregated.
+Rows whose sequence fields are all null don't count. Sequences are compared field by field; nulls are smallest. Of equal
+sequences the later row is the newer one.
 
 The merge works by columns. The effects of a row on its key (`_Effects`) are the same for all columns. With these, each
 column finds the row that has its value. The effects at each position in merge order, as in Java:
@@ -12,22 +14,14 @@ column finds the row that has its value. The effects at each position in merge o
                delete that removes the record (so a later row is merged with the deleted values), or a row that is
                returned unchanged
 
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`; vectors `merge_functions.json`.
+With option `partial-update.remove-record-on-sequence-group`, a delete removes the record if its sequence in one of the
+option's groups is not older than the record's. The record then starts again with the sequences of the delete, in all
+groups. So the rows of a key must be checked one after the other: one row of every key at a time.
 
-Finds deletes that remove a whole record: option `partial-update.remove-record-on-sequence-group`.
+All arrays are in merge order: n positions, in groups of equal keys.
 
-A delete removes the record if its sequence in one of the option's groups is not older than the record's. The record
-then starts again with the sequences of the delete, in all groups. So the rows of a key must be checked one after the
-other. Here one row of every key is checked at a time.
-
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`.
-
-Finds the row of each key that has the newest sequence of a sequence group, in columns.
-
-Rows whose sequence fields are all null don't count. Sequences are compared field by field; nulls are smallest. Of equal
-sequences the later row is the newer one. All arrays here are in merge order: n positions, in groups of equal keys.
-
-Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`, `utils/UserDefinedSeqComparator.java`.
+Source: Java `mergetree/compact/PartialUpdateMergeFunction.java`, `utils/UserDefinedSeqComparator.java`; vectors
+`merge_functions.json`.
 """
 
 from __future__ import annotations
@@ -41,12 +35,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregators import aggregator_of
-from tidelake.storage.merge.aggregators.base import Aggregator, Step, valid_rows
+from tidelake.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import aggregator_of
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups
-from tidelake.storage.merge.merge_functions.base import shortcut_groups
+from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
 from tidelake.storage.merge.normalized_keys import RowIndices, Word, normalize_column
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.merge.sequence_groups import SequenceGroup
@@ -161,7 +155,7 @@ class PartialUpdate:
 
     @classmethod
     def of(cls, table_name: str, schema: TableSchema, options: TableOptions) -> PartialUpdate:
-        """Raises BadInput like `PartialUpdateOptions.of`."""
+        """Raise BadInput like `PartialUpdateOptions.of`."""
         checked = PartialUpdateOptions.of(schema, options)
         columns = frozenset(schema.names).difference(schema.primary_keys)
         aggregators = {a.field.name: aggregator_of(a) for a in checked.aggregations}
@@ -187,7 +181,7 @@ class PartialUpdate:
         return tuple(name for group in groups for name in group.ordered_by if name not in asked)
 
     def removes(self, group: SequenceGroup) -> bool:
-        """Whether a delete that is not older than this group removes the record."""
+        """Return whether a delete that is not older than this group removes the record."""
         return not self.options.removing.isdisjoint(group.ordered_by)
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
@@ -222,7 +216,7 @@ class _Merge:
         self._effects = self._effects_of_rows()
 
     def column(self, name: str) -> pa.Array:
-        """Returns the merged column, with one value for each group."""
+        """Return the merged column, with one value for each group."""
         if name == KIND_COLUMN:
             return pa.array(self._result_kinds())
         if name == SEQUENCE_COLUMN:
@@ -255,7 +249,7 @@ class _Merge:
         return self._taken(name, newest)
 
     def _newest_of(self, group: SequenceGroup) -> RowIndices:
-        """Returns for each key the position of the row with the columns of this sequence group; -1 if none exists."""
+        """Return for each key the position of the row with the columns of this sequence group; -1 if none exists."""
         if group not in self._newest:
             sequences, effects = self._sequences_of(group), self._effects
             candidates = effects.fills | ((effects.adds | effects.retracts) & ~sequences.is_empty)
@@ -345,7 +339,7 @@ class _Effects:
 def _with_inserted_sets(
     groups: Groups, steps: NDArray[np.int8], doubled_positions: NDArray[np.bool_]
 ) -> tuple[Groups, NDArray[np.int8]]:
-    """Returns groups and steps with an additional SET of the same row before each position in `twice`."""
+    """Return groups and steps with an additional SET of the same row before each position in `twice`."""
     begins = np.concatenate(([0], np.cumsum(1 + doubled_positions)))
     doubled = np.repeat(steps, 1 + doubled_positions)
     doubled[begins[:-1][doubled_positions]] = Step.SET

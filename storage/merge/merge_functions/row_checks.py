@@ -8,32 +8,29 @@ Source: Java `mergetree/compact/*MergeFunction.java`, `io/KeyValueDataFileWriter
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import AggregateFunction, ColumnAggregation
-from tidelake.storage.merge.aggregators.base import WithoutRetract
+from tidelake.errors import BadInput
+from tidelake.storage.merge.aggregate_functions import is_emptied_by_retracts
+from tidelake.storage.merge.aggregators.aggregator import WithoutRetract
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.merge_functions.aggregation import Aggregation
-from tidelake.storage.merge.merge_functions.base import MergeFunction
 from tidelake.storage.merge.merge_functions.first_row import NO_RETRACTS as NOT_IN_FIRST_ROW
 from tidelake.storage.merge.merge_functions.first_row import FirstRow
 from tidelake.storage.merge.merge_functions.lookup import LookupMergeFunction
+from tidelake.storage.merge.merge_functions.merge_function import MergeFunction
 from tidelake.storage.merge.merge_functions.partial_update import NO_RETRACTS as NOT_IN_PARTIAL_UPDATE
 from tidelake.storage.merge.merge_functions.partial_update import PartialUpdate
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types.row_kinds import is_retract
 
-_NULL_AFTER_RETRACT: Final = (AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE)
-
 
 def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name: str) -> None:
-    """Raises BadInput, with a remedy, for rows that can never be merged.
+    """Raise BadInput, with a remedy, for rows that can never be merged.
 
     kinds (n,): the row kinds of the rows to write.
     """
@@ -62,7 +59,7 @@ def check_row_kinds(function: MergeFunction, kinds: NDArray[np.int8], table_name
 
 
 def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -> None:
-    """Raises BadInput for retracts that remain after the merge, and would later set null in a NOT NULL column.
+    """Raise BadInput for retracts that remain after the merge, and would later set null in a NOT NULL column.
 
     A -U is not among them if its +U was merged with it.
 
@@ -73,7 +70,7 @@ def check_remaining_retracts(function: MergeFunction, kinds: NDArray[np.int8]) -
 
 
 def check_no_nulls(rows: pa.RecordBatch, schema: TableSchema, table_name: str) -> None:
-    """Raises BadInput if the merge left null in a NOT NULL column.
+    """Raise BadInput if the merge left null in a NOT NULL column.
 
     rows: merged rows that will be written to a file.
     """
@@ -96,7 +93,7 @@ def _engine(function: MergeFunction) -> MergeFunction:
 
 
 def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
-    """Raises BadInput if a retract of this kind would set null in a NOT NULL column.
+    """Raise BadInput if a retract of this kind would set null in a NOT NULL column.
 
     Functions that subtract from the existing value (`sum`, `collect`) don't set null.
     """
@@ -130,6 +127,5 @@ def _check_retract_sets_no_null(function: MergeFunction, kind: RowKind) -> None:
 
 
 def _is_emptied(aggregation: ColumnAggregation) -> bool:
-    """Whether a retract sets null in this column, which is NOT NULL."""
-    takes_back = aggregation.function in _NULL_AFTER_RETRACT and not aggregation.ignore_retract
-    return takes_back and not aggregation.field.type.nullable
+    """Return whether a retract sets null in this column, which is NOT NULL."""
+    return is_emptied_by_retracts(aggregation) and not aggregation.field.type.nullable

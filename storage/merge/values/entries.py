@@ -27,7 +27,7 @@ class EntryColumn:
 
     @classmethod
     def of(cls, values: pa.Array, groups: Groups) -> EntryColumn:
-        """Takes only the rows that are aggregated, so that no other entries are processed."""
+        """Take only the rows that are aggregated, so that no other entries are processed."""
         return cls(values.take(pa.array(groups.rows)))
 
     @property
@@ -40,21 +40,21 @@ class EntryColumn:
         return bool(pa.types.is_map(self.column.type))
 
     def items(self) -> list[Entries | None]:
-        """Returns the entries of each row; None for null."""
+        """Return the entries of each row; None for null."""
         offsets = self.column.offsets.to_pylist()
         valid = self.column.is_valid().to_pylist()
         bounds = zip(offsets[:-1], offsets[1:], valid, strict=True)
         return [list(range(begin, end)) if is_valid else None for begin, end, is_valid in bounds]
 
     def of_entries(self, aggregated: Sequence[Entries | None]) -> pa.Array:
-        """Returns a column of the same type with these entries."""
+        """Return a column of the same type with these entries."""
         taken = pa.array(list(chain.from_iterable(entries or () for entries in aggregated)), pa.int64())
         children = (self.column.keys, self.column.items) if self.is_map else (self.column.values,)
         return rebuilt(self.column.type, [child.take(taken) for child in children], aggregated)
 
 
 def rebuilt(kind: pa.DataType, children: Sequence[pa.Array], aggregated: Sequence[Sequence[object] | None]) -> pa.Array:
-    """Makes a list or map column. Row i has as many entries as `aggregated[i]`, and is null for None."""
+    """Make a list or map column. Row i has as many entries as `aggregated[i]`, and is null for None."""
     offsets = np.concatenate(([0], np.cumsum([0 if row is None else len(row) for row in aggregated], dtype=np.int64)))
     mask = pa.array([row is None for row in aggregated], pa.bool_())
     make = pa.MapArray if pa.types.is_map(kind) else pa.ListArray

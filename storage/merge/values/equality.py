@@ -35,7 +35,7 @@ def value_codes(values: pa.Array) -> NDArray[np.int64]:
 
 
 def _keys(values: pa.Array) -> list[Hashable]:
-    """Returns for each value the codes of its parts. The result for a null is arbitrary."""
+    """Return for each value the codes of its parts. The result for a null is arbitrary."""
     kind = values.type
     if pa.types.is_struct(kind):
         return list(zip(*(value_codes(part).tolist() for part in values.flatten()), strict=True))

@@ -25,7 +25,7 @@ _TICKS_PER_MILLI: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def table_size(most: int) -> int:
-    """Returns the number of bins of a `HashMap` or `HashSet`.
+    """Return the number of bins of a `HashMap` or `HashSet`.
 
     most: the number of entries when the table last checked whether to grow.
     """
@@ -86,7 +86,7 @@ class HashOrderedList(LinkedList[T]):
             super().prepend(item)
 
     def rebuild(self, most: int) -> None:
-        """Puts all items into a new table.
+        """Put all items into a new table.
 
         most: see `table_size`.
         """
@@ -114,7 +114,7 @@ class HashOrderedList(LinkedList[T]):
 
 
 def hash_codes(values: pa.Array) -> list[int]:
-    """Returns the `hashCode()` of Paimon's objects for values that are not nested; 0 for null. Not for bytes."""
+    """Return the `hashCode()` of Paimon's objects for values that are not nested; 0 for null. Not for bytes."""
     kind = values.type
     if pa.types.is_string(kind):
         codes: NDArray[Any] = hash_bytes(values)
@@ -136,7 +136,7 @@ def hash_codes(values: pa.Array) -> list[int]:
 
 
 def _folded(longs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Computes `Long.hashCode` in the lower 32 bits, from both halves of a number."""
+    """Compute `Long.hashCode` in the lower 32 bits, from both halves of a number."""
     return longs ^ longs >> 32
 
 
@@ -147,7 +147,7 @@ def _with_one_nan(values: pa.Array) -> pa.Array:
 
 
 def _decimal_hash(unscaled: int, scale: int) -> int:
-    """Computes `BigDecimal.hashCode`, before it is truncated to 32 bits."""
+    """Compute `BigDecimal.hashCode`, before it is truncated to 32 bits."""
     code, rest = 0, abs(unscaled)
     for shift in range(96, -1, -32):
         code = (code * 31 + (rest >> shift & 0xFFFFFFFF)) & 0xFFFFFFFF

@@ -59,16 +59,16 @@ class LinkedList(Generic[T]):
             self.append(item)
 
     def prepend_all(self, items: list[T]) -> None:
-        """Puts the items in front, in their order."""
+        """Put the items in front, in their order."""
         for item in reversed(items):
             self.prepend(item)
 
     def replace(self, item: T) -> None:
-        """Replaces the item that has the same name."""
+        """Replace the item that has the same name."""
         self._items[self._first_places[self._name_of(item)]] = item
 
     def take(self, name: Hashable) -> T:
-        """Removes the first item of this name, and returns it."""
+        """Remove the first item of this name, and return it."""
         item = self._items.pop(self._first_places.pop(name))
         if name in self._others:
             self._first_places[name] = self._others[name].popleft()
@@ -77,19 +77,19 @@ class LinkedList(Generic[T]):
         return item
 
     def take_all(self, name: Hashable) -> None:
-        """Removes all items of this name, if any exist."""
+        """Remove all items of this name, if any exist."""
         while name in self._first_places:
             self.take(name)
 
     def take_repeated(self) -> None:
-        """Removes all but the first item of each name."""
+        """Remove all but the first item of each name."""
         for places in self._others.values():
             for place in places:
                 del self._items[place]
         self._others.clear()
 
     def pop(self) -> T:
-        """Removes the last item, and returns it."""
+        """Remove the last item, and return it."""
         while self._end - 1 not in self._items:
             self._end -= 1
         self._end -= 1

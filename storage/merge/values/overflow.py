@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
+from tidelake.errors import BadInput
+from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.model.messages import alter_command, set_type
 from tidelake.storage.model.types import BIGINT, MAX_DECIMAL_PRECISION, Root, decimal
 
@@ -40,7 +40,7 @@ class OverflowCheck:
         return cls(aggregation, -limit, limit - 1, limit - 1 if kind.bit_width < 64 else limit / 2, False)
 
     def checked(self, number: int, calculation: str) -> int | None:
-        """Returns the number, or None for a decimal that doesn't fit.
+        """Return the number, or None for a decimal that doesn't fit.
 
         Raises BadInput for an integer that doesn't fit.
         """

@@ -38,7 +38,7 @@ class RoaringUnion32:
         self.parts[-1] = earlier_count + count, earlier
 
     def serialised(self) -> bytes:
-        """Returns the portable form with optimised runs. It depends only on the values, not on the order of unions."""
+        """Return the portable form with optimised runs. It depends only on the values, not on the order of unions."""
         while len(self.parts) > 1:
             self._unite_last()
         (_, bitmap) = self.parts[0]

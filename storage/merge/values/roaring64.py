@@ -81,11 +81,11 @@ class _Container:
         return _Container.of(self._bitmap() | other._bitmap())
 
     def optimised(self) -> _Container:
-        """Converts an array or a bitmap to runs if they are shorter, and does not change runs, like Java."""
+        """Convert an array or a bitmap to runs if they are shorter, and do not change runs, like Java."""
         return self if self.kind == _RUNS else _Container.of(self._bitmap())
 
     def _bitmap(self) -> BitMap:
-        """Returns a 32-bit bitmap with this container only."""
+        """Return a 32-bit bitmap with this container only."""
         key = struct.pack("<HH", 0, self.count - 1)
         if self.kind == _RUNS:
             head = struct.pack("<IB", _PORTABLE_WITH_RUNS, 1) + key
@@ -121,7 +121,7 @@ class _Node:
     slots: dict[int, int] = field(default_factory=dict)
 
     def add(self, byte: int, child: _Node | _Leaf) -> None:
-        """Adds a new child. A full node becomes a node of the next kind."""
+        """Add a new child. A full node becomes a node of the next kind."""
         if len(self.children) == _CAPACITY[self.kind]:
             self.kind += 1
             self.slots = {known: slot for slot, known in enumerate(sorted(self.children))} if self.kind == 2 else {}
@@ -132,7 +132,7 @@ class _Node:
         self.children[byte] = child
 
     def insert(self, leaf: _Leaf, depth: int) -> _Node:
-        """Inserts a leaf. Returns the node that replaces this one.
+        """Insert a leaf. Returns the node that replaces this one.
 
         depth: the number of key bytes on the path to this node.
         """
@@ -194,7 +194,7 @@ class _Roaring64:
     last: int = -1
 
     def leaves(self) -> Iterator[tuple[bytes, int]]:
-        """Yields the keys in order, with the places of their containers."""
+        """Yield the keys in order, with the places of their containers."""
         return ((leaf.key, leaf.place) for leaf in _nodes(self.root) if isinstance(leaf, _Leaf))
 
     def place_of(self, key: bytes) -> int | None:
@@ -252,7 +252,7 @@ class _Roaring64:
 
 
 def _nodes(node: _Node | _Leaf | None) -> Iterator[_Node | _Leaf]:
-    """Yields the nodes, parents first, children ordered by their byte."""
+    """Yield the nodes, parents first, children ordered by their byte."""
     if node is not None:
         yield node
     if isinstance(node, _Node):

@@ -33,12 +33,12 @@ class WideInts:
         return WideInts(self.low[which], None if self.high is None else self.high[which])
 
     def or_zero(self, mask: Mask) -> WideInts:
-        """Returns the numbers where `mask` is True, and 0 elsewhere."""
+        """Return the numbers where `mask` is True, and 0 elsewhere."""
         high = None if self.high is None else np.where(mask, self.high, np.int64(0))
         return WideInts(np.where(mask, self.low, self.low.dtype.type(0)), high)
 
     def negated_where(self, mask: Mask) -> WideInts:
-        """Negates some numbers.
+        """Negate some numbers.
 
         The least 64-bit number does not change (two's complement): check `magnitudes` before.
         """
@@ -48,20 +48,20 @@ class WideInts:
         return WideInts(low, np.where(mask, ~self.high + (low == 0), self.high))
 
     def magnitudes(self) -> NDArray[np.float64]:
-        """Returns the absolute values, with a precision of about 15 digits."""
+        """Return the absolute values, with a precision of about 15 digits."""
         if self.high is None:
             return np.abs(self.low.astype(np.float64))
         sizes: NDArray[np.float64] = np.abs(self.high * 2.0**64 + self.low)
         return sizes
 
     def greatest_magnitude(self) -> float:
-        """Returns the greatest of `magnitudes`. At least one number must exist."""
+        """Return the greatest of `magnitudes`. At least one number must exist."""
         if self.high is None:
             return float(max(-int(self.low.min()), int(self.low.max())))
         return float(self.magnitudes().max())
 
     def sums(self, groups: Groups) -> WideInts:
-        """Returns the sum of each group. The caller must ensure that no sum overflows."""
+        """Return the sum of each group. The caller must ensure that no sum overflows."""
         if self.high is None:
             return WideInts(groups.reduce(np.add, self.low))
         first = groups.reduce(np.add, self.low & _LOW_32_BITS)  # 32 bits leave space for the carries of 2**32 rows
@@ -76,7 +76,7 @@ class WideInts:
         return [(high << 64) + low for high, low in zip(self.high.tolist(), self.low.tolist(), strict=True)]
 
     def put(self, at: Mask, numbers: list[int]) -> None:
-        """Overwrites the numbers where `at` is True, in place."""
+        """Overwrite the numbers where `at` is True, in place."""
         if self.high is None:
             self.low[at] = numbers
         else:
@@ -85,14 +85,14 @@ class WideInts:
 
 
 def is_integer_like(kind: pa.DataType) -> bool:
-    """Whether each value is a single 64-bit number."""
+    """Return whether each value is a single 64-bit number."""
     if pa.types.is_decimal128(kind):
         return bool(kind.precision <= 18)
     return bool(pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind))
 
 
 def to_wide_ints(values: pa.Array) -> WideInts:
-    """Converts integers, dates, times and timestamps of up to 64 bits, or decimal128. A null becomes 0."""
+    """Convert integers, dates, times and timestamps of up to 64 bits, or decimal128. A null becomes 0."""
     kind = values.type
     if not pa.types.is_decimal128(kind):
         numbers = WideInts(fixed_width_values(values, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64))
@@ -110,7 +110,7 @@ def to_wide_ints(values: pa.Array) -> WideInts:
 
 
 def from_wide_ints(numbers: WideInts, valid: Mask, kind: pa.DataType) -> pa.Array:
-    """Converts the numbers to a column of type `kind`, with null where `valid` is False."""
+    """Convert the numbers to a column of type `kind`, with null where `valid` is False."""
     if not pa.types.is_decimal128(kind):
         return pa.array(numbers.low.astype(np.dtype(f"i{kind.bit_width // 8}")), kind, mask=~valid)
     high = numbers.low >> 63 if numbers.high is None else numbers.high

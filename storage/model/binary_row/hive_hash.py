@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.binary_row.layout import FIXED_WIDTH, ramp
+from tidelake.errors import BadInput
+from tidelake.storage.model.binary_row.row_layout import FIXED_WIDTH, ramp
 from tidelake.storage.model.types import BINARY_ROOTS, STRING_ROOTS, AtomicType, DataType, Root
 from tidelake.storage.model.types.arrow_buffers import (
     byte_ranges,

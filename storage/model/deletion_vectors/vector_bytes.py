@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.roaring import serialize, serialized_bytes
 from tidelake.storage.model.format import DELETION_VECTOR_32_MAGIC, DELETION_VECTOR_64_MAGIC
 

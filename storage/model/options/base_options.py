@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.option import Option
 from tidelake.storage.model.options.registry import TABLE_REGISTRY, OptionRegistry
 from tidelake.storage.model.options.values import (
@@ -59,32 +59,32 @@ class BaseOptions(Mapping[str, str]):
         return f"{type(self).__name__}({self._values!r})"
 
     def rebase(self, stored: Mapping[str, str], *, without: Collection[str] = ()) -> Self:
-        """Returns the same dynamic options on top of another schema's options.
+        """Return the same dynamic options on top of another schema's options.
 
         without: dynamic options that are left out.
         """
         return type(self)(stored, {key: text for key, text in self._dynamic.items() if key not in without})
 
     def overridden(self, dynamic: Mapping[str, str]) -> Self:
-        """Returns these options with more dynamic options on top."""
+        """Return these options with more dynamic options on top."""
         return type(self)(self._values, {**self._dynamic, **dynamic})
 
     # ------------------------------------------------------------ one option
 
     def is_given(self, key: str) -> bool:
-        """Whether the option is set, under this name or an older one."""
+        """Return whether the option is set, under this name or an older one."""
         return self._name_of(key, option_of(key, self.registry)) is not None
 
     def is_on(self, key: str) -> bool:
-        """Whether a switch is on."""
+        """Return whether a switch is on."""
         return bool(self._kept(key, parse_boolean, False))
 
     def text(self, key: str) -> str | None:
-        """Returns the value, or the registry's default."""
+        """Return the value, or the registry's default."""
         return self._optional(key, str)
 
     def parsed(self, key: str, parse: Callable[[str], T], default: Any) -> Any:
-        """Returns the value of an option, or the registry's default.
+        """Return the value of an option, or the registry's default.
 
         default: the result for an option without both.
         """
@@ -101,7 +101,7 @@ class BaseOptions(Mapping[str, str]):
         return next((name for name in (key, *option.fallbacks) if name in self._values), None)
 
     def _kept(self, key: str, parse: Callable[[str], T], default: Any) -> Any:
-        """Does the same as `parsed`, and keeps the result: a table has thousands of buckets, and each one asks.
+        """Do the same as `parsed`, and keep the result: a table has thousands of buckets, and each one asks.
 
         parse: a function of a module, not a new one for each call, because it is part of the key.
         """
@@ -117,7 +117,7 @@ class BaseOptions(Mapping[str, str]):
         return self._text(key).strip()
 
     def _word(self, key: str) -> str:
-        """Returns a value in lower case, without surrounding blanks."""
+        """Return a value in lower case, without surrounding blanks."""
         return self._trimmed(key).lower()
 
     def _int(self, key: str, default: int | None = None) -> int:
@@ -144,14 +144,14 @@ class BaseOptions(Mapping[str, str]):
         return found
 
     def _optional(self, key: str, parse: Callable[[str], T]) -> T | None:
-        """Returns None if the option is not set and has no default."""
+        """Return None if the option is not set and has no default."""
         found: T | None = self.parsed(key, parse, None)
         return found
 
 
 @cache
 def option_of(key: str, registry: OptionRegistry) -> Option:
-    """Returns the option with exactly this name. Code must not use an older name."""
+    """Return the option with exactly this name. Code must not use an older name."""
     option = registry.find(key)
     assert option is not None, f"the registry has no option {key}"
     assert option.key == key or option.is_family, f"{key} is an older name of {option.key}"

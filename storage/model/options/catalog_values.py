@@ -44,7 +44,7 @@ class CatalogValues(BaseOptions):
     _case_sensitive = OptionValue[bool]("case-sensitive")
 
     def has_locks(self, *, is_object_store: bool) -> bool:
-        """Whether a catalog in a database or a metastore locks. If not set, only in an object store."""
+        """Return whether a catalog in a database or a metastore locks. If not set, only in an object store."""
         return self._lock_enabled if self.is_given("lock.enabled") else is_object_store
 
     @property

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.base_options import BaseOptions
 from tidelake.storage.model.options.option_value import EnumValue, OptionValue
 
@@ -88,7 +88,7 @@ class MaintenanceOptions(BaseOptions):
 
 
 def _zone(option: str, name: str) -> tzinfo | None:
-    """Parses `Asia/Shanghai`, `UTC`, `+08:00`, `GMT+8`; returns None for an empty name. Raises BadInput."""
+    """Parse `Asia/Shanghai`, `UTC`, `+08:00`, `GMT+8`; returns None for an empty name. Raises BadInput."""
     if not name:
         return None
     if name in ("UTC", "Z", "GMT", "UT"):

@@ -2,8 +2,6 @@
 
 Each option is of one of three kinds. It acts as in Java. Or the operation that it would change refuses it, with the
 reason and a remedy. Or no reader of the table can see a difference; then one line in the log reports it, once.
-
-Reasons and remedies that options of several subjects share.
 """
 
 from __future__ import annotations
@@ -165,7 +163,7 @@ def supported(
     derived: str | None = None,
     never_changes: bool = False,
 ) -> Option:
-    """Defines an option that does the same as in Java, except for values that an operation refuses."""
+    """Define an option that does the same as in Java, except for values that an operation refuses."""
     return Option(
         key,
         kind,
@@ -194,7 +192,7 @@ def unsupported(
     immutable: bool = False,
     release: str = "2.0.0",
 ) -> Option:
-    """Defines an option of a feature that this release lacks. Values that are not refused have no effect."""
+    """Define an option of a feature that this release lacks. Values that are not refused have no effect."""
     return Option(key, kind, default, fallbacks, immutable, refusals=refusals, release=release)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.base_options import BaseOptions, option_of
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class OptionValue(Generic[T]):
         self._given_unset = unset
 
     def __set_name__(self, owner: type[BaseOptions], name: str) -> None:
-        """Finds the option in the registry of the owning class."""
+        """Find the option in the registry of the owning class."""
         self.option = option_of(self.key, owner.registry)
         self._parse: Callable[[str], Any] = self._given_parse or self.option.kind.parse
         self._unset = self.option.kind.unset if self._given_unset is None else self._given_unset

@@ -40,7 +40,7 @@ class OptionRegistry:
         self._families = tuple(option for option in self.options if option.is_family)
 
     def find(self, key: str) -> Option | None:
-        """Returns the option; None for a key that Paimon doesn't know."""
+        """Return the option; None for a key that Paimon doesn't know."""
         if (found := self._by_key.get(key)) is not None:
             return found
         return next((option for option in self._families if option.pattern.fullmatch(key)), None)
@@ -69,5 +69,5 @@ CATALOG_REGISTRY: Final = OptionRegistry(CATALOG_OPTIONS)
 
 @lru_cache(maxsize=4096)
 def find_option(key: str) -> Option | None:
-    """Returns the table option with this name or older name; None if Paimon has none."""
+    """Return the table option with this name or older name; None if Paimon has none."""
     return TABLE_REGISTRY.find(key)

@@ -27,7 +27,7 @@ _LISTS: Final = frozenset(
 
 
 def rename_in_options(options: Mapping[str, str], old: str, new: str) -> dict[str, str]:
-    """Returns the options in the same order, with `new` instead of each reference to the column `old`."""
+    """Return the options in the same order, with `new` instead of each reference to the column `old`."""
     return {
         _rename_in_key(key, old, new): _rename_in_list(value, old, new) if _lists_columns(key) else value
         for key, value in options.items()
@@ -42,7 +42,7 @@ def _lists_columns(key: str) -> bool:
 
 
 def _rename_in_key(key: str, old: str, new: str) -> str:
-    """Renames in `fields.<columns>.…` and `file-index.<type>.<column>.…`. A column may have the form `m[key]`."""
+    """Rename in `fields.<columns>.…` and `file-index.<type>.<column>.…`. A column may have the form `m[key]`."""
     match key.split("."):
         case ["fields", columns, *rest] if rest:
             return ".".join(["fields", _rename_in_list(columns, old, new), *rest])

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.base_options import BaseOptions
 from tidelake.storage.model.options.option_value import EnumValue, OptionValue
 from tidelake.storage.model.options.values import parse_long

@@ -232,18 +232,18 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     target_file_row_num = OptionValue[int]("target-file-row-num")
 
     # Containers of file indexes up to this size are in the manifest, larger ones in separate files.
-    # `tidelake.storage.files.file_index.settings` says which columns have indexes
+    # `tidelake.storage.files.file_index.index_settings` says which columns have indexes
     file_index_in_manifest_threshold_bytes = OptionValue[int]("file-index.in-manifest-threshold")
     file_index_read_enabled = OptionValue[bool]("file-index.read.enabled")
 
     def format_options(self, format_name: str) -> dict[str, str]:
-        """Returns the options for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
+        """Return the options for the format's library, with their prefix: `parquet.enable.dictionary`, …"""
         return {key: value for key, value in self.items() if key.startswith(format_name + ".")}
 
     # ------------------------------------------------------------ statistics
 
     def stats_mode(self, column: str, level: int, *, changelog: bool = False) -> str:
-        """Returns the statistics mode of one of the table's own columns: none, counts, full or truncate(n)."""
+        """Return the statistics mode of one of the table's own columns: none, counts, full or truncate(n)."""
         if (own := self.get(f"fields.{column}.stats-mode")) is not None:
             return own.strip().lower()
         if changelog and (mode := self.get("changelog-file.stats-mode")) is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ _NANOS_PER_UNIT: Final = {
 
 
 def parse_size_bytes(text: str) -> int:
-    """Parses `64 kb`, `128MB`, `500` (bytes). Units are powers of 1024. Raises BadInput."""
+    """Parse `64 kb`, `128MB`, `500` (bytes). Units are powers of 1024. Raises BadInput."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in _BYTES_PER_UNIT:
         raise BadInput(f"{text!r} is not a size; write a whole number and b, kb, mb, gb or tb")
@@ -68,7 +68,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Parses `10 s`, `1h`, `500` (milliseconds). Fractions of a millisecond are cut off. Raises BadInput."""
+    """Parse `10 s`, `1h`, `500` (milliseconds). Fractions of a millisecond are cut off. Raises BadInput."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2].lower() not in _NANOS_PER_UNIT:
         raise BadInput(f"{text!r} is not a duration; write a whole number and d, h, min, s or ms")
@@ -76,7 +76,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    """Parses `true` or `false`, in any case. Raises BadInput."""
+    """Parse `true` or `false`, in any case. Raises BadInput."""
     match text.strip().lower():
         case "true":
             return True
@@ -86,17 +86,17 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """Parses a whole number of 32 bits. Raises BadInput."""
+    """Parse a whole number of 32 bits. Raises BadInput."""
     return _whole_number(text, _INT_LIMIT)
 
 
 def parse_long(text: str) -> int:
-    """Parses a whole number of 64 bits. Raises BadInput."""
+    """Parse a whole number of 64 bits. Raises BadInput."""
     return _whole_number(text, _LONG_LIMIT)
 
 
 def parse_fraction(text: str) -> float:
-    """Parses a number such as `0.7`. Raises BadInput."""
+    """Parse a number such as `0.7`. Raises BadInput."""
     if _FRACTION.fullmatch(text) is None:
         raise BadInput(f"{text!r} is not a number")
     return float(text)
@@ -115,7 +115,7 @@ def _within(number: int, limit: int) -> int:
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """Parses `0:avro,3:parquet`. Raises BadInput."""
+    """Parse `0:avro,3:parquet`. Raises BadInput."""
     pairs = [part.split(":", 1) for part in text.split(",") if part.strip()]
     if any(len(pair) != 2 for pair in pairs):
         raise BadInput(f"{text!r} is not a list of key:value pairs separated by commas")
@@ -123,7 +123,7 @@ def parse_map(text: str) -> dict[str, str]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parses `a, b` to ("a", "b")."""
+    """Parse `a, b` to ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -131,7 +131,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def _unpadded(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Returns a parser that rejects surrounding blanks, for types whose blanks Java does not remove."""
+    """Return a parser that rejects surrounding blanks, for types whose blanks Java does not remove."""
 
     def parse_exactly(text: str) -> object:
         if text != text.strip():
@@ -146,7 +146,7 @@ def _parse_word(text: str) -> str:
 
 
 def one_of(*words: str) -> OptionType:
-    """Returns a type whose value is one of the words, in lower or upper case."""
+    """Return a type whose value is one of the words, in lower or upper case."""
 
     def check(text: str) -> str:
         if text.lower() not in words:

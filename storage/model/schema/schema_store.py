@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import TablePaths, parse_schema_id
 from tidelake.storage.model.schema.table_schema import TableSchema

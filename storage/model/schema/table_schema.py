@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.model.format import (
     KEY_COLUMN_PREFIX,

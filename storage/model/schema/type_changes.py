@@ -1,12 +1,11 @@
-"""The type changes that are allowed for a column whose existing files keep the old type.
+"""The type changes that are allowed for a column whose existing files keep the old type, and the uses that forbid all.
 
 Existing files are read with a cast, so a change is allowed if such a cast exists. Any other change would break the
 table for Java. Some casts lose information (INT to TINYINT wraps, CHAR(10) to CHAR(5) truncates), and Paimon allows
-them. Option `disable-explicit-type-casting` of a table forbids the worst of them.
+them. Option `disable-explicit-type-casting` of a table forbids the worst of them. Keys, partitions, buckets and indexes
+are computed from the values of a column, and fix its type.
 
 Source: Java `types/DataTypeCasts.java` (what is allowed) and `casting/*CastRule.java` (what can be executed), combined.
-
-What is computed from the values of a column: keys, partitions, buckets and indexes. It fixes the column's type.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def can_change(old: DataType, new: DataType, *, explicit: bool = True) -> bool:
 
 
 def type_of_both(old: DataType, given: DataType) -> DataType | None:
-    """Returns the type that a column of type `old` can change to so that it also holds values of type `given`.
+    """Return the type that a column of type `old` can change to so that it also holds values of type `given`.
 
     No value that the column has already is rounded, cut or lost. None if there is no such type.
     """
@@ -122,7 +121,7 @@ def _number_of_both(old: AtomicType, given: AtomicType) -> DataType | None:
 
 
 def use_that_fixes_type(schema: TableSchema, column: str) -> str | None:
-    """Returns what is computed from the values of a column, for example "bucket key"; None if nothing is.
+    """Return what is computed from the values of a column, for example "bucket key"; None if nothing is.
 
     With another type, the keys, partitions, buckets and indexes of existing rows would no longer be found.
     """
@@ -136,6 +135,6 @@ def use_that_fixes_type(schema: TableSchema, column: str) -> str | None:
 
 
 def indexed_columns(schema: TableSchema) -> tuple[str, ...]:
-    """Returns the columns that have an index of the primary-key table, of whatever kind."""
+    """Return the columns that have an index of the primary-key table, of whatever kind."""
     kinds = ("vector", "btree", "bitmap", "multivalue", "full-text")
     return tuple(name for kind in kinds for name in parse_names(schema.options.get(f"pk-{kind}.index.columns", "")))

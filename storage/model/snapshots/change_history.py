@@ -1,14 +1,10 @@
-"""Finds what holds a table's changes: its snapshots, and changelogs that outlived their snapshots.
+"""What holds a table's changes: its snapshots, and changelogs that outlive their snapshots.
 
-An id is first looked up among the snapshots. Expiry writes `changelog-N` before it deletes `snapshot-N`, so a reader
-always finds one of them. Java looks for changelogs only if the options say so. Here existing changelogs are always
-found, because the options may have changed.
+`changelog/changelog-N` has the content of snapshot-N. An id is first looked up among the snapshots. Expiry writes
+`changelog-N` before it deletes `snapshot-N`, so a reader always finds one of them. Java looks for changelogs only if
+the options say so. Here existing changelogs are always found, because the options may have changed.
 
-Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`.
-
-Changelogs that outlive their snapshots: `changelog/changelog-N` has the content of snapshot-N.
-
-Source: Java `utils/ChangelogManager.java`, `Changelog.java`.
+Source: Java `utils/NextSnapshotFetcher.java`, `utils/ChangelogManager.java`, `Changelog.java`.
 """
 
 from __future__ import annotations
@@ -28,22 +24,22 @@ class ChangelogStore:
         self._paths = paths
 
     def ids(self) -> list[int]:
-        """Lists the directory. Returns the ids in ascending order."""
+        """List the directory. Returns the ids in ascending order."""
         entries = self._io.list_directory(self._paths.changelog_directory)
         return sorted(found for entry in entries if (found := parse_changelog_id(entry.name)) is not None)
 
     def earliest_id(self) -> int | None:
-        """Returns None without changelogs. As for snapshots, a hint is used if the changelog that it names exists."""
+        """Return None without changelogs. As for snapshots, a hint is used if the changelog that it names exists."""
         ids = self.ids()
         hint = self.earliest_hint() if ids else None
         return hint if hint in ids else min(ids, default=None)
 
     def earliest_hint(self) -> int | None:
-        """Returns the hint as it is stored, even if the changelog that it names does not exist."""
+        """Return the hint as it is stored, even if the changelog that it names does not exist."""
         return read_hint(self._io, self._paths.changelog_earliest_hint)
 
     def find(self, changelog_id: int) -> Snapshot | None:
-        """Returns None for a missing changelog. Raises CorruptFile."""
+        """Return None for a missing changelog. Raises CorruptFile."""
         path = self._paths.changelog(changelog_id)
         try:
             return Snapshot.from_json(self._io.read(path), path).named(changelog_id, path)
@@ -51,7 +47,7 @@ class ChangelogStore:
             return None
 
     def keep(self, snapshots: Sequence[Snapshot]) -> None:
-        """Writes changelogs for snapshots that will be deleted, oldest first. Existing changelogs are no error."""
+        """Write changelogs for snapshots that will be deleted, oldest first. Existing changelogs are no error."""
         for snapshot in snapshots:
             self._io.write(self._paths.changelog(snapshot.id), snapshot.to_json().encode())
         if snapshots:
@@ -61,7 +57,7 @@ class ChangelogStore:
         self._io.delete(self._paths.changelog(changelog_id))
 
     def hint_earliest(self, changelog_id: int) -> None:
-        """Writes the hint durably, as for snapshots."""
+        """Write the hint durably, as for snapshots."""
         latest_hint = self._paths.changelog_latest_hint
         write_durable_hint(self._io, self._paths.changelog_earliest_hint, changelog_id, instead_of=latest_hint)
 
@@ -76,7 +72,7 @@ class ChangeHistory:
         self._changelogs = ChangelogStore(io, paths)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """Returns the snapshot or its changelog, which has the same content; None if neither exists now."""
+        """Return the snapshot or its changelog, which has the same content; None if neither exists now."""
         return (
             self.snapshots.find(snapshot_id)
             or self._changelogs.find(snapshot_id)
@@ -92,7 +88,7 @@ class ChangeHistory:
         return snapshot if earliest is None or snapshot is None else min(earliest, snapshot)
 
     def first_since(self, time_ms: int) -> int:
-        """Returns the first snapshot of this time or later, by binary search.
+        """Return the first snapshot of this time or later, by binary search.
 
         Returns the next id if all snapshots are older, and 1 if there are none.
         """
@@ -107,7 +103,7 @@ class ChangeHistory:
         return first
 
     def has_changes(self, snapshot_id: int) -> bool:
-        """Whether the changes of a snapshot still exist and are not about to expire."""
+        """Return whether the changes of a snapshot still exist and are not about to expire."""
         earliest = self.earliest_id()
         return earliest is not None and earliest <= snapshot_id and self.find(snapshot_id) is not None
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import CONSUMER_PREFIX, TablePaths, parse_consumer_name
 
@@ -34,12 +34,12 @@ class Consumer:
         check_file_name("consumer", self.name, affix=CONSUMER_PREFIX)
 
     def next_snapshot_id(self) -> int | None:
-        """Returns None if this consumer never wrote a position."""
+        """Return None if this consumer never wrote a position."""
         members = self.read()
         return None if members is None else members[NEXT_SNAPSHOT]
 
     def read(self) -> dict[str, Any] | None:
-        """Returns all members of its file, with a number in `nextSnapshot`; None without a file. Raises CorruptFile."""
+        """Return all members of its file, with a number in `nextSnapshot`; None without a file. Raises CorruptFile."""
         path = self.paths.consumer(self.name)
         try:
             data = self.io.read(path)
@@ -52,7 +52,7 @@ class Consumer:
             raise CorruptFile(path, 'JSON such as {"nextSnapshot": 17}', f"{data[:60]!r} ({e})") from None
 
     def write(self, next_snapshot_id: int, more: Mapping[str, Any] | None = None) -> None:
-        """Writes the position.
+        """Write the position.
 
         more: additional members, which other readers ignore.
         """
@@ -60,7 +60,7 @@ class Consumer:
         self.io.write(self.paths.consumer(self.name), text.encode())
 
     def forget(self) -> None:
-        """Deletes the position: expiry no longer keeps anything for this consumer."""
+        """Delete the position: expiry no longer keeps anything for this consumer."""
         self.io.delete(self.paths.consumer(self.name))
 
 
@@ -69,13 +69,13 @@ def consumer_names(io: FileIO, paths: TablePaths) -> list[str]:
 
 
 def min_next_snapshot(io: FileIO, paths: TablePaths) -> int | None:
-    """Returns the earliest snapshot that a consumer has not read; None without consumers. Raises CorruptFile."""
+    """Return the earliest snapshot that a consumer has not read; None without consumers. Raises CorruptFile."""
     positions = [Consumer(io, paths, name).next_snapshot_id() for name in consumer_names(io, paths)]
     return min((position for position in positions if position is not None), default=None)
 
 
 def remove_stale_consumers(io: FileIO, paths: TablePaths, written_before_ms: int) -> list[str]:
-    """Deletes consumers that were not written since this time. Returns their names."""
+    """Delete consumers that were not written since this time. Returns their names."""
     stale = [name for name, modified_ms in _files(io, paths) if modified_ms < written_before_ms]
     io.delete_all([paths.consumer(name) for name in stale])
     return stale

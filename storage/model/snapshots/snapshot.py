@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.disk_space import is_disk_full
@@ -66,7 +66,7 @@ class Snapshot:
         return self.commit_identifier != BATCH_COMMIT_IDENTIFIER
 
     def to_members(self) -> dict[str, Any]:
-        """Returns the JSON members in Java's order, without members that are None and without empty properties."""
+        """Return the JSON members in Java's order, without members that are None and without empty properties."""
         members = {name: getattr(self, attribute) for name, attribute in _MEMBERS.items()}
         members["properties"] = dict(self.properties) or None
         return {name: value for name, value in members.items() if value is not None}
@@ -76,11 +76,11 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Snapshot:
-        """Ignores unknown members. Raises CorruptFile with the position of invalid JSON."""
+        """Ignore unknown members. Raises CorruptFile with the position of invalid JSON."""
         return cls.from_members(parse_json_object(data, path, "a snapshot"), path)
 
     def named(self, snapshot_id: int, path: str) -> Snapshot:
-        """Returns the snapshot. Raises CorruptFile if its id differs from its file name, as after a copy."""
+        """Return the snapshot. Raises CorruptFile if its id differs from its file name, as after a copy."""
         if self.id != snapshot_id:
             raise CorruptFile(path, f"snapshot {snapshot_id}", f"snapshot {self.id} (`id` in it)")
         return self
@@ -141,7 +141,7 @@ _NUMBERS: Final = tuple(name for name in _MEMBERS if name not in (*_TEXTS, "comm
 
 
 def parse_json_object(data: bytes, path: str, what: str) -> dict[str, Any]:
-    """Parses a JSON object. Raises CorruptFile with the path and byte position.
+    """Parse a JSON object. Raises CorruptFile with the path and byte position.
 
     what: describes the content, as "a snapshot".
     """
@@ -183,7 +183,7 @@ class SnapshotStore:
         return known.named(snapshot_id, path)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """Returns None for a missing snapshot."""
+        """Return None for a missing snapshot."""
         try:
             return self.get(snapshot_id)
         except FileNotFoundError:
@@ -193,7 +193,7 @@ class SnapshotStore:
         return self._io.exists(self._paths.snapshot(snapshot_id))
 
     def latest_id(self) -> int | None:
-        """Returns None for a table without snapshots.
+        """Return None for a table without snapshots.
 
         The hint is used if its snapshot exists and the next one does not. Otherwise the directory is listed.
         """
@@ -210,14 +210,14 @@ class SnapshotStore:
         return None if latest_id is None else self.get(latest_id)
 
     def _listed_latest_id(self) -> int | None:
-        """Lists the directory, then checks single files, because a listing may be outdated."""
+        """List the directory, then check single files, because a listing may be outdated."""
         latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
         while self.exists(latest_id + 1):
             latest_id += 1
         return latest_id if latest_id >= FIRST_SNAPSHOT_ID else None
 
     def earliest_id(self) -> int | None:
-        """Returns None for a table without snapshots.
+        """Return None for a table without snapshots.
 
         The hint is used if the snapshot that it names exists, even if older files exist: expiry first moves the hint,
         and older snapshots may have lost files already.
@@ -228,23 +228,23 @@ class SnapshotStore:
         return min(self.ids(), default=None)
 
     def earliest_hint(self) -> int | None:
-        """Returns the hint as it is stored, even if the snapshot that it names does not exist."""
+        """Return the hint as it is stored, even if the snapshot that it names does not exist."""
         return self._hint(self._paths.earliest_hint)
 
     def earliest(self) -> Snapshot | None:
         return next(iter(self.range(self.earliest_id(), self.latest_id())), None)
 
     def ids(self) -> list[int]:
-        """Lists the directory. Returns the ids of all existing snapshots in ascending order."""
+        """List the directory. Returns the ids of all existing snapshots in ascending order."""
         entries = self._io.list_directory(self._paths.snapshot_directory)
         return sorted(found for entry in entries if (found := parse_snapshot_id(entry.name)) is not None)
 
     def all(self) -> list[Snapshot]:
-        """Returns all snapshots, oldest first."""
+        """Return all snapshots, oldest first."""
         return [snapshot for snapshot_id in self.ids() if (snapshot := self.find(snapshot_id)) is not None]
 
     def range(self, first: int | None, last: int | None) -> Iterator[Snapshot]:
-        """Yields snapshots first to last, both included, oldest first, without those that expired in the meantime."""
+        """Yield snapshots first to last, both included, oldest first, without those that expired in the meantime."""
         if first is None or last is None:
             return
         for snapshot_id in range(first, last + 1):
@@ -253,14 +253,14 @@ class SnapshotStore:
                 yield snapshot
 
     def backwards_from(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """Yields this snapshot, its predecessor and so on, to the oldest existing one."""
+        """Yield this snapshot, its predecessor and so on, to the oldest existing one."""
         current: Snapshot | None = snapshot
         while current is not None:
             yield current
             current = self.find(current.id - 1) if current.id > FIRST_SNAPSHOT_ID else None
 
     def as_of(self, time_ms: int) -> Snapshot | None:
-        """Returns the newest snapshot of this time or earlier, by binary search; None if all are later."""
+        """Return the newest snapshot of this time or earlier, by binary search; None if all are later."""
         low, high = self.earliest_id(), self.latest_id()
         found = None
         while low is not None and high is not None and low <= high:
@@ -276,7 +276,7 @@ class SnapshotStore:
     # ------------------------------------------------------------ writing
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Creates the snapshot's file. Returns False if the id is taken.
+        """Create the snapshot's file. Returns False if the id is taken.
 
         After any error except UnsupportedFeature the outcome is unknown.
         """
@@ -285,12 +285,12 @@ class SnapshotStore:
         return self._io.create_if_absent(self._paths.snapshot(snapshot.id), data)
 
     def hint_latest(self, snapshot_id: int) -> None:
-        """Writes a hint for readers. Ignores failures: with an outdated hint, readers list the directory."""
+        """Write a hint for readers. Ignores failures: with an outdated hint, readers list the directory."""
         with suppress(Exception):
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
 
     def hint_earliest(self, snapshot_id: int) -> bool:
-        """Writes the hint durably, because expiry then deletes the snapshots below it. Without the hint, a reader that
+        """Write the hint durably, because expiry then deletes the snapshots below it. Without the hint, a reader that
         starts with the earliest snapshot would list the directory and find one that is partly deleted.
 
         Returns whether the hint `LATEST` was deleted (`write_durable_hint`). Readers then list the directory until the
@@ -299,7 +299,7 @@ class SnapshotStore:
         return write_durable_hint(self._io, self._paths.earliest_hint, snapshot_id, instead_of=self._paths.latest_hint)
 
     def delete_snapshot_file(self, snapshot_id: int) -> None:
-        """Deletes a file that is surely not part of the table's history."""
+        """Delete a file that is surely not part of the table's history."""
         self._io.delete(self._paths.snapshot(snapshot_id))
 
     def _hint(self, path: str) -> int | None:
@@ -307,7 +307,7 @@ class SnapshotStore:
 
 
 def read_hint(io: FileIO, path: str) -> int | None:
-    """Returns None for a missing, torn or non-positive hint: some stores overwrite hints in place."""
+    """Return None for a missing, torn or non-positive hint: some stores overwrite hints in place."""
     try:
         hint = int(io.read(path))
     except (OSError, ValueError):
@@ -316,7 +316,7 @@ def read_hint(io: FileIO, path: str) -> int | None:
 
 
 def write_durable_hint(io: FileIO, path: str, number: int, *, instead_of: str) -> bool:
-    """Writes a hint. If the disk is full, it deletes another hint first: expiry needs this hint before it frees space.
+    """Write a hint. If the disk is full, it deletes another hint first: expiry needs this hint before it frees space.
 
     instead_of: the other hint. Readers that don't find it list the directory.
     Returns whether the other hint was deleted.

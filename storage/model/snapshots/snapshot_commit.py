@@ -53,12 +53,12 @@ class SnapshotCommit(Protocol):
     """
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
-        """Publishes the snapshot, unless its id is taken.
+        """Publish the snapshot, unless its id is taken.
 
         statistics: returns what it changes in each partition, for catalogs that count. Computed only if needed.
         """
         ...
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Answers the same question for a snapshot whose `commit` failed with an error, and which the table has now."""
+        """Answer the same question for a snapshot whose `commit` failed with an error, and which the table has now."""
         ...

@@ -9,7 +9,7 @@ Java distinguishes tables by the creation time of their first schema (`table/Fil
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput, CommitConflict
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -30,7 +30,7 @@ class TableIdentity:
         self._same: bytes | None = None  # a content of the file that is known to be this schema
 
     def change_since_open(self) -> str | None:
-        """Returns what happened to the table, as a part of a sentence; None if it is the same."""
+        """Return what happened to the table, as a part of a sentence; None if it is the same."""
         try:
             data = self._io.read(self._path)
         except FileNotFoundError:
@@ -42,11 +42,11 @@ class TableIdentity:
         return None
 
     def check_before_change(self) -> None:
-        """Raises CommitConflict if the table is not the one that was opened."""
+        """Raise CommitConflict if the table is not the one that was opened."""
         if (loss := self.change_since_open()) is not None:
             raise CommitConflict(f"{self._name} {loss}. Nothing was changed. Open the table and write again")
 
     def check_before_read(self) -> None:
-        """Raises BadInput if the table is not the one that was opened."""
+        """Raise BadInput if the table is not the one that was opened."""
         if (loss := self.change_since_open()) is not None:
             raise BadInput(f"{self._name} {loss}. Open the table again and read it from its beginning")

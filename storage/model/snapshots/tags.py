@@ -1,10 +1,6 @@
-"""Tags: snapshots with a name, which never expire with other snapshots.
+"""Tags: snapshots with a name, which never expire with other snapshots. Automatic tags are named after their period.
 
-Source: Java `tag/Tag.java`, `utils/TagManager.java`.
-
-Periods of automatic tags, and the names of tags for periods.
-
-Source: Java `tag/TagPeriodHandler.java`.
+Source: Java `tag/Tag.java`, `utils/TagManager.java`, `tag/TagPeriodHandler.java`.
 """
 
 from __future__ import annotations
@@ -15,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.arguments import check_file_name
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.base.pretty_json import Json, pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.options import TableOptions
@@ -46,12 +42,12 @@ class TagStore:
         self._paths = paths
 
     def names(self) -> list[str]:
-        """Returns the names in alphabetical order."""
+        """Return the names in alphabetical order."""
         entries = self._io.list_directory(self._paths.tag_directory)
         return sorted(name for e in entries if not e.is_directory and (name := parse_tag_name(e.name)) is not None)
 
     def tag(self, name: str) -> Tag:
-        """Returns a tag. Raises BadInput with the existing names if it does not exist."""
+        """Return a tag. Raises BadInput with the existing names if it does not exist."""
         check_file_name("tag", name, affix=TAG_PREFIX)
         path = self._paths.tag(name)
         try:
@@ -63,14 +59,14 @@ class TagStore:
         return Tag(name, Snapshot.from_members(members, path), _created_at(members, path), _retained(members, path))
 
     def get(self, name: str) -> Snapshot:
-        """Returns the snapshot of a tag. Raises BadInput if the tag does not exist."""
+        """Return the snapshot of a tag. Raises BadInput if the tag does not exist."""
         return self.tag(name).snapshot
 
     def all(self) -> dict[str, Snapshot]:
         return {name: self.get(name) for name in self.names()}
 
     def create(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
-        """Creates a tag. Raises BadInput for a name that is taken or blank.
+        """Create a tag. Raises BadInput for a name that is taken or blank.
 
         The snapshot may expire just before its tag exists: check afterwards that it still exists.
 
@@ -83,12 +79,12 @@ class TagStore:
             raise BadInput(f"{self._paths.location} already has a tag {name!r}; choose another name")
 
     def replace(self, name: str, snapshot: Snapshot, *, retained: timedelta | None = None, now: datetime) -> None:
-        """Writes an existing tag again. now: as in `create`."""
+        """Write an existing tag again. now: as in `create`."""
         self._io.write(self._paths.tag(name), _tag_bytes(snapshot, retained, now))
 
 
 def tagged_snapshots(io: FileIO, paths: TablePaths) -> list[Snapshot]:
-    """Returns the snapshots of all tags of a branch, by id, without tags deleted meanwhile. Raises CorruptFile."""
+    """Return the snapshots of all tags of a branch, by id, without tags deleted meanwhile. Raises CorruptFile."""
     tags = TagStore(io, paths)
     found = []
     for name in tags.names():
@@ -107,7 +103,7 @@ def _tag_bytes(snapshot: Snapshot, retained: timedelta | None, now: datetime) ->
 
 
 def _time_parts(time: datetime) -> list[int]:
-    """Returns [year, month, day, hour, minute, second, nanosecond], without zeros at the end; at least five parts."""
+    """Return [year, month, day, hour, minute, second, nanosecond], without zeros at the end; at least five parts."""
     parts = [time.year, time.month, time.day, time.hour, time.minute, time.second, time.microsecond * 1000]
     while len(parts) > 5 and not parts[-1]:
         parts.pop()
@@ -165,7 +161,7 @@ class TagPeriod:
                 return cls(timedelta(hours=2), _HOUR[_WITH_DASHES])
 
     def time_of(self, name: str) -> datetime | None:
-        """Returns the start of the period; None for a name that no automatic tag can have."""
+        """Return the start of the period; None for a name that no automatic tag can have."""
         text = name.partition(" ")[0] if self.text_format in _DAYS else name
         digits = re.sub(r"%Y", r"\\d{4}", re.sub(r"%[mdHM]", r"\\d{2}", self.text_format))
         if not re.fullmatch(digits, text):
@@ -179,7 +175,7 @@ class TagPeriod:
         return start.strftime(self.text_format)
 
     def last_complete(self, time: datetime) -> datetime:
-        """Returns the start of the period before the one that contains `time`."""
+        """Return the start of the period before the one that contains `time`."""
         return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
 
     @property

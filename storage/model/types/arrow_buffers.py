@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types.arrow_types import arrow_type
 from tidelake.storage.model.types.data_types import BINARY_ROOTS, STRING_ROOTS, DataType
 

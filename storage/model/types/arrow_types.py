@@ -16,7 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types.data_types import (
     BIGINT,
     BOOLEAN,

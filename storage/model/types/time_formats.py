@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 _LENIENT: Final = re.compile(
     r"(?P<y>-?\d{1,10})-(?P<M>\d{1,2})-(?P<d>\d{1,2})"

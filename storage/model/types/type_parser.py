@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types.data_types import (
     BYTES,
     CONSTRUCTED_ROOTS,

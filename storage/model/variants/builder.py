@@ -11,8 +11,8 @@ import struct
 from decimal import Decimal
 from typing import Any, Final
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.model.variants.layout import (
+from tidelake.errors import BadInput
+from tidelake.storage.model.variants.variant_layout import (
     SIZE_MAX,
     VERSION,
     Basic,

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.storage.model.variants.builder import VariantBuilder, decimal, integer, primitive, text
-from tidelake.storage.model.variants.layout import (
+from tidelake.storage.model.variants.variant_layout import (
     Basic,
     MalformedVariant,
     Primitive,

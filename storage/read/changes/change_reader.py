@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, delta_entries
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
@@ -76,7 +76,7 @@ def files_of_changes(producer: ChangelogProducer) -> ChangeSource:
 
 
 def change_source(files: ChangeSource, kind: CommitKind, *, has_changelog: bool) -> ChangeSource:
-    """Returns which files hold the changes of a snapshot of this kind. The rule is that of Java's follow-up scanners.
+    """Return which files hold the changes of a snapshot of this kind. The rule is that of Java's follow-up scanners.
 
     files: the files in which the table keeps its changes
     """
@@ -117,12 +117,12 @@ class ChangeReader:
             self.schema = self.schema.append(arrow_schema([SEQUENCE_FIELD]).field(0))
 
     def read_range(self, start: int, end: int) -> Iterator[ChangeBatch]:
-        """Reads the changes of the snapshots start to end, both included. Raises the errors of `get`."""
+        """Read the changes of the snapshots start to end, both included. Raises the errors of `get`."""
         for snapshot_id in range(start, end + 1):
             yield from self.read(self.get(snapshot_id))
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """Returns the snapshot; of an expired snapshot, the changelog that still exists.
+        """Return the snapshot; of an expired snapshot, the changelog that still exists.
 
         Raises SnapshotExpired if the snapshot and its changelog are gone, and BadInput if it does not exist yet. A gap
         is never skipped silently.
@@ -138,7 +138,7 @@ class ChangeReader:
         raise BadInput(f"{self._context.name} has no snapshot {snapshot_id} yet ({available}); follow() waits for it")
 
     def read(self, snapshot: Snapshot, *, skip_rows: int = 0) -> Iterator[ChangeBatch]:
-        """Reads the changes of one snapshot, without the first `skip_rows` rows. The result may be empty.
+        """Read the changes of one snapshot, without the first `skip_rows` rows. The result may be empty.
 
         Raises SnapshotExpired if files were deleted because the snapshot expired.
         """
@@ -165,7 +165,7 @@ class ChangeReader:
         yield from change_batches(rows, begin, end)
 
     def entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        """Returns the files that hold a snapshot's changes, in the order of the plan."""
+        """Return the files that hold a snapshot's changes, in the order of the plan."""
         entries = self._entries_of(snapshot)
         return [
             entry for entry in entries if entry.kind is FileKind.ADD and self._share.is_assigned(self._context, entry)
@@ -185,7 +185,7 @@ class ChangeReader:
                 return ()
 
     def rows(self, entries: Sequence[ManifestEntry], skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of these files, bucket by bucket, without the first `skip_rows` rows."""
+        """Read the rows of these files, bucket by bucket, without the first `skip_rows` rows."""
         # The sort is stable: inside a bucket, files keep the order of the plan.
         ordered = sorted(entries, key=lambda entry: entry.bucket_id)
         for (partition, bucket), of_bucket in groupby(ordered, key=lambda entry: entry.bucket_id):
@@ -217,7 +217,7 @@ class ChangeReader:
 def change_batches(
     batches: Iterable[pa.RecordBatch], begin: ChangePosition, end: ChangePosition
 ) -> Iterator[ChangeBatch]:
-    """Yields the rows of one snapshot, each batch with the position after it.
+    """Yield the rows of one snapshot, each batch with the position after it.
 
     begin: the position of the first row.
     end: the position after the last row.
@@ -236,7 +236,7 @@ def change_batches(
 
 
 def without_first(batches: Iterable[pa.RecordBatch], skip_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yields batches of at least one row, without the first `skip_rows` rows of all batches together."""
+    """Yield batches of at least one row, without the first `skip_rows` rows of all batches together."""
     for batch in batches:
         skipped = min(skip_rows, batch.num_rows)
         skip_rows -= skipped
@@ -245,7 +245,7 @@ def without_first(batches: Iterable[pa.RecordBatch], skip_rows: int) -> Iterator
 
 
 def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows, cut so that no batch ends between the -U and the +U of an update."""
+    """Yield the same rows, cut so that no batch ends between the -U and the +U of an update."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])
@@ -259,7 +259,7 @@ def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows, which are ordered by their keys, cut so that all rows of a key are in one batch."""
+    """Yield the same rows, which are ordered by their keys, cut so that all rows of a key are in one batch."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])
@@ -272,7 +272,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key_columns: Sequence[str]) ->
 
 
 def _start_of_last_key(rows: pa.RecordBatch, key_columns: Sequence[str]) -> int:
-    """Returns the position of the first row that has the same key as the last row."""
+    """Return the position of the first row that has the same key as the last row."""
     is_last = np.ones(rows.num_rows, np.bool_)
     for name in key_columns:
         column = rows.column(name)

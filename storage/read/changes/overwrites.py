@@ -34,7 +34,7 @@ def reads_overwrites_as_changes(context: TableContext) -> bool:
 def overwritten_rows(
     context: TableContext, snapshot: Snapshot, share: Subtask, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Reads the changes of an OVERWRITE snapshot, bucket by bucket.
+    """Read the changes of an OVERWRITE snapshot, bucket by bucket.
 
     With a primary key, the old rows come first as -D, then the new rows as +I. Without a primary key only the new rows
     are read: the row that a -D deletes could not be identified.
@@ -60,7 +60,7 @@ def overwritten_rows(
 
 
 def _splits(scan: TableScan, snapshot: Snapshot | None, snapshot_id: int, entries: list[ManifestEntry]) -> list[Split]:
-    """Returns the splits of these files, with the deletion vectors of the snapshot.
+    """Return the splits of these files, with the deletion vectors of the snapshot.
 
     snapshot: None if it expired and its deletion vectors are not needed
     """

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 
@@ -40,12 +40,12 @@ class ChangePosition:
 
     @classmethod
     def behind(cls, snapshot: Snapshot) -> ChangePosition:
-        """The position after all rows of the snapshot."""
+        """Return the position after all rows of the snapshot."""
         return cls(snapshot.id + 1, after=snapshot.delta_manifest_list)
 
     @classmethod
     def of_members(cls, members: object) -> ChangePosition:
-        """Builds a position from JSON members. Ignores unknown members. Raises ValueError."""
+        """Build a position from JSON members. Ignores unknown members. Raises ValueError."""
         if not isinstance(members, dict) or NEXT_SNAPSHOT not in members:
             raise ValueError("no nextSnapshot in it")
         try:
@@ -67,7 +67,7 @@ class ChangePosition:
             raise BadInput(f"{shown(text)} is not a position: {error}; store the text of str(position)") from None
 
     def to_members(self) -> dict[str, Any]:
-        """Returns the position as JSON members, without default values."""
+        """Return the position as JSON members, without default values."""
         members: dict[str, Any] = {NEXT_SNAPSHOT: self.next_snapshot_id}
         if self.rows:
             members[_ROWS] = self.rows

@@ -17,7 +17,7 @@ READ_AHEAD_BYTES: Final = 32 << 20
 
 
 def read_ahead(batches: Iterator[pa.RecordBatch], bytes_max: int = READ_AHEAD_BYTES) -> Generator[pa.RecordBatch]:
-    """Yields the same batches in the same order. An error is raised after the batches that were read before it.
+    """Yield the same batches in the same order. An error is raised after the batches that were read before it.
 
     If the generator is closed early, its thread ends and closes `batches`.
 
@@ -79,7 +79,7 @@ class _ReadAheadThread:
                 self._changed.notify_all()
 
     def _put(self, batch: pa.RecordBatch) -> bool:
-        """Adds the batch as soon as there is room. Returns False if the reader was closed."""
+        """Add the batch as soon as there is room. Returns False if the reader was closed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_stopped or not self._ready or self._bytes + batch.nbytes <= self._bytes_max

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.options import TableOptions
@@ -41,7 +41,7 @@ class Subtask:
 
     @classmethod
     def of(cls, options: TableOptions, given: Sequence[int] | None = None) -> Subtask:
-        """Returns the subtask of a reader.
+        """Return the subtask of a reader.
 
         given: (index, count). None: this reader reads everything that the options allow.
         """
@@ -70,7 +70,7 @@ class Subtask:
     def keep_entry(
         self, context: TableContext, also: Callable[[ManifestEntry], bool] | None = None
     ) -> Callable[[ManifestEntry], bool] | None:
-        """Returns a filter of manifest entries for a scan; None if all are kept.
+        """Return a filter of manifest entries for a scan; None if all are kept.
 
         also: another condition that an entry must fulfil. None: no other condition.
         """
@@ -79,7 +79,7 @@ class Subtask:
         return lambda entry: self.is_assigned(context, entry) and (also is None or also(entry))
 
     def consumer(self, name: str) -> str:
-        """Returns the consumer name of this reader. Each reader has its own, so expiry respects the slowest reader."""
+        """Return the consumer name of this reader. Each reader has its own, so expiry respects the slowest reader."""
         return name if self.is_whole else f"{name}-{self.index + 1}-of-{self.count}"
 
     def has_other_reader_count(self, consumer: str, *, of: str) -> bool:

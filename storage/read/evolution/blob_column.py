@@ -1,12 +1,10 @@
-"""Reads a BLOB column of a row-id group. If several files have a value for a row, the newest file's value is used.
+"""Reads a BLOB column of a row-id group, from blob files or from descriptors in ordinary files.
 
-Source: Java `operation/BlobFallbackRecordReader.java`.
+If several blob files have a value for a row, the newest file's value is used. Descriptors (`blob-descriptor-field`)
+name other files, which have the bytes.
 
-Reads BLOB columns that are stored as descriptors in ordinary files (`blob-descriptor-field`).
-
-The bytes are in other files, which the descriptors name.
-
-Source: Java `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java` (getBlob).
+Source: Java `operation/BlobFallbackRecordReader.java`, `data/Blob.java` (fromBytes), `data/columnar/ColumnarRow.java`
+(getBlob).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.bucket_directory import data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.formats.blob.blob_file import BlobFile, pieces
@@ -38,7 +36,7 @@ def blob_column(
     deleted: NDArray[np.int64] | None,
     size: BatchSize,
 ) -> Iterator[pa.Array]:
-    """Yields the values of these row ids as bytes, or as descriptors if the table's options say so.
+    """Yield the values of these row ids as bytes, or as descriptors if the table's options say so.
 
     deleted: positions in `rows` that are left out.
     Raises CorruptFile.
@@ -70,7 +68,7 @@ def blob_column(
 def _file_of_each_row(
     files: Sequence[DataFileMeta], blobs: Sequence[BlobFile], paths: Sequence[str], rows: range
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns for each row the number of the file that has its value (-1: no file), and the position in that file."""
+    """Return for each row the number of the file that has its value (-1: no file), and the position in that file."""
     file_of_row = np.full(len(rows), -1, np.int64)
     position = np.zeros(len(rows), np.int64)
     is_covered = np.zeros(len(rows), np.bool_)
@@ -94,7 +92,7 @@ def _file_of_each_row(
 
 
 def with_inline_blobs(context: TableContext, batch: pa.RecordBatch, fields: Sequence[DataField]) -> pa.RecordBatch:
-    """Replaces the descriptors of BLOB columns by the bytes they refer to, unless the options ask for descriptors.
+    """Replace the descriptors of BLOB columns by the bytes they refer to, unless the options ask for descriptors.
 
     fields: the fields of the batch
 

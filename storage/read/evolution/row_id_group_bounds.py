@@ -23,7 +23,7 @@ from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, ordinary_f
 
 
 def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> Bounds:
-    """Returns bounds by column name, one for each group, for the table's columns and `_ROW_ID`.
+    """Return bounds by column name, one for each group, for the table's columns and `_ROW_ID`.
 
     context: its schema is used for the read.
     """
@@ -56,12 +56,12 @@ def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> 
 
 
 def _starts(groups: Sequence[RowIdGroup]) -> list[int]:
-    """Returns the position of each group's first file in the list of all files."""
+    """Return the position of each group's first file in the list of all files."""
     return [0, *np.cumsum([len(group) for group in groups]).tolist()][: len(groups)]
 
 
 def _file_of_each_field(context: TableContext, group: RowIdGroup, start: int) -> Mapping[int, int]:
-    """Returns by field id the number of the file that provides the column.
+    """Return by field id the number of the file that provides the column.
 
     A column is missing if no file has it, or if it is unknown which file provides it.
     """

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.bucket_directory import data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.formats.base import batch_of
+from tidelake.storage.files.formats.file_format import batch_of
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.merge.sections import BatchSize, batch_size
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema, arrow_type
 from tidelake.storage.read.evolution.blob_column import blob_column, with_inline_blobs
@@ -53,7 +53,7 @@ class RowIdGroupReader:
     def read(
         self, group: RowIdGroup, directory: str, partition: bytes, deletion_files: Mapping[str, DeletionFile]
     ) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of a group. No batch is empty.
+        """Read the rows of a group. No batch is empty.
 
         deletion_files: by the name of the group's oldest ordinary file
 
@@ -85,7 +85,7 @@ class RowIdGroupReader:
                 )
 
     def deleted(self, group: RowIdGroup, deletion_files: Mapping[str, DeletionFile]) -> NDArray[np.int64] | None:
-        """Returns the positions of deleted rows in the group; None if it has no deletion vector."""
+        """Return the positions of deleted rows in the group; None if it has no deletion vector."""
         anchor = anchor_of(group)
         if anchor is None or (deletion := deletion_files.get(anchor.file_name)) is None:
             return None
@@ -98,7 +98,7 @@ class RowIdGroupReader:
         return {field.id: field.name for field in self.context.schema.fields}
 
     def _can_skip(self, group: RowIdGroup, directory: str) -> bool:
-        """Whether the index of some file shows that no row of the group fulfils the condition."""
+        """Return whether the index of some file shows that no row of the group fulfils the condition."""
         if self.condition is None or len(group) == 1:
             return False
         for file, columns in claimed_columns(self.context, group, names=self._names):
@@ -137,7 +137,7 @@ class _GroupInBucket:
         return (with_inline_blobs(context, batch, source.fields) for batch in batches)
 
     def _batches(self, source: ColumnSource, *, is_alone: bool) -> Iterator[pa.RecordBatch]:
-        """Reads the source's files one after the other. Rows are skipped only if the group has a single file."""
+        """Read the source's files one after the other. Rows are skipped only if the group has a single file."""
         context, size = self.reader.context, self.size
         condition = self.reader.condition if is_alone else None
         for file in source.files:
@@ -159,7 +159,7 @@ class _GroupInBucket:
             )
 
     def _deleted_of(self, file: DataFileMeta) -> NDArray[np.int64] | None:
-        """Returns the positions of deleted rows in one file."""
+        """Return the positions of deleted rows in one file."""
         if self.deleted is None:
             return None
         positions = self.deleted + (row_ids_of(self.group).start - row_ids(file).start)
@@ -169,7 +169,7 @@ class _GroupInBucket:
 def _join_columns(
     streams: Sequence[Iterator[pa.RecordBatch]], group: RowIdGroup
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Joins the columns of all streams, cut wherever a batch of any stream ends.
+    """Join the columns of all streams, cut wherever a batch of any stream ends.
 
     Raises CorruptFile if one stream ends earlier than another.
     """

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import written_fields
 from tidelake.storage.model.format import BLOB_FORMAT, VECTOR_FILE_MARK
@@ -31,7 +31,7 @@ _TRACKED: Final = (ROW_ID_FIELD, SEQUENCE_FIELD)  # every ordinary file provides
 
 
 def row_ids(file: DataFileMeta) -> range:
-    """Returns the row ids of a file. Raises CorruptFile if its manifest entry has no first row id."""
+    """Return the row ids of a file. Raises CorruptFile if its manifest entry has no first row id."""
     if file.first_row_id is None:
         raise CorruptFile(file.file_name, "the first row id of a file of a table with data evolution", "none")
     return range(file.first_row_id, file.first_row_id + file.row_count)
@@ -43,7 +43,7 @@ def row_ids_of(group: Sequence[DataFileMeta]) -> range:
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
-    """Returns the row-id groups, ordered by row ids. Files of a group keep the given order."""
+    """Return the row-id groups, ordered by row ids. Files of a group keep the given order."""
     groups: list[list[int]] = []
     end = -1
     for number in sorted(range(len(files)), key=lambda i: (row_ids(files[i]).start, row_ids(files[i]).stop)):
@@ -65,7 +65,7 @@ def is_vector_file(file: DataFileMeta) -> bool:
 
 
 def ordinary_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
-    """Returns the files of ordinary columns, newest first. Raises CorruptFile if they don't have the same rows."""
+    """Return the files of ordinary columns, newest first. Raises CorruptFile if they don't have the same rows."""
     ordinary = [file for file in group if not is_blob_file(file) and not is_vector_file(file)]
     for file in ordinary[1:]:
         if row_ids(file) != row_ids(ordinary[0]):
@@ -76,7 +76,7 @@ def ordinary_files(group: Sequence[DataFileMeta]) -> list[DataFileMeta]:
 
 
 def anchor_of(group: Sequence[DataFileMeta]) -> DataFileMeta | None:
-    """Returns the anchor: the oldest ordinary file, whose name and positions deletion vectors use. None without one."""
+    """Return the anchor: the oldest ordinary file, whose name and positions deletion vectors use. None without one."""
     return min(ordinary_files(group), key=lambda file: (file.max_sequence_number, file.file_name), default=None)
 
 
@@ -98,7 +98,7 @@ class ColumnSource:
 def column_sources(
     context: TableContext, group: Sequence[DataFileMeta], wanted: Sequence[DataField]
 ) -> list[ColumnSource]:
-    """Returns the sources of a group. Each wanted column is in at most one source, or in none if no file holds it.
+    """Return the sources of a group. Each wanted column is in at most one source, or in none if no file holds it.
 
     At least one source is returned, because the rows must be counted.
 
@@ -118,7 +118,7 @@ def column_sources(
 
 
 def _column_file_sets(context: TableContext, group: Sequence[DataFileMeta]) -> Iterator[tuple[DataFileMeta, ...]]:
-    """Yields files that together have a value for each row: each ordinary file, newest first; then blobs, vectors."""
+    """Yield files that together have a value for each row: each ordinary file, newest first; then blobs, vectors."""
     for file in ordinary_files(group):
         yield (file,)
     by_column: dict[tuple[bool, tuple[int, ...]], list[DataFileMeta]] = {}
@@ -131,7 +131,7 @@ def _column_file_sets(context: TableContext, group: Sequence[DataFileMeta]) -> I
 
 
 def _newest_vectors(files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
-    """Yields the files in the order of their rows. A file whose rows are all in a newer file is left out."""
+    """Yield the files in the order of their rows. A file whose rows are all in a newer file is left out."""
     end = -1
     for file in sorted(files, key=lambda file: (row_ids(file).start, -file.max_sequence_number)):
         ids = row_ids(file)
@@ -149,7 +149,7 @@ def _newest_vectors(files: Sequence[DataFileMeta]) -> Iterator[DataFileMeta]:
 def claimed_columns(
     context: TableContext, group: Sequence[DataFileMeta], *, names: Mapping[int, str]
 ) -> list[tuple[DataFileMeta, frozenset[str]]]:
-    """Returns for each ordinary file, newest first, the columns that it provides. Its other columns are outdated.
+    """Return for each ordinary file, newest first, the columns that it provides. Its other columns are outdated.
 
     names: names of the table's columns by field id.
     """

@@ -21,7 +21,7 @@ def has_row_ids(context: TableContext) -> bool:
 
 
 def tracked_schema(context: TableContext) -> pa.Schema:
-    """Returns the table's columns, followed by `_ROW_ID` and `_SEQUENCE_NUMBER` if row tracking is enabled."""
+    """Return the table's columns, followed by `_ROW_ID` and `_SEQUENCE_NUMBER` if row tracking is enabled."""
     own = context.schema.arrow
     if not has_row_ids(context):
         return own

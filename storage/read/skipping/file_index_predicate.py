@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.files.file_index.base import Answer, ColumnIndex, and_answers, index_errors, or_answers
-from tidelake.storage.files.file_index.settings import IndexedColumn, value_type
-from tidelake.storage.files.file_index.values import is_cut_off
+from tidelake.storage.files.file_index.column_index import Answer, ColumnIndex, and_answers, index_errors, or_answers
+from tidelake.storage.files.file_index.index_settings import IndexedColumn, value_type
+from tidelake.storage.files.file_index.indexed_values import is_cut_off
 from tidelake.storage.files.file_indexes import FileIndexes, file_indexes, may_have_indexes
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import AtomicType, DataType
@@ -48,7 +48,7 @@ class FileIndexPredicate:
         self._evaluator = _Evaluators(context).of(condition) if is_enabled and condition is not None else None
 
     def selected_rows(self, file: DataFileMeta, path: str, *, embedded_only: bool = False) -> Answer:
-        """Returns the rows of a data file that may fulfil the condition; None if the indexes can't tell: read all rows.
+        """Return the rows of a data file that may fulfil the condition; None if the indexes can't tell: read all rows.
 
         path: path of the data file.
         embedded_only: use only indexes in the file's metadata, and open no index file.
@@ -123,7 +123,7 @@ class _Evaluators:
         return _column(condition, lambda index: index.none_of(values))
 
     def _starts_with(self, condition: StartsWith) -> Evaluator | None:
-        """Selects texts from the prefix up to the first text after all texts with this prefix."""
+        """Select texts from the prefix up to the first text after all texts with this prefix."""
         start = condition.prefix.encode()
         if not start:
             return _column(condition, lambda index: index.is_not_null())
@@ -165,7 +165,7 @@ def _one_of(evaluators: Sequence[Evaluator | None]) -> Evaluator | None:
 
 
 def _all(answers: Iterator[Answer]) -> Answer:
-    """Intersects the answers. It stops as soon as no row is left."""
+    """Intersect the answers. It stops as soon as no row is left."""
     found: Answer = None
     for answer in answers:
         found = and_answers(found, answer)
@@ -175,7 +175,7 @@ def _all(answers: Iterator[Answer]) -> Answer:
 
 
 def _zeros(operator: str, kind: pa.DataType) -> pa.Array:
-    """Returns what an index is asked for instead of zero: in a condition both zeros are equal."""
+    """Return what an index is asked for instead of zero: in a condition both zeros are equal."""
     match operator:
         case "==" | "!=":
             return pa.array([0.0, -0.0], kind)

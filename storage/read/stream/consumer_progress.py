@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.scan_options import ConsumerMode
 from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
@@ -46,7 +46,7 @@ class ConsumerProgress:
         self._next_write_s = 0.0
 
     def read(self) -> ChangePosition | None:
-        """Returns the consumer's position; None if it has none. Raises CorruptFile."""
+        """Return the consumer's position; None if it has none. Raises CorruptFile."""
         for consumer in (self._changes, self._full):
             if (members := consumer.read()) is not None:
                 try:
@@ -57,7 +57,7 @@ class ConsumerProgress:
         return self._of_another_count()
 
     def moved(self, position: ChangePosition, *, is_end: bool = False) -> None:
-        """Records that the reader has processed everything before this position.
+        """Record that the reader has processed everything before this position.
 
         is_end: the reader ends.
         """
@@ -83,7 +83,7 @@ class ConsumerProgress:
         return is_due
 
     def _of_another_count(self) -> ChangePosition | None:
-        """Returns the earliest position of readers from a time with another number of readers; None if none exists."""
+        """Return the earliest position of readers from a time with another number of readers; None if none exists."""
         names = consumer_names(self._context.io, self._context.paths)
         others = [name for name in names if self._share.has_other_reader_count(name, of=self._name)]
         found = {name: members for name in others if (members := self._consumer(name).read()) is not None}

@@ -27,7 +27,7 @@ from tidelake.storage.read.split import Split
 
 
 def is_read_first(level: int, options: TableOptions) -> bool:
-    """Whether a stream starts with the rows of this level."""
+    """Return whether a stream starts with the rows of this level."""
     match options.changelog_producer:
         case ChangelogProducer.LOOKUP:
             return level > 0
@@ -59,11 +59,11 @@ class FullRead:
         self._reader = SnapshotReader(context, (*context.schema.names, *numbers))
 
     def plan(self, snapshot: Snapshot) -> list[Split]:
-        """Returns the splits of a snapshot. The same snapshot always gives the same splits in the same order."""
+        """Return the splits of a snapshot. The same snapshot always gives the same splits in the same order."""
         return TableScan(self._context, keep_entry=self._keeps).plan(snapshot)
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Reads all rows as +I, always in the same order."""
+        """Read all rows as +I, always in the same order."""
         for batch in self._reader.read(splits):
             rows = with_kind(batch.select(self._context.schema.names), RowKind.INSERT)
             if SEQUENCE_FIELD.name in batch.schema.names:

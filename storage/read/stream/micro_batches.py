@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
@@ -55,7 +55,7 @@ class StreamOffset:
 
     @classmethod
     def of_members(cls, members: Mapping[str, Any]) -> StreamOffset:
-        """Raises BadInput."""
+        """Raise BadInput."""
         try:
             index = members.get(_INDEX, 0)
             if not isinstance(index, int) or index < 0:
@@ -153,7 +153,7 @@ class MicroBatches:
     # ---------------------------------------------------------------- offsets
 
     def first(self) -> StreamOffset | None:
-        """Returns the start of a new stream; None while the table has no snapshot to start with.
+        """Return the start of a new stream; None while the table has no snapshot to start with.
 
         It is the position of the consumer, otherwise the start that the options name, otherwise `latest-full`.
         """
@@ -172,7 +172,7 @@ class MicroBatches:
         return None if position is None else StreamOffset(position)
 
     def latest(self, start: StreamOffset, limits: BatchLimits, target: StreamOffset | None = None) -> StreamOffset:
-        """Returns the end of the batch that starts at `start`, or `start` itself if there is nothing to read yet.
+        """Return the end of the batch that starts at `start`, or `start` itself if there is nothing to read yet.
 
         target: the batch does not end after this offset.
         Raises SnapshotExpired and BadInput as `NextSnapshot.find` does.
@@ -196,17 +196,17 @@ class MicroBatches:
         return end
 
     def newest(self, start: StreamOffset) -> StreamOffset:
-        """Returns the offset after everything that exists now."""
+        """Return the offset after everything that exists now."""
         return self.latest(start, BatchLimits())
 
     def row_count(self, start: StreamOffset, end: StreamOffset) -> int:
-        """Returns the rows in the files of a batch, before any merge."""
+        """Return the rows in the files of a batch, before any merge."""
         return sum(unit.row_count for unit in self.plan(start, end))
 
     # ---------------------------------------------------------------- batches
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[StreamUnit]:
-        """Returns all units between two offsets, in order. Raises SnapshotExpired, BadInput."""
+        """Return all units between two offsets, in order. Raises SnapshotExpired, BadInput."""
         units: list[StreamUnit] = []
         at = start
         while at.is_before(end):
@@ -223,7 +223,7 @@ class MicroBatches:
         return units
 
     def committed(self, end: StreamOffset) -> None:
-        """Records that everything before this offset was processed: the consumer of the stream continues from there.
+        """Record that everything before this offset was processed: the consumer of the stream continues from there.
 
         While a snapshot is read in full, the consumer stays at its beginning.
         """
@@ -287,7 +287,7 @@ class MicroBatches:
 
 
 def read_units(context: TableContext, units: Iterable[StreamUnit]) -> Iterator[pa.RecordBatch]:
-    """Yields the table's columns and int8 `_VALUE_KIND`.
+    """Yield the table's columns and int8 `_VALUE_KIND`.
 
     Raises SnapshotExpired if files were deleted with their snapshot.
     """

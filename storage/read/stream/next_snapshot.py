@@ -5,7 +5,7 @@ Source: Java `utils/NextSnapshotFetcher.java`.
 
 from __future__ import annotations
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeReader
@@ -21,7 +21,7 @@ class NextSnapshot:
         self._reader = reader
 
     def find(self, position: ChangePosition) -> Snapshot | None:
-        """Returns the next snapshot; None while it does not exist yet.
+        """Return the next snapshot; None while it does not exist yet.
 
         Raises SnapshotExpired if it expired. Raises BadInput if it can never exist, because the table was rolled back,
         or dropped and created again.
@@ -37,7 +37,7 @@ class NextSnapshot:
         return snapshot
 
     def _find_snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """Finds a snapshot that is read in full. A changelog that outlived its snapshot is not enough for this."""
+        """Find a snapshot that is read in full. A changelog that outlived its snapshot is not enough for this."""
         snapshots = self._reader.history.snapshots
         snapshot = snapshots.find(snapshot_id)
         if snapshot is None and snapshot_id < (snapshots.earliest_id() or 0):
@@ -62,7 +62,7 @@ class NextSnapshot:
             )
 
     def _check_same_history(self, position: ChangePosition) -> None:
-        """Raises BadInput after a rollback: other snapshots then have the ids of those that were read."""
+        """Raise BadInput after a rollback: other snapshots then have the ids of those that were read."""
         if position.after is None:
             return
         before = self._reader.history.find(position.next_snapshot_id - 1)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number, shown
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.options import ChangelogProducer, TableOptions
 from tidelake.storage.model.options.scan_options import StartupMode
@@ -47,7 +47,7 @@ class Start:
 
     @classmethod
     def of(cls, given: StartAt) -> Start | ChangePosition:
-        """Raises BadInput for a value that names no start."""
+        """Raise BadInput for a value that names no start."""
         match given:
             case ChangePosition() | Start():
                 return given
@@ -76,7 +76,7 @@ class Start:
 
     @classmethod
     def of_options(cls, options: TableOptions) -> Start | None:
-        """Returns None if no option names a start. Raises BadInput if no stream can start as the options say."""
+        """Return None if no option names a start. Raises BadInput if no stream can start as the options say."""
         mode = options.startup_mode
         match mode:
             case None:
@@ -102,14 +102,14 @@ StartAt: TypeAlias = int | str | datetime | Start | ChangePosition
 
 
 def first_position(context: TableContext, start: Start | ChangePosition) -> ChangePosition | None:
-    """Returns the start's position in the table's current state; None while the table has no matching snapshot."""
+    """Return the start's position in the table's current state; None while the table has no matching snapshot."""
     if isinstance(start, ChangePosition):
         return start
     return _FIRST[start.mode](context, start)
 
 
 def newest_compacted(context: TableContext) -> Snapshot | None:
-    """Returns the newest snapshot of a compaction; if the options plan full compactions, that of a full one.
+    """Return the newest snapshot of a compaction; if the options plan full compactions, that of a full one.
 
     Returns the latest snapshot if no such snapshot exists.
     """
@@ -167,7 +167,7 @@ def _from_file_creation_time(context: TableContext, start: Start) -> ChangePosit
 
 
 def _from_creation_timestamp(context: TableContext, start: Start) -> ChangePosition | None:
-    """Starts with changes if the snapshots before and after this time exist; otherwise with the newer files."""
+    """Start with changes if the snapshots before and after this time exist; otherwise with the newer files."""
     history, time_ms = context.history, _require_number(start.time_ms)
     first = history.first_since(time_ms)
     if history.find(first - 1) is not None and history.find(first) is not None:
@@ -193,7 +193,7 @@ def _require_number(number: int | None) -> int:
 
 
 def _time_ms(text: str) -> int:
-    """Reads epoch milliseconds or an ISO time. A time without a zone is local."""
+    """Read epoch milliseconds or an ISO time. A time without a zone is local."""
     if text.isdecimal():
         return int(text)
     try:

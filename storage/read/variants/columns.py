@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.storage.files.casting import cast
 from tidelake.storage.model.types import (
     BIGINT,
@@ -37,8 +37,8 @@ from tidelake.storage.model.types import (
     timestamp_ltz,
 )
 from tidelake.storage.model.variants.builder import VariantBuilder, variant_of_json
-from tidelake.storage.model.variants.layout import Basic, MalformedVariant, basic_type, elements_of, fields_of
-from tidelake.storage.read.variants.reading import (
+from tidelake.storage.model.variants.variant_layout import Basic, MalformedVariant, basic_type, elements_of, fields_of
+from tidelake.storage.read.variants.variant_content import (
     Days,
     Float32,
     Micros,
@@ -54,21 +54,21 @@ _VARIANT = AtomicType(Root.VARIANT)
 
 
 def variant_from_json(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Returns a VARIANT column of JSON texts. A null text gives null; the JSON `null` is a value. Raises BadInput."""
+    """Return a VARIANT column of JSON texts. A null text gives null; the JSON `null` is a value. Raises BadInput."""
     found = [None if text is None else variant_of_json(text) for text in texts.to_pylist()]
     rows = [None if pair is None else {"value": pair[0], "metadata": pair[1]} for pair in found]
     return pa.array(rows, arrow_type(_VARIANT))
 
 
 def variant_to_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Returns the variants as JSON texts in Java Paimon's form. Raises BadInput for invalid variants."""
+    """Return the variants as JSON texts in Java Paimon's form. Raises BadInput for invalid variants."""
     return pa.array([None if v is None else _checked(json_of, *v) for v in _variants(column)], pa.string())
 
 
 def variant_get(
     column: pa.Array | pa.ChunkedArray, path: str, kind: str | DataType = "VARIANT", *, fail_on_error: bool = True
 ) -> pa.Array:
-    """Returns the values of a column's variants at a path: `$.a`, `$['a b']`, `$[0]`, or several such steps in a row.
+    """Return the values of a column's variants at a path: `$.a`, `$['a b']`, `$[0]`, or several such steps in a row.
 
     The result is null if the variant is null, if nothing is at the path, and for the JSON null.
 
@@ -105,7 +105,7 @@ def _checked(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _scalars(found: list[tuple[bytes, bytes, int] | None], target: AtomicType, fail_on_error: bool) -> pa.Array:
-    """Casts values of one type together."""
+    """Cast values of one type together."""
     of_kind: dict[DataType, list[tuple[int, Any]]] = defaultdict(list)
     for row, at in enumerate(found):
         if at is not None and (typed := _checked(_typed, *at)) is not None:
@@ -118,7 +118,7 @@ def _scalars(found: list[tuple[bytes, bytes, int] | None], target: AtomicType, f
 
 
 def _typed(value: bytes, metadata: bytes, at: int) -> tuple[DataType, Any] | None:
-    """Returns (type, value) at this position. Objects and arrays become JSON texts. None: null."""
+    """Return (type, value) at this position. Objects and arrays become JSON texts. None: null."""
     if basic_type(value, at) in (Basic.OBJECT, Basic.ARRAY):
         return STRING, json_of(value, metadata, at)
     match scalar_of(value, at):
@@ -152,7 +152,7 @@ def _typed(value: bytes, metadata: bytes, at: int) -> tuple[DataType, Any] | Non
 
 
 def _array(values: list[Any], kind: DataType) -> pa.Array:
-    """Builds an array of values in which dates and times are given as numbers."""
+    """Build an array of values in which dates and times are given as numbers."""
     own = arrow_type(kind)
     if pa.types.is_date32(own):
         return pa.array(values, pa.int32()).cast(own)
@@ -163,7 +163,7 @@ def _array(values: list[Any], kind: DataType) -> pa.Array:
 
 
 def _plain(array: pa.Array) -> list[Any]:
-    """Reverses `_array`."""
+    """Reverse `_array`."""
     own = array.type
     if pa.types.is_date32(own) or pa.types.is_time32(own):
         return list(array.cast(pa.int32()).to_pylist())

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.base import AssignedRows, BucketAssigner, PartitionedRows
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, BucketAssigner, PartitionedRows
 from tidelake.storage.write.assigners.cross_partition.assigner import CrossPartitionAssigner
 from tidelake.storage.write.assigners.dynamic import DynamicBucketAssigner
 from tidelake.storage.write.assigners.stateless import (
@@ -45,7 +45,7 @@ _ASSIGNERS: Final[Mapping[BucketMode, BucketAssignerFactory]] = {
 def bucket_assigner_of(
     context: TableContext, spill_directory: str | None = None, *, replaces: bool = False
 ) -> BucketAssigner:
-    """Returns a new assigner for the table's bucket mode.
+    """Return a new assigner for the table's bucket mode.
 
     spill_directory: for an index that exceeds its memory; None: the system's directory for temporary files.
     replaces: the rows will replace all rows of their partitions. If keys move between partitions, they will replace all

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CommitConflict, UnsupportedFeature
+from tidelake.errors import CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
@@ -32,7 +32,7 @@ from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows
 from tidelake.storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
 from tidelake.storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
 
@@ -150,7 +150,7 @@ class DynamicBucketAssigner:
         self._is_checked_since_commit = False
 
     def dropped(self) -> None:
-        """Called if the prepared index was in the table already. It may be in other files there."""
+        """Learn that the prepared index was in the table already. It may be in other files there."""
         for state in self._partitions.values():
             state.is_outdated, state.prepared = True, {}
         self._is_checked_since_commit = False
@@ -158,7 +158,7 @@ class DynamicBucketAssigner:
     # ------------------------------------------------------------ reading
 
     def _mark_outdated_partitions(self) -> None:
-        """Checks once after each commit whether another process changed the index."""
+        """Check once after each commit whether another process changed the index."""
         if self._is_checked_since_commit or self._replaces or self._part is not None:
             return
         self._is_checked_since_commit = True
@@ -175,7 +175,7 @@ class DynamicBucketAssigner:
         return self._partitions[partition]
 
     def _read(self, partition: bytes, known: _Partition | None) -> _Partition:
-        """Reads the index of a partition.
+        """Read the index of a partition.
 
         known: an outdated index whose new keys are kept.
         """
@@ -202,7 +202,7 @@ class DynamicBucketAssigner:
         return state
 
     def _own_hashes(self, partition: bytes, bucket: int, file: IndexFileMeta) -> NDArray[np.int32]:
-        """Returns the hashes of those keys that this assigner is responsible for."""
+        """Return the hashes of those keys that this assigner is responsible for."""
         hashes = read_hash_file(self._context, partition, bucket, file)
         if self._part is None or not len(hashes):
             return hashes
@@ -222,7 +222,7 @@ class DynamicBucketAssigner:
     # ------------------------------------------------------------ writing
 
     def _written(self, partition: bytes, state: _Partition) -> list[CommitMessage]:
-        """Writes an index file for buckets with new keys. Without new keys, returns a message with the used index."""
+        """Write an index file for buckets with new keys. Without new keys, returns a message with the used index."""
         known_files = state.files | state.prepared
         base = None if self._replaces else _names(known_files)
         new, new_in = state.index.new_keys()
@@ -261,7 +261,7 @@ class DynamicBucketAssigner:
     def _assigners(
         self, rows: PartitionedRows, number: int, at: NDArray[np.intp] | None, hashes: NDArray[np.int32]
     ) -> NDArray[np.int32] | int:
-        """Returns the assigner of each key.
+        """Return the assigner of each key.
 
         number: number of the partition
         at: positions of the partition's rows; None: all rows are of this partition
@@ -283,7 +283,7 @@ class DynamicBucketAssigner:
 
 
 def num_assigners_of(context: TableContext) -> int | None:
-    """Returns the number of assigners that share the keys of a partition; None if the options don't say it."""
+    """Return the number of assigners that share the keys of a partition; None if the options don't say it."""
     options = context.options
     given = (options.dynamic_bucket_initial, options.dynamic_bucket_assigner_parallelism)
     if not any(given) and options.dynamic_bucket_max == -1:
@@ -292,7 +292,7 @@ def num_assigners_of(context: TableContext) -> int | None:
 
 
 def _assignment_rule(context: TableContext) -> tuple[AssignmentRule, int]:
-    """Returns the rule for new keys and the number of channels, as `dynamic-bucket.assigner-parallelism` says.
+    """Return the rule for new keys and the number of channels, as `dynamic-bucket.assigner-parallelism` says.
 
     All channels are in this writer. The number of assigners is limited: one without a bucket could assign no key.
     """
@@ -306,7 +306,7 @@ def _assignment_rule(context: TableContext) -> tuple[AssignmentRule, int]:
 def _hash_files(
     manifests: ManifestStore, snapshot: Snapshot | None, partitions: Iterable[bytes]
 ) -> dict[bytes, dict[int, IndexFileMeta]]:
-    """Returns the index file of each bucket, by partition."""
+    """Return the index file of each bucket, by partition."""
     found: dict[bytes, dict[int, IndexFileMeta]] = {partition: {} for partition in partitions}
     for entry in manifests.read_index(snapshot.index_manifest if snapshot is not None else None):
         if entry.partition in found and entry.file.index_type == HASH_INDEX:
@@ -321,7 +321,7 @@ def _names(files: Mapping[int, IndexFileMeta]) -> frozenset[str]:
 def _rows_of_each(
     partition_ids: NDArray[np.int64], num_partitions: int
 ) -> Iterator[tuple[int, NDArray[np.intp] | None]]:
-    """Yields the number of each partition and the positions of its rows, in their order; None: all rows."""
+    """Yield the number of each partition and the positions of its rows, in their order; None: all rows."""
     if num_partitions == 1:
         yield 0, None
         return

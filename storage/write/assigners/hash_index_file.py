@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.index_file import IndexFileMeta, index_file_path, index_path_of_name
 from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.table import TableContext
@@ -23,14 +23,14 @@ def encode_hashes(hashes: NDArray[np.int32]) -> bytes:
 
 
 def decode_hashes(data: bytes, path: str) -> NDArray[np.int32]:
-    """Raises CorruptFile."""
+    """Raise CorruptFile."""
     if len(data) % _ON_DISK.itemsize:
         raise CorruptFile(path, "hashes of four bytes each", f"{len(data)} bytes")
     return np.frombuffer(data, _ON_DISK).astype(np.int32)
 
 
 def read_hash_file(context: TableContext, partition: bytes, bucket: int, file: IndexFileMeta) -> NDArray[np.int32]:
-    """Reads the hashes. Raises CorruptFile, also if the file does not exist."""
+    """Read the hashes. Raises CorruptFile, also if the file does not exist."""
     path = index_file_path(context, partition, bucket, file)
     try:
         data = context.io.read(path)
@@ -44,7 +44,7 @@ def read_hash_file(context: TableContext, partition: bytes, bucket: int, file: I
 def write_hash_file(
     context: TableContext, partition: bytes, bucket: int, name: str, hashes: NDArray[np.int32]
 ) -> IndexFileMeta:
-    """Writes a durable file. No snapshot names it yet."""
+    """Write a durable file. No snapshot names it yet."""
     data = encode_hashes(hashes)
     with context.io.open_output(index_path_of_name(context, partition, bucket, name)) as output:
         output.stream.write(data)

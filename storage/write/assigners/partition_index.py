@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.files.file_index.hashing import hash_numbers
+from tidelake.errors import BadInput
+from tidelake.storage.files.file_index.value_hashes import hash_numbers
 
 BUCKETS_MAX: Final = 32_767  # bucket ids are signed 16-bit numbers
 
@@ -70,7 +70,7 @@ class PartitionIndex:
             self._runs.append(run)
 
     def buckets_of(self, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Returns the bucket of each key (n,); -1 for an unknown key."""
+        """Return the bucket of each key (n,); -1 for an unknown key."""
         found = np.full(len(hashes), _UNKNOWN, np.int32)
         wanted = hashes.astype(np.int64) << _BUCKET_BITS
         for run in self._runs:
@@ -82,7 +82,7 @@ class PartitionIndex:
         return found
 
     def assign(self, hashes: NDArray[np.int32], assigners: NDArray[np.int32] | int = 0) -> NDArray[np.int32]:
-        """Returns the bucket of each key, in order of arrival.
+        """Return the bucket of each key, in order of arrival.
 
         hashes (n,): hashes of the keys; may repeat.
         assigners (n,): for each key the assigner that chooses its bucket if it has none: 0 to num_assigners - 1. Or one
@@ -103,7 +103,7 @@ class PartitionIndex:
         return buckets[places]
 
     def add(self, hashes: NDArray[np.int32], buckets: NDArray[np.int32]) -> None:
-        """Adds keys that are not in the index. Each key is passed once."""
+        """Add keys that are not in the index. Each key is passed once."""
         entries = (hashes.astype(np.int64) << _BUCKET_BITS) | buckets
         entries.sort()
         for bucket, count in zip(*np.unique(buckets, return_counts=True), strict=True):
@@ -116,7 +116,7 @@ class PartitionIndex:
             self._runs.append(merged)
 
     def new_keys(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Returns hashes and buckets of the keys that were added since `forget_new`."""
+        """Return hashes and buckets of the keys that were added since `forget_new`."""
         entries = np.concatenate(self._new) if self._new else np.empty(0, np.int64)
         return _hashes(entries), (entries & _BUCKET_MASK).astype(np.int32)
 
@@ -124,13 +124,13 @@ class PartitionIndex:
         self._new = []
 
     def hashes_of(self, bucket: int) -> NDArray[np.int32]:
-        """Returns all hashes of a bucket, as its index file holds them."""
+        """Return all hashes of a bucket, as its index file holds them."""
         return np.concatenate(
             [np.empty(0, np.int32), *(_hashes(run[run & _BUCKET_MASK == bucket]) for run in self._runs)]
         )
 
     def _choose(self, assigner: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Chooses buckets.
+        """Choose buckets.
 
         hashes: hashes of new keys, in order of arrival.
         """
@@ -160,7 +160,7 @@ class PartitionIndex:
         return [bucket for bucket in self._rows if bucket % self._rule.num_assigners == assigner]
 
     def _any_of(self, assigner: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Chooses by hash, not at random as Java does: a task that Spark runs again must choose the same buckets."""
+        """Choose by hash, not at random as Java does: a task that Spark runs again must choose the same buckets."""
         if self._rule.buckets_max is None:
             raise BadInput(
                 f"a partition has {len(self._rows)} buckets, and all are full: bucket ids end at {BUCKETS_MAX - 1}. "
@@ -177,7 +177,7 @@ class PartitionIndex:
 def assigners_of(
     partition_hash: int, hashes: NDArray[np.int32], num_channels: int, num_assigners: int
 ) -> NDArray[np.int32]:
-    """Returns the channel that assigns the bucket of each key, 0 to num_channels - 1. Remainders have Java's sign."""
+    """Return the channel that assigns the bucket of each key, 0 to num_channels - 1. Remainders have Java's sign."""
     start = abs(int(np.fmod(np.int32(partition_hash), np.int32(num_channels))))
     channels: NDArray[np.int32] = (start + np.abs(np.fmod(hashes, np.int32(num_assigners)))) % num_channels
     return channels

@@ -1,14 +1,7 @@
-"""Assigns a fixed number of buckets. The bucket is a function of the bucket key (default, mod or hive).
+"""Assigners that need no index: the bucket is a function of the row's bucket key, or the same for all rows.
 
-Source: Java `table/sink/FixedBucketRowKeyExtractor.java`, `bucket/BucketFunction.java`.
-
-Assigns the postpone bucket (-2) to all rows. They get their real buckets later.
-
-Source: Java `table/sink/PostponeBucketRowKeyExtractor.java`.
-
-Assigns bucket 0 to all rows of append tables without buckets. The number has no meaning.
-
-Source: Java `table/sink/AppendTableRowKeyExtractor.java`, `table/BucketMode.java` (BUCKET_UNAWARE).
+Source: Java `table/sink/FixedBucketRowKeyExtractor.java`, `bucket/BucketFunction.java`,
+`PostponeBucketRowKeyExtractor.java`, `AppendTableRowKeyExtractor.java`, `table/BucketMode.java` (BUCKET_UNAWARE).
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from typing import Final
 from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows, StatelessAssigner
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows, StatelessAssigner
 
 
 class FixedBucketAssigner(StatelessAssigner):

@@ -97,7 +97,7 @@ class OpenBlobFile:
         self._row_count += 1
 
     def add_placeholder(self) -> None:
-        """Adds an entry for a row whose value stays in an older file."""
+        """Add an entry for a row whose value stays in an older file."""
         self._writer.add_placeholder()
         self._row_count += 1
 

@@ -20,7 +20,7 @@ from tidelake.storage.write.evolution.file_columns import blob_columns, plain_co
 
 
 def append_bucket_writer(context: TableContext, files: BucketFiles, next_sequence_number: int) -> AppendBucketWriter:
-    """Returns the writer that the table's options require."""
+    """Return the writer that the table's options require."""
     if context.options.row_tracking_enabled:
         return TrackedBucketWriter(context, files)
     return AppendBucketWriter(context, files, next_sequence_number)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 
 
@@ -36,7 +36,7 @@ class DeletionMarks:
         return self._maintainer.deletion_files
 
     def mark(self, data_file: str, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Marks rows as deleted, because newer rows of their keys are written to a lower level.
+        """Mark rows as deleted, because newer rows of their keys are written to a lower level.
 
         positions (n,): the positions of the rows in the data file.
 
@@ -51,7 +51,7 @@ class DeletionMarks:
         return is_live
 
     def write(self, rewritten: Iterable[str]) -> IndexChange | None:
-        """Writes the bucket's vectors after the compaction. Returns None if they don't change.
+        """Write the bucket's vectors after the compaction. Returns None if they don't change.
 
         After an exception no new file remains.
 

@@ -50,7 +50,7 @@ class FileParts:
 
     @classmethod
     def of(cls, row_count: int, chunks: ColumnBounds | None) -> FileParts:
-        """Divides a file into parts.
+        """Divide a file into parts.
 
         row_count: the number of rows of the file.
         chunks: the bounds of the first key column in the file's row groups; None if they are unknown.
@@ -68,7 +68,7 @@ class FileParts:
         return cls(parts, normalize_column(first, nullable=False), normalize_column(last, nullable=False))
 
     def of_keys(self, keys: Keys) -> Iterator[tuple[int, int, int]]:
-        """Yields (number, start, stop) of each part that may contain keys: the keys from start to stop.
+        """Yield (number, start, stop) of each part that may contain keys: the keys from start to stop.
 
         A key of several columns may be in more than one part.
         """
@@ -83,7 +83,7 @@ class FileParts:
             yield number, int(starts[number]), int(stops[number])
 
     def join_parts(self, numbers: range) -> LookupFilePart:
-        """Joins several consecutive parts to one."""
+        """Join several consecutive parts to one."""
         first, last = self.parts[numbers[0]], self.parts[numbers[-1]]
         row_count = last.first_row + last.row_count - first.first_row
         if first.chunks is None or last.chunks is None:
@@ -92,7 +92,7 @@ class FileParts:
 
 
 def _starts(chunks: ColumnBounds) -> list[int]:
-    """Returns the numbers of the row groups that start a part.
+    """Return the numbers of the row groups that start a part.
 
     Empty if bounds are unknown or overlap, or if the column has floats, because bounds don't include NaN.
     """

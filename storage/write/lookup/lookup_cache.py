@@ -19,7 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import TableOptions
@@ -65,7 +65,7 @@ class _CachedDataFile:
     too_large: set[range] = field(default_factory=set)
 
     def parts_to_search(self, keys: Keys) -> Iterator[tuple[range, Keys]]:
-        """Yields the parts to search, each with its keys.
+        """Yield the parts to search, each with its keys.
 
         Parts in one LookupFile are searched together. Neighbouring parts that are not kept are joined, because a few
         large files are searched faster than many small ones.
@@ -116,7 +116,7 @@ class LookupCache:
         read: Callable[[LookupFilePart], Iterator[pa.RecordBatch]],
         keys: Keys,
     ) -> Iterator[FileLookupResult]:
-        """Yields the rows of those keys that the file contains.
+        """Yield the rows of those keys that the file contains.
 
         name: a name that is unique in the table.
         parts: returns the parts of the file. Called once.
@@ -144,7 +144,7 @@ class LookupCache:
                 self._shrink()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Drops files that will not be searched again."""
+        """Drop files that will not be searched again."""
         with self._guard:
             for name in names if self._files else ():  # most writers use no lookups
                 if (cached := self._files.pop(name, None)) is not None:

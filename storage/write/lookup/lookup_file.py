@@ -2,14 +2,11 @@
 
 A file that is searched repeatedly is decoded to local disk, part by part, and mapped into memory. Then a lookup only
 touches the blocks of its keys, and in them the pages of the rows that it finds. A part that is not kept is read again.
+A Bloom filter excludes most absent keys. All bits of a key are in one of its words, so that a key needs one access to
+memory.
 
 Source: Java `mergetree/LookupFile.java`, `lookup/sort/SortLookupStoreFactory.java`. The format of decoded files is
 Tidelake's. They are deleted when the process ends.
-
-A Bloom filter of keys, which excludes most absent keys. Many keys are checked at a time.
-
-All bits of a key are in one word, so that a key needs one access to memory. The filter is only used by this process,
-and never stored.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.normalized_keys import (
     NormalizedKey,
     align_keys,
@@ -33,7 +31,6 @@ from tidelake.storage.merge.normalized_keys import (
     first_not_less,
     normalize_column,
 )
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.merge.spill_folder import FOLDERS
 
 Hashes = NDArray[np.uint64]
@@ -140,7 +137,7 @@ class FileLookupResult:
 def find_in_block(
     block: pa.RecordBatch, first_row: int, words: Sequence[NormalizedKey], keys: Keys
 ) -> FileLookupResult:
-    """Finds keys in a block.
+    """Find keys in a block.
 
     block: rows in key order, each key once.
     first_row: the position of the block's first row in the file.
@@ -154,7 +151,7 @@ def find_in_block(
 
 
 def find_in_stream(blocks: Iterable[pa.RecordBatch], first_row: int, keys: Keys) -> Iterator[FileLookupResult]:
-    """Finds keys in a stream of blocks. Stops reading after the last key.
+    """Find keys in a stream of blocks. Stops reading after the last key.
 
     blocks: rows in key order.
     first_row: the position of the first block's first row in the file.
@@ -223,7 +220,7 @@ class LookupFile:
     def _write(
         self, blocks: Iterable[pa.RecordBatch], first_row: int, most_bytes: int, bloom: tuple[int, float] | None
     ) -> list[pa.RecordBatch]:
-        """Writes the blocks. Returns the last key of each block.
+        """Write the blocks. Returns the last key of each block.
 
         bloom: the number of keys and the share of errors of the Bloom filter; None makes no filter.
         """
@@ -249,7 +246,7 @@ class LookupFile:
         return last_keys
 
     def _has_one_number(self, schema: pa.Schema) -> bool:
-        """Whether the key is a single number."""
+        """Return whether the key is a single number."""
         return len(self._key_names) == 1 and pa.types.is_primitive(schema.field(self._key_names[0]).type)
 
     @property
@@ -258,7 +255,7 @@ class LookupFile:
         return self._words_bytes + (0 if self._bloom is None else self._bloom.nbytes)
 
     def forget_words(self) -> None:
-        """Releases memory of key words. The next lookup computes them again."""
+        """Release memory of key words. The next lookup computes them again."""
         self._words, self._words_bytes = {}, 0
 
     def find(self, keys: Keys) -> Iterator[FileLookupResult]:
@@ -286,13 +283,13 @@ class LookupFile:
         return self._words[number]
 
     def release_pages(self) -> None:
-        """Releases touched pages, which otherwise count as memory of this process until the system needs them."""
+        """Release touched pages, which otherwise count as memory of this process until the system needs them."""
         if self.touched_bytes and self._mapped is not None and hasattr(self._mapped, "madvise"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
         self.touched_bytes = 0
 
     def close(self) -> None:
-        """Deletes the file. Running lookups can continue."""
+        """Delete the file. Running lookups can continue."""
         self._remove()
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import Chunks
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.normalized_keys import KeyWords, NormalizedKey, align_keys, first_not_less
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.model.binary_row import decode_rows_of_files
 from tidelake.storage.model.schema.table_schema import LEVEL_FIELD
 from tidelake.storage.model.types import DataField, arrow_field
@@ -48,7 +48,7 @@ class LookupLevels:
     is_visible: IsVisible | None = None
 
     def find(self, keys: pa.RecordBatch) -> KeyedRows:
-        """Returns the previous rows, by the places of their keys, with all columns and `_LEVEL`.
+        """Return the previous rows, by the places of their keys, with all columns and `_LEVEL`.
 
         keys: the columns of the key, in key order, each key once.
         """
@@ -100,7 +100,7 @@ class LookupLevels:
             yield KeyedRows(visible.rows.append_column(level, levels), visible.keys)
 
     def _from_first_key(self, number: int, at: int, keys: Keys) -> Keys:
-        """Drops the keys before the first key of a file.
+        """Drop the keys before the first key of a file.
 
         at: the number of the file in the run.
         """

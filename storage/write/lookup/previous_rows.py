@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.merge.normalized_keys import Word, normalize_column
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.model.format import SEQUENCE_COLUMN
 
 
 def with_previous(
     rows: pa.RecordBatch, groups: Groups, previous: KeyedRows, order: MergeOrder
 ) -> tuple[pa.RecordBatch, Groups]:
-    """Returns all rows, and groups to which the previous rows were added.
+    """Return all rows, and groups to which the previous rows were added.
 
     A previous row is inserted before the first newer row of its key, by sequence fields and sequence number. So it is
     after rows that are equally new.

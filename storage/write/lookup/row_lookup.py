@@ -21,7 +21,7 @@ from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.merge.merge_functions import merge_function_of
 from tidelake.storage.merge.merge_reader import MergeOrder, drop_retracts, merge_batch
 from tidelake.storage.merge.normalized_keys import align_keys, normalize_column
-from tidelake.storage.model.deletion_vectors.index_file import read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import read_vector
 from tidelake.storage.model.format import KIND_COLUMN, LEVEL_COLUMN, SEQUENCE_COLUMN
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -41,7 +41,7 @@ def lookup_newest_rows(
     keys: pa.RecordBatch,
     uncommitted: Iterable[pa.RecordBatch] = (),
 ) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-    """Returns the row of each key as merged by the table's merge engine. Only for primary-key tables.
+    """Return the row of each key as merged by the table's merge engine. Only for primary-key tables.
 
     keys (m,): the columns of the primary key, in the table's types. A key may occur more than once.
     uncommitted: rows that are not in the snapshot, with the table's columns, `_VALUE_KIND` and `_SEQUENCE_NUMBER`.
@@ -67,7 +67,7 @@ def lookup_newest_rows(
 
 
 def _condition_on(keys: pa.RecordBatch) -> Predicate:
-    """Returns a condition that matches all rows with these keys.
+    """Return a condition that matches all rows with these keys.
 
     With several key columns it matches other rows, too.
     """
@@ -76,7 +76,7 @@ def _condition_on(keys: pa.RecordBatch) -> Predicate:
 
 
 def _condition_on_column(name: str, values: pa.Array) -> Predicate:
-    """Returns a condition that also matches NaN: in Java NaN is a normal key, but a filter's `is_in` can't match it."""
+    """Return a condition that also matches NaN: in Java NaN is a normal key, but a filter's `is_in` can't match it."""
     is_one = IsIn(name, tuple(pc.unique(values)))
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         return Or((is_one, IsNan(name)))
@@ -105,7 +105,7 @@ def _on_level_0(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the row of each key that has one.
+    """Return the row of each key that has one.
 
     The rows are in key order. If keys can move between partitions, rows of different partitions are merged separately,
     because sequence numbers are only comparable within a partition. A key is deleted in the partition that it left.
@@ -116,7 +116,7 @@ def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """Returns the position of each key's row; -1 if it has none. All rows have different keys."""
+    """Return the position of each key's row; -1 if it has none. All rows have different keys."""
     of_rows = rows.select(keys.schema.names)
     both = align_keys([[normalize_column(c, nullable=True) for c in batch.columns] for batch in (of_rows, keys)])
     words = np.stack([np.concatenate(pair).astype(np.uint64) for pair in zip(*both, strict=True)], axis=1)

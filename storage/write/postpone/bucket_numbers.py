@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options import TableOptions
 
 _DEFAULT: Final = "postpone.default-bucket-num"
@@ -54,7 +54,7 @@ class PostponeOptions:
 
     @classmethod
     def of(cls, options: TableOptions) -> PostponeOptions:
-        """Returns the options of a table."""
+        """Return the options of a table."""
         return cls(
             options.postpone_default_bucket_num,
             options.postpone_target_rows,
@@ -65,7 +65,7 @@ class PostponeOptions:
         )
 
     def bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> int:
-        """Returns the number of buckets for a partition whose postponed rows a job moves.
+        """Return the number of buckets for a partition whose postponed rows a job moves.
 
         rows, size_bytes: rows and bytes that are waiting in the partition.
         existing: its current number of buckets, which it keeps; None if it has none.
@@ -75,7 +75,7 @@ class PostponeOptions:
         return self.default_bucket_num or self._needed(rows, size_bytes)
 
     def fixed_bucket_num(self, rows: int, size_bytes: int, existing: int | None) -> tuple[int, bool]:
-        """Returns the number for a batch that is written to buckets directly, and whether to rescale to it first.
+        """Return the number for a batch that is written to buckets directly, and whether to rescale to it first.
 
         The number is rounded up to a power of two, so that different partitions often get the same number.
         """
@@ -95,7 +95,7 @@ class PostponeOptions:
 
 
 def estimated_bucket_num(value: int, target: int, key: str = _BYTES) -> int:
-    """Returns at least 1.
+    """Return at least 1.
 
     key: the option that defines the target
 

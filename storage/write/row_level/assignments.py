@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField

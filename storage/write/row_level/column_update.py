@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from tidelake.storage.base.clock import local_time_as_utc_ms
-from tidelake.storage.base.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict

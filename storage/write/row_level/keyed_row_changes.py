@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.model.format import KIND_COLUMN, RowKind

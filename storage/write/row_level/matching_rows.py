@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
-from tidelake.storage.model.deletion_vectors.index_file import read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import read_vector
 from tidelake.storage.model.schema.table_schema import POSITION_FIELD, ROW_ID_FIELD
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext

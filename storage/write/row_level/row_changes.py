@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
+from tidelake.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict, settle_writer
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest

@@ -22,7 +22,7 @@ from tidelake.compaction.append.clustering import (
     interleaved,
     rank_bits,
 )
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 def grid(bits: int, dimensions: int) -> list[np.ndarray[Any, np.dtype[np.uint64]]]:

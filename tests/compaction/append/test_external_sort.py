@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelake.compaction.append.external_sort import ExternalSort
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 
 SCHEMA = pa.schema([("a", pa.int32()), ("b", pa.string()), ("n", pa.int64())])
 ROWS = st.tuples(st.none() | st.integers(-3, 3), st.none() | st.text("ab", max_size=9), st.integers(0, 9))

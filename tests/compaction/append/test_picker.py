@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.compaction.files import paper_file
-from tidelake.compaction.append.picker import AppendCompactionOptions, pick_consecutive, pick_unordered
+from tidelake.compaction.append.picker import (
+    AppendCompactionOptions,
+    in_arrival_order,
+    pick_consecutive,
+    pick_unordered,
+)
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import TableOptions
 
@@ -38,9 +43,12 @@ UNORDERED = [
     Case("nothing", (), [], []),
     Case("one small file stays", (1,), [], []),
     Case("four small files stay, until asked for", (1, 1, 1, 1), [], ["abcd"]),
+    Case("two small files, too", (1, 1), [], ["ab"]),
     Case("five small files are worth it", (1, 1, 1, 1, 1), ["abcde"], ["abcde"]),
     Case("large files stay", (70, 1, 100, 1, 1, 1, 90, 1), ["bdefh"], ["bdefh"]),
     Case("two files of the target size fill a group", (60, 60, 60, 60), ["abcd"], ["abcd"]),
+    Case("so do three that cost as much to read", (62, 63, 63), ["abc"], ["abc"]),
+    Case("a byte less does not", (62, 62, 63), [], ["abc"]),
     Case("what fills no group stays", (66, 66, 66, 66), ["abc"], ["abc"]),
     Case("the smallest first, rows in their order", (60, 1, 60, 1, 60, 30), ["abcdef"], ["abcdef"]),
     Case("looked at a few at a time", (1,) * 8, ["abcdefgh"], ["abcdefgh"], files_limit=4),
@@ -62,6 +70,24 @@ def test_opening_files_counts_as_reading() -> None:
     assert [len(pick) for pick in picks] == [50, 50, 20]
 
 
+def test_what_one_group_holds_does_not_count_for_the_next() -> None:
+    given = [paper_file(f"{i:03}", size=0, sequence=(i, i)) for i in range(50)]
+    assert [len(pick) for pick in pick_unordered([*given, *files(62, 62, 63)], SETTINGS)] == [50]
+
+
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [
+        pytest.param({"a": 3, "z": 2}, "za", id="the older one first"),
+        pytest.param({"a": 1, "z": None}, "za", id="one without a time is older than all"),
+        pytest.param({"z": 2, "a": 2}, "az", id="of one time: by name"),
+    ],
+)
+def test_files_of_equal_sequence_numbers_are_ordered_by_their_time(times: dict[str, int | None], order: str) -> None:
+    given = [replace(paper_file(name, sequence=(0, 0)), creation_time_ms=time) for name, time in times.items()]
+    assert names([in_arrival_order(given)]) == [order]
+
+
 BUCKETED = [
     Case("nothing", (), [], []),
     Case("two files stay", (1, 1), [], []),
@@ -69,6 +95,12 @@ BUCKETED = [
     Case("five neighbours", (1, 1, 1, 1, 1, 1), ["abcde"], ["abcdef"]),
     Case("ten are two times five", (1,) * 10, ["abcde", "fghij"], ["abcdefghij"]),
     Case("large neighbours are passed by", (200, 200, 1, 1, 1, 1, 1), ["cdefg"], ["cdefg"]),
+    Case(
+        "four neighbours as large as two files of the target size lose the first",
+        (50, 50, 50, 50, 1, 1),
+        ["bcdef"],
+        ["abcdef"],
+    ),
     Case("a large one in the middle goes along, to keep the order", (1, 1, 100, 1, 1), ["abcde"], ["abcde"]),
     Case("as many large ones as small ones stay", (1, 100, 1, 100), [], []),
     Case("all files, when forced", (100, 100), [], ["ab"], rewrites_all=True),
@@ -101,6 +133,7 @@ UNORDERED_DELETED = [
     DeletedCase("or nobody counted", (90, 90), {"a": None}, ["a"], ["a"]),
     DeletedCase("those with deleted rows go together", (1, 90, 2), {"a": 1, "b": 9, "c": 1}, ["abc"], ["abc"]),
     DeletedCase("in groups", (99, 99, 99, 99), dict.fromkeys("abcd", 9), ["ab", "cd"], ["ab", "cd"]),
+    DeletedCase("a huge one never alone", (250, 250), {"a": 9, "b": 9}, ["ab"], ["ab"]),
     DeletedCase("apart from small files", (1, 1, 1, 1, 1, 1), {"a": 1}, ["a", "bcdef"], ["a", "bcdef"]),
 ]
 
@@ -141,3 +174,4 @@ def test_settings_come_from_the_options_of_paimon() -> None:
     assert AppendCompactionOptions.of(TableOptions(options)) == AppendCompactionOptions(
         1 << 20, 1 << 19, 1 << 10, 3, 7, True
     )
+    assert AppendCompactionOptions.of(TableOptions({"compaction.file-num-limit": "0"})).files_limit == 1

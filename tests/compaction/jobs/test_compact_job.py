@@ -20,7 +20,7 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tidelake.compaction.cancellation import CancellationToken
 from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.request import CompactionRequest
-from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.publisher import CommitEnvironment

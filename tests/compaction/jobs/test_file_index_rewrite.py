@@ -14,7 +14,7 @@ import tidelake
 from tests.storage.files.test_file_indexes import kinds_in
 from tests.support.command_line import Call
 from tidelake import Catalog, CommitConflict, RemoveOption, SetOption, Table, col
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.maintenance.verify import verify

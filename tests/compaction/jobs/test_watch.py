@@ -24,7 +24,7 @@ from tidelake.compaction.cancellation import CancellationToken
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.watch import watch
 from tidelake.compaction.report import CompactionReport
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.model.table import TableContext
 
 PATIENCE_S = 60  # only what hangs takes so long

@@ -20,11 +20,11 @@ from tidelake.compaction.merge_tree.changelog_merge import (
 )
 from tidelake.compaction.merge_tree.lookup_merge import FirstRowLookup, LookupMerge
 from tidelake.storage.fileio.local import LocalFileIO
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions import Deduplicate, MergeFunction, merge_engine_of
 from tidelake.storage.merge.merge_functions.first_row import FirstRow
 from tidelake.storage.merge.merge_reader import MergeOrder
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, DataType

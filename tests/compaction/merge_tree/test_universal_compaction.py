@@ -18,7 +18,7 @@ from tidelake.compaction.merge_tree.universal_compaction import (
     create_unit,
     pick_by_size_ratio,
 )
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options import TableOptions
 
 HOUR = 3
@@ -173,10 +173,79 @@ def test_a_full_compaction_resets_the_clock_of_the_optimization_interval() -> No
     assert picked == [True, False, False, True, False]
 
 
+# The rule that picks, on each side of its limit: options, the tree, what is done.
+LIMITS: dict[str, tuple[dict[str, int], str, str | None]] = {
+    "newer runs of twice the oldest one are not too large": (
+        {"trigger": 2, "max_size_amplification_percent": 200},
+        "L0 1 | L4 199 | L5 100",
+        "number of sorted runs 1 199 100 -> L5",
+    ),
+    "newer runs of more than that are": (
+        {"trigger": 2, "max_size_amplification_percent": 200},
+        "L0 1 | L4 200 | L5 100",
+        "size amplification 1 200 100 -> L5",
+    ),
+    "a run joins that is larger by just the size ratio": (
+        {"trigger": 3, "size_ratio_percent": 1},
+        "L0 100 | L2 101 | L5 9000",
+        "size ratio 100 101 -> L4",
+    ),
+    "a larger one does not": ({"trigger": 3, "size_ratio_percent": 1}, "L0 100 | L2 102 | L5 9000", None),
+    "no run joins beyond one that does not": ({"trigger": 4}, "L0 1 | L2 100 | L3 1 | L5 9000", None),
+    "one run too many: two are merged": (
+        {"trigger": 4},
+        "L0 1 | L2 10 | L3 100 | L4 1000 | L5 10000",
+        "number of sorted runs 1 10 -> L2",
+    ),
+    "two too many: three are": (
+        {"trigger": 3},
+        "L0 1 | L2 10 | L3 100 | L4 1000 | L5 10000",
+        "number of sorted runs 1 10 100 -> L3",
+    ),
+    "runs above the last level may have the limit of increments": (
+        {"incremental_size_threshold_bytes": 30},
+        "L0 10 | L4 20 | L5 100",
+        None,
+    ),
+    "they may not have more": (
+        {"incremental_size_threshold_bytes": 29},
+        "L0 10 | L4 20 | L5 100",
+        "incremental size 10 20 100 -> L5",
+    ),
+    "a table of the limit of early full compaction is too large for it": (
+        {"total_size_threshold_bytes": 30},
+        "L0 10 | L5 20",
+        None,
+    ),
+    "a smaller one is not": ({"total_size_threshold_bytes": 31}, "L0 10 | L5 20", "total size 10 20 -> L5"),
+}
+
+
+@pytest.mark.parametrize(("options", "before", "done"), LIMITS.values(), ids=LIMITS.keys())
+def test_each_rule_picks_from_its_limit_on(options: dict[str, Any], before: str, done: str | None) -> None:
+    unit = UniversalCompaction(UniversalCompactionOptions(**options)).pick(drawn(before), 5, now_ms=0, local_hour=0)
+    assert (unit and f"{unit.reason} {' '.join(map(str, sizes(unit)))} -> L{unit.output_level}") == done
+
+
+def test_runs_that_are_picked_in_any_case_need_no_other_to_join() -> None:
+    assert pick_by_size_ratio(drawn("L0 1 | L2 100 | L3 1000"), 5, 1) is None
+    unit = pick_by_size_ratio(drawn("L0 1 | L2 100 | L3 1000"), 5, 1, first=2)
+    assert unit is not None
+    assert sizes(unit) == [1, 100]
+
+
+def test_level_0_is_compacted_in_every_nth_call_without_another_pick() -> None:
+    picker = UniversalCompaction(UniversalCompactionOptions(force_level_0_every=3))
+    units = [picker.pick(drawn("L0 1 | L5 10"), 5, now_ms=0, local_hour=0) for _ in range(7)]
+    assert [unit and unit.reason for unit in units] == [None, None, PickReason.FORCED_LEVEL_0] * 2 + [None]
+
+
 def test_the_picker_of_a_table_follows_its_options() -> None:
     settings = UniversalCompactionOptions.of(TableOptions({"force-lookup": "true", "lookup-compact": "gentle"}))
     assert settings == UniversalCompactionOptions(force_level_0_every=10)
     assert UniversalCompactionOptions.of(TableOptions({"compaction.force-up-level-0": "true"})).force_level_0_every == 1
+    without_lookups = TableOptions({"lookup-compact": "gentle"})
+    assert UniversalCompactionOptions.of(without_lookups) == UniversalCompactionOptions()
     assert UniversalCompactionOptions.of(TableOptions({})) == UniversalCompactionOptions()
 
 
@@ -192,3 +261,8 @@ def test_an_unreachable_compaction_trigger_is_refused(trigger: str) -> None:
     """New tables can't have one, tables that exist may."""
     with pytest.raises(BadInput, match=f"compaction-trigger = {trigger}: must be at least 1"):
         UniversalCompactionOptions.of(TableOptions({"num-sorted-run.compaction-trigger": trigger}))
+
+
+def test_the_smallest_trigger_is_1() -> None:
+    options = TableOptions({"num-sorted-run.compaction-trigger": "1"})
+    assert UniversalCompactionOptions.of(options).trigger == 1

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tidelake.errors import ConfigError
+from tidelake.errors import BadInput, ConfigError
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.config.sync_database import SyncDatabaseArguments, sync_database_configuration
 from tidelake.ingest.settings import Config, SourceTablesSettings
-from tidelake.storage.base.errors import BadInput
 
 KAFKA = (("properties.bootstrap.servers", "a:1"), ("topic-pattern", "shop\\..*"), ("value.format", "debezium-json"))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.config.sync_table import SyncTableArguments, sync_table_configuration
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.storage.base.errors import BadInput
 
 KAFKA = {"properties.bootstrap.servers": "a:1,b:2", "topic": "t", "value.format": "canal-json"}
 

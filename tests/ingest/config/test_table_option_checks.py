@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.tables.test_pipeline_tables import ORDERS, Lake, record
-from tidelake.errors import ConfigError
+from tidelake.errors import BadInput, ConfigError, TidelakeError
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.storage.base.errors import BadInput, TidelakeError
 
 TEXT = """\
 pipeline: shop

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.ingest.derived.computed_columns import computed_columns
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import arrow_type, parse_type
 
 MOMENT = datetime(2024, 3, 9, 16, 5, 7, 123456)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 def with_table(settings: str, more: str = "") -> EvolvingWorld:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
-from tidelake.errors import ConfigError, RecordRefused
+from tidelake.errors import BadInput, ConfigError, RecordRefused
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.connect_schema import SourceType
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.column_types import ColumnTypes
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import BIGINT, parse_type
 
 

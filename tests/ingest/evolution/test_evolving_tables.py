@@ -17,10 +17,9 @@ from tests.ingest.evolution.world import TABLE, EvolvingWorld
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import examples, sample
 from tests.support.memory_log import MemoryLogSource
-from tidelake.errors import RecordRefused
+from tidelake.errors import RecordRefused, TidelakeError
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
-from tidelake.storage.base.errors import TidelakeError
 from tidelake.storage.ddl.schema_changes import AddColumn, DropColumn, UpdateColumnType
 from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table

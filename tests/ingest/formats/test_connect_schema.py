@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from tests.ingest.formats.values.value_case import declared
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.connect_schema import (
     UNDECLARED,
     ConnectorSettings,
@@ -15,7 +16,6 @@ from tidelake.ingest.formats.connect_schema import (
     source_type,
     spelled_source_type,
 )
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import parse_type
 
 ADAPTIVE: Final = [("TIME(3)", 10**3), ("TIME(4)", 10**6), ("TIME(7)", 10**9), ("TIMESTAMP(0)", 10**3),

@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Target
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
-from tidelake.storage.base.errors import BadInput
 
 _DECIMAL_4: Final = {
     "type": "bytes",

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest import formats
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Format, InferredTable, TableRows, TargetOf
@@ -29,7 +30,6 @@ from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.spark.batch_rows import RawRecords, open_reader
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
-from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.model.format import KIND_COLUMN
 from tidelake.storage.model.types import STRING, DataField, not_null
 

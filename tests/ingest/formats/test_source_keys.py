@@ -11,10 +11,10 @@ import pytest
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
 from tests.ingest.formats.envelopes.test_records import canal, maxwell
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Target
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.formats.source_keys import columns_outside
-from tidelake.storage.base.errors import BadInput
 
 _ROW: Final = {"id": 1, "region": "eu", "note": "a"}
 _COLUMNS: Final = {"id": "BIGINT", "region": "STRING", "note": "STRING"}

@@ -20,6 +20,7 @@ import tidelake
 from tests.ingest.pipeline.fakes import until
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
@@ -27,7 +28,6 @@ from tidelake.ingest.monitoring.observations import DurationHistogram, RunObserv
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.model.format import CommitKind, FileKind

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, cast
 from uuid import uuid4
 
 import numpy as np
@@ -28,6 +28,7 @@ from tidelake.checkpoint.offsets import (
 )
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
@@ -42,16 +43,19 @@ from tidelake.ingest.formats.base import (
 )
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
-from tidelake.ingest.pipeline.builder import connect_parts
-from tidelake.ingest.pipeline.building.parts import CheckpointParts, FailingRecords, SourceParts, TableParts
+from tidelake.ingest.pipeline.builder import PipelineBuilder
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
-from tidelake.ingest.pipeline.pending_batches import PendingBatches
+from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Earliest, Start
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
+from tidelake.ingest.sources.source import Earliest, Start
+from tidelake.ingest.tables.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
+from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_router import Route, TableRouter
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.bucket_id import BucketId
@@ -255,8 +259,32 @@ class FakeTable:
         return FakeSink(self)
 
 
+class UnchangingSchemas:
+    """The schemas of tables that no record changes."""
+
+    def current(self, table: str) -> Target | None:
+        return None
+
+    def newest(self, table: str) -> TableContext:
+        raise AssertionError("these tables stay as they are")
+
+    def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
+        raise AssertionError("these tables stay as they are")
+
+    def adopt(self, table: TableContext) -> None:
+        raise AssertionError("these tables stay as they are")
+
+    def leave_unchanged(
+        self, table: str, *, ignored_columns: Sequence[str] = (), columns_with_fixed_type: Sequence[str] = ()
+    ) -> None:
+        raise AssertionError("these tables stay as they are")
+
+
 class FakeSink:
-    """A writer of a FakeTable. `at_*` are called in the worker thread before the step; they may wait or raise."""
+    """A `TableSink` of a FakeTable, and its writer.
+
+    `at_*` are called in the worker thread before the step; they may wait or raise.
+    """
 
     def __init__(self, table: FakeTable) -> None:
         self._table = table
@@ -436,21 +464,22 @@ class Rig:
             router.add_target(Target(table.name, SCHEMA))
         self.io = MemoryFileIO()
         self.dead_letters = DeadLetters(self.io, self.dead_letters_at, self.clock)
-        self.pipeline = connect_parts(
-            SourceParts(
-                self.source,
-                lambda: self.source,
-                FakeDecoder(router.target_of),
-                start=self.start,
-                queue_bytes=self.queue_bytes,
-            ),
-            TableParts(router, self.sinks, lambda batch, unrouted: False),
-            FailingRecords(
-                ErrorPolicy(self.tolerance, self.skip),  # type: ignore[arg-type]
-                self.dead_letters,
-                PendingBatches(self.waiting_ms_max, self.waiting_bytes_max),
-            ),
-            CheckpointParts(CheckpointPolicy(self.interval_ms, self.bytes_max), self.progress),
-            RunObservations(self.interval_ms, self.clock),
-            MaintenanceWorker(),
-        )
+        self.pipeline = PipelineBuilder(
+            source=self.source,
+            new_decoder=FakeDecoder,
+            router=router,
+            sinks=cast("dict[str, TableSink]", self.sinks),
+            create=lambda batch, unrouted: False,
+            schemas=SchemaBarrier(UnchangingSchemas(), {}, {}, TableLineage(router.sources_of)),
+            moved=MovedRowsByTable(MovedRowsBudget()),
+            dead_letters=self.dead_letters,
+            errors=ErrorPolicy(self.tolerance, self.skip),  # type: ignore[arg-type]
+            wait_limits=WaitLimits(self.waiting_ms_max, self.waiting_bytes_max),
+            checkpoint=CheckpointPolicy(self.interval_ms, self.bytes_max),
+            observed=RunObservations(self.interval_ms, self.clock),
+            maintenance=MaintenanceWorker(),
+            routings={},
+            start=self.start,
+            progress=self.progress,
+            queue_bytes=self.queue_bytes,
+        ).build()

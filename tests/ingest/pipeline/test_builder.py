@@ -14,14 +14,14 @@ import pytest
 
 import tidelake
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline import checkpointer
 from tidelake.ingest.pipeline.builder import build_pipeline, run
-from tidelake.ingest.pipeline.building.sources import build_source, build_start
+from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.settings import Config
-from tidelake.ingest.sources.base import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start
 from tidelake.storage.base.threads import map_uncancellable
 
 A = TypeVar("A")
@@ -92,7 +92,7 @@ def test_an_incompatible_aiokafka_is_refused_with_the_version_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        sys.modules, "tidelake.ingest.sources.kafka.source", None
+        sys.modules, "tidelake.ingest.sources.kafka.kafka_source", None
     )  # like a name that this aiokafka release does not have
     with pytest.raises(UnsupportedFeature, match=r'aiokafka \d.*: import of .* halted.*pip install "aiokafka=='):
         build_source(config(tmp_path, KAFKA), frozenset())

@@ -16,14 +16,13 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call, call
-from tidelake.errors import TableUnusable
+from tidelake.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TableUnusable, TidelakeError
 from tidelake.ingest.config.config import load_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
-from tidelake.ingest.tables.table_sink import StorageTableSink
-from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, PositionRefused, TidelakeError
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter
@@ -292,7 +291,7 @@ def test_a_commit_to_a_missing_table_leaves_no_files_and_the_next_start_succeeds
 @pytest.mark.parametrize("damage", [drop, drop_and_create])
 def test_no_consumer_is_registered_in_a_dropped_or_recreated_table(shop: Shop, damage: Callable[[Shop], None]) -> None:
     shop.create()
-    sink = StorageTableSink(shop.orders.context, "shop", MemoryBudget(1 << 20))
+    sink = TableSink(shop.orders.context, "shop", MemoryBudget(1 << 20))
     sink.read_state()
     sink.history.register(1)
     damage(shop)

@@ -27,14 +27,13 @@ from tidelake.checkpoint.offsets import (
     position_from_text,
     position_to_text,
 )
-from tidelake.errors import RecoveryOutdated
+from tidelake.errors import RecoveryOutdated, WriterFenced
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
-from tidelake.storage.base.errors import WriterFenced
 
 T0 = TopicPartition("log", 0)
 

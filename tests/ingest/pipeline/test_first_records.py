@@ -12,8 +12,8 @@ from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld
 from tests.support.memory_log import MemoryLog
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
-from tidelake.storage.base.errors import BadInput
 
 
 def add(log: MemoryLog, number: int, key: bytes | None = None, topic: str = TOPIC, table: str = "orders") -> None:

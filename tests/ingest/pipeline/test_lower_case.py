@@ -13,10 +13,9 @@ import pytest
 
 from tests.ingest.formats.debezium.changes import as_json, change
 from tests.support.memory_log import MemoryLog, MemoryLogSource
-from tidelake.errors import RecordRefused
+from tidelake.errors import BadInput, RecordRefused
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO

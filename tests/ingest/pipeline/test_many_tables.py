@@ -18,7 +18,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
-from tidelake.ingest.sources.base import Latest, Start
+from tidelake.ingest.sources.source import Latest, Start
 from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, history_snapshots_of_each
 from tidelake.storage.base.threads import IO_THREADS_MAX
 from tidelake.storage.fileio import open_file_io

@@ -24,11 +24,11 @@ from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOErro
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
+from tidelake.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline, expanded
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from tidelake.ingest.settings import Config
-from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO

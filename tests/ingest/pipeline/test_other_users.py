@@ -14,7 +14,7 @@ from tests.ingest.pipeline.two_committers import P0, P1, DriverDied, DriverWorld
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tests.support.levels import examples
 from tidelake.cli.exits import ExitCode, exit_code
-from tidelake.storage.base.errors import CommitConflict, PositionRefused, TidelakeError
+from tidelake.errors import CommitConflict, PositionRefused, TidelakeError
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ import pytest
 
 from tests.ingest.pipeline.fakes import GONE, FakeDecoder, FakeSource, FakeTable, Gate, Rig, raw_batch, until
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition, chain_breaks
-from tidelake.errors import RecordRefused, SourceUnavailable
+from tidelake.errors import BadInput, CommitConflict, PositionRefused, RecordRefused, SourceUnavailable, WriterFenced
 from tidelake.ingest import dead_letters
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import Latest
-from tidelake.storage.base.errors import BadInput, CommitConflict, PositionRefused, WriterFenced
+from tidelake.ingest.sources.source import Latest
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.base.threads import run_cpu_bound
 
@@ -646,7 +645,7 @@ async def test_each_restart_progresses_although_a_checkpoint_exceeds_the_toleran
 
 
 async def test_dead_letters_are_logged_at_once_and_counted_at_the_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "ingest")
+    caplog.set_level(logging.INFO, "tidelake.ingest")
     source = FakeSource([bad_at(1, 3), raw_batch(range(5, 8), [b"bad"] * 3)])
     await Rig(source, [FakeTable("t")], tolerance="all", bytes_max=1).pipeline.run()
     fields = [getattr(record, FIELDS, {}) for record in caplog.records]

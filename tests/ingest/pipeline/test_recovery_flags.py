@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
-from tidelake.ingest.sources.base import AtOffsets, AtTimestamp, Earliest, Start
-from tidelake.storage.base.errors import BadInput
+from tidelake.ingest.sources.source import AtOffsets, AtTimestamp, Earliest, Start
 
 TABLES = ["shop.orders", "shop.users"]
 

@@ -21,12 +21,12 @@ from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.fence import summarize
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.checkpoint.other_users import table_position
+from tidelake.errors import PositionRefused
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags, parse_recovery_flags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
-from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO

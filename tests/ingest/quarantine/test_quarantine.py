@@ -16,10 +16,10 @@ from tests.support.faulty_file_io import Call, Fault, FaultyIOError
 from tests.support.levels import is_of_the_day, sample
 from tests.support.memory_log import MemoryLogSource
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import QuarantineFull
+from tidelake.errors import CommitConflict, QuarantineFull
 from tidelake.ingest.quarantine.record_log import read_notices
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.table import Table
 
 
 @pytest.fixture(params=[False, True], ids=["a topic each", "one topic for all"])
@@ -148,6 +148,34 @@ async def test_a_table_that_cannot_be_created_is_quarantined_until_it_can() -> N
     pipeline.stop()
     await running
     assert not await asyncio.to_thread(world.breaks)
+
+
+async def test_a_table_that_catches_up_gets_its_derived_columns() -> None:
+    entry = "computed_columns: {loud: upper(word)}, metadata_columns: [topic]"
+    world = await asyncio.to_thread(partial(QuarantineWorld, tables=2, are_created=False, entry=entry))
+    for name in world.names:
+        world.add(name, 0, word="before")
+    pipeline = await asyncio.to_thread(world.pipeline, GrowingSource(world.log))
+    running = asyncio.create_task(pipeline.run())
+    await until(lambda: not world.wrong(), running)
+    world.broken = {"t1"}
+    world.add("t1", 1, word="meanwhile")
+    world.add("t0", 1, word="meanwhile")
+    await until(lambda: bool(world.kept()), running)
+    world.broken = set()
+    await until(lambda: not world.wrong() and not world.kept(), running)
+    world.add("t1", 2, word="after")
+    await until(lambda: not world.wrong(), running)
+    pipeline.stop()
+    await running
+    rows = await asyncio.to_thread(
+        lambda: Table(world.catalog.load("shop.t1")).scan(columns=["id", "loud", "topic"]).to_arrow().to_pylist()
+    )
+    assert sorted(tuple(row.values()) for row in rows) == [
+        ("0", "BEFORE", "s.t1"),
+        ("1", "MEANWHILE", "s.t1"),
+        ("2", "AFTER", "s.t1"),
+    ]
 
 
 async def test_a_record_that_a_table_rejects_stops_that_table_before_the_record() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.table_state import SnapshotSummary
+from tidelake.errors import CorruptFile
 from tidelake.ingest.quarantine.own_position import join_log
 from tidelake.ingest.quarantine.record_log import RecordLog
 from tidelake.ingest.raw_batch import RawBatch, timestamp_types_of
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.memory import MemoryFileIO
 
 P0, P1 = TopicPartition("a", 0), TopicPartition("a", 1)

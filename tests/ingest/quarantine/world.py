@@ -20,7 +20,7 @@ from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.sources.base import empty_batch
+from tidelake.ingest.sources.source import empty_batch
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
@@ -68,6 +68,7 @@ class GrowingSource(MemoryLogSource):
 class QuarantineWorld:
     """tables: append tables `shop.t0`, `shop.t1` …, so that a repeated row is detected.
     is_shared: all tables share one topic; otherwise each has its own.
+    entry: more settings of each table.
     broken: tables that can't be written now. refuses: narrows which calls that are.
     """
 
@@ -78,6 +79,7 @@ class QuarantineWorld:
     quarantine: str = ""
     retry_ms: int = 20
     tolerance: str = "none"
+    entry: str = ""
     log: MemoryLog = field(default_factory=MemoryLog)
     warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
     store: FileIO = field(default_factory=MemoryFileIO)
@@ -112,7 +114,7 @@ class QuarantineWorld:
         return FaultyFileIO(self.store, decide)
 
     def pipeline(self, source: GrowingSource, io: FileIO | None = None) -> Pipeline:
-        tables = ", ".join(f"{{name: shop.{name}, topics: [{self.topic(name)}]}}" for name in self.names)
+        tables = ", ".join(f"{{name: shop.{name}, topics: [{self.topic(name)}], {self.entry}}}" for name in self.names)
         text = CONFIG.format(
             warehouse=self.warehouse,
             interval_ms=self.interval_ms,

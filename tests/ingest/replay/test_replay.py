@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tidelake
 from tests.support.levels import examples
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.dead_letter_table import COLUMNS, TableDeadLetters
 from tidelake.ingest.pipeline.builder import build_pipeline
@@ -23,7 +24,6 @@ from tidelake.ingest.replay import replay
 from tidelake.ingest.replay.later_changes import row_values
 from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
 from tidelake.ingest.settings import Config
-from tidelake.storage.base.errors import BadInput, CommitConflict
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.model.schema.table_schema import TableSchema

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources import change_log_file, change_log_record
-from tidelake.ingest.sources.base import AtOffsets, Earliest, Latest
 from tidelake.ingest.sources.change_log_file import MAX_RECORD_BYTES
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
 from tidelake.ingest.sources.change_log_record import parse_lines, parse_records
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.ingest.sources.source import AtOffsets, Earliest, Latest
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

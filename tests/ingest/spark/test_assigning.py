@@ -23,6 +23,7 @@ import tidelake
 from tests.ingest.spark.test_bucket_task import kafka_columns
 from tests.ingest.tables.moved_rows_model import SourceTable
 from tests.support.levels import examples
+from tidelake.errors import BadInput, CommitConflict, TidelakeError
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.spark.assigning.assign_plan import plan_assigners
 from tidelake.ingest.spark.assigning.assign_task import AssignTask
@@ -31,7 +32,6 @@ from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.ingest.spark.bucket_task import BucketTask
 from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, buckets_of, from_ipc, payload_row
 from tidelake.ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
-from tidelake.storage.base.errors import BadInput, CommitConflict, TidelakeError
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.verify import verify

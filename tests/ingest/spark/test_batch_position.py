@@ -18,8 +18,8 @@ from tidelake.checkpoint.offsets import (
     position_from_text,
     position_to_text,
 )
+from tidelake.errors import PositionRefused
 from tidelake.ingest.spark.batch_position import UNREAD_PROPERTY, Ranges, TablePosition, is_from_batch
-from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.verification import inspect_table

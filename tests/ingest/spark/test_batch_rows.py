@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.debezium.debezium_envelope import OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.spark.raw_columns import raw_batches
-from tidelake.storage.base.errors import BadInput
 
 Record = Mapping[str, Any]
 KAFKA = pa.schema(

@@ -14,13 +14,13 @@ import pytest
 
 import tidelake
 from tests.ingest.tables.moved_rows_model import TOPIC, SourceTable
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.spark.batch_rows import RawRecords, TypedColumns, open_reader
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from tidelake.ingest.spark.bucket_task import BucketTask, TableTask
 from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, ShuffleMap, payload_row
 from tidelake.ingest.spark.shuffling.task_plan import plan_shuffle, task_plans
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.verify import verify

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelake.errors import TidelakeError
 from tidelake.ingest.spark.chunk_store import ChunkStore
 from tidelake.ingest.spark.shuffling.shuffle import to_ipc
-from tidelake.storage.base.errors import TidelakeError
 
 
 @given(

@@ -13,9 +13,9 @@ import pytest
 
 from tests.ingest.spark.test_sink import Stream, rows_of
 from tests.support.java_oracle import JavaOracle
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.spark.sink import SparkSink
 from tidelake.spark import delete, merge, sink, update, write
-from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.maintenance.verify import verify
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.spark.task_start import check_version, package_version
-from tidelake.storage.base.errors import UnsupportedFeature
 
 
 def test_a_task_of_another_version_than_the_driver_s_is_refused() -> None:

@@ -14,11 +14,11 @@ import pytest
 import tidelake
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.ingest.settings import MetricsSettings
 from tidelake.ingest.spark.query_monitor import QueryMonitor
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.model.table import TableContext
 

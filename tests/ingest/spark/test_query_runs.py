@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tidelake.errors import PositionRefused
 from tidelake.ingest.spark.query_runs import Target, WrittenBatches
-from tidelake.storage.base.errors import PositionRefused
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tidelake.ingest.formats.base import KeyChange
-from tidelake.ingest.tables.moved_rows.moved_row_files import MovedRowFiles
-from tidelake.ingest.tables.moved_rows.moved_rows import (
+from tidelake.ingest.tables.moved_row_files import MovedRowFiles
+from tidelake.ingest.tables.moved_rows import (
     DROPPED_BY_AGE,
     DROPPED_BY_SIZE,
     MovedRow,
@@ -112,7 +112,7 @@ def test_rows_that_are_too_old_are_dropped_and_recorded(now_ms: int, is_kept: bo
 
 
 def test_rows_never_seen_leaving_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelake.ingest.tables.moved_rows.moved_rows.EARLY_MAX", 3)
+    monkeypatch.setattr("tidelake.ingest.tables.moved_rows.EARLY_MAX", 3)
     rows = moved()
     for number in range(5):
         rows.add_arrival(change(number))

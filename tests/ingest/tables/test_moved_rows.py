@@ -21,7 +21,7 @@ from tidelake.checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import RecordRefused
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tidelake.ingest.tables.moved_rows.moved_row_files import REPLACED_MAX
+from tidelake.ingest.tables.moved_row_files import REPLACED_MAX
 from tidelake.storage.maintenance.verify import verify
 
 APART = {1: 0, 2: 1, 3: 2}  # each key in a partition of its own

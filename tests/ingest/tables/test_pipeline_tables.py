@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from tests.ingest.pipeline.fakes import raw_batch
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.debezium.table_inference import infer_table
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
-from tidelake.ingest.tables.table_sink import StorageTableSink
-from tidelake.storage.base.errors import BadInput
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.write.memory_budget import MemoryBudget
@@ -47,9 +47,7 @@ class Lake:
     def tables(self, **settings: Any) -> PipelineTables:
         memory = MemoryBudget(1 << 20)
         table = TableSettings(name="shop.orders", **settings)
-        return PipelineTables(
-            [table], self.catalog, lambda context: StorageTableSink(context, "p", memory), infer_table
-        )
+        return PipelineTables([table], self.catalog, lambda context: TableSink(context, "p", memory), infer_table)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.errors import BadInput
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.table_differences import check_differences, differences
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.model.options.registry import TABLE_REGISTRY
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.pipeline.fakes import SCHEMA
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.tables.table_router import Route, TableRouter
-from tidelake.storage.base.errors import BadInput
 
 ORDERS = SourceTable("pg.shop.public.orders", "shop", "public", "orders")
 ITEMS = SourceTable("pg.shop.public.items", "shop", "public", "items")

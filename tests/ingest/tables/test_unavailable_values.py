@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.base import KeyChange, KeyChanges, TableRows, Target, UnavailableValues
-from tidelake.ingest.tables.moved_rows.moved_rows import MovedRows, MovedRowsBudget
+from tidelake.ingest.tables.moved_rows import MovedRows, MovedRowsBudget
 from tidelake.ingest.tables.unavailable_values import certain_source_values, fill_unavailable
 from tidelake.storage.model.format import KIND_COLUMN
 from tidelake.storage.model.schema.table_schema import TableSchema

@@ -13,7 +13,7 @@ import pytest
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.foreign_tables import create_as_java
 from tests.support.s3_server import S3Server
-from tidelake.storage.base.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import AddColumn, RenameColumn, SetOption, UpdateComment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.catalog.identifier import Identifier
 
 GOOD = [

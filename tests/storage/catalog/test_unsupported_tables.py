@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.foreign_tables import create_as_java
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.ddl.schema_changes import AddColumn, RemoveOption, SetOption

@@ -15,7 +15,7 @@ from tests.support.command_line import Call
 from tests.support.hive_metastore import HiveLake
 from tests.support.rest_catalog import RestCatalogServer
 from tidelake import aio
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.catalog.hive.type_names import hive_type, type_of_hive
 from tidelake.storage.model.types import parse_type
 

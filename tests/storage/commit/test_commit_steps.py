@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput, CommitConflict, SnapshotExpired, TidelakeError
+from tidelake.errors import BadInput, CommitConflict, SnapshotExpired, TidelakeError
 from tidelake.storage.commit.commit_steps import retry_on_conflict
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, make_table
-from tidelake.storage.base.errors import CommitConflict, StaleSequenceNumbers
+from tidelake.errors import CommitConflict, StaleSequenceNumbers
 from tidelake.storage.commit.commit_changes import commit_changes
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable

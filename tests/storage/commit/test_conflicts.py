@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.storage.model.snapshots.tables import KEY_TYPES, data_file, partition
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import EMPTY_ROW
@@ -74,6 +74,11 @@ CASES = [
     Case("another partition may have other buckets", COMPACT, "+a/2!x +b/4!y", "-a/2!x +c@5/2!x"),
     Case("an overwrite may change the number", OVERWRITE, "+a/2", "-a/2 +c/4"),
     Case("dynamic buckets have no number", COMPACT, "+a/-1", "-a/-1 +c@5/2"),
+    Case("a number of 0 is none", COMPACT, "+a/0", "-a/0 +c@5/2"),
+    Case("one bucket is a number", COMPACT, "+a/1", "-a/1 +c@5/2", "1 buckets, but this commit has 2"),
+    Case("a file without a number hides none", COMPACT, "+z/-1 +a/2", "-a/2 +c@5/4", "2 buckets, but this commit has"),
+    Case("level 1 must not overlap", COMPACT, "+a +x@1:1-9", "-a +c@1:3-4", "level 1: files x and c overlap"),
+    Case("a level of one file hides none", COMPACT, "+a +u@3:1-9 +x@5:1-9", "-a +c@5:3-4", "x and c overlap"),
     Case("an overwrite of what is gone", OVERWRITE, "+b", "-a +c", "has already removed it"),
 ]
 
@@ -88,6 +93,12 @@ def test_the_conflict_vectors_hold(case: Case) -> None:
     else:
         with pytest.raises(CommitConflict, match=case.conflict):
             check()
+
+
+def test_the_live_files_of_the_changed_buckets_are_returned() -> None:
+    base, delta = entries("+a +b +d#1 +e#2 +f!x"), entries("-a +c@5")
+    live = check_no_conflict(COMPACT, base, delta, KEY_TYPES, bytes.hex, also=[BucketId(EMPTY_ROW, 2)])
+    assert [one.file.file_name for one in live] == ["b", "e", "c"]
 
 
 def test_append_tables_have_no_levels_to_compare() -> None:
@@ -111,6 +122,7 @@ B0, B1 = BucketId(b"p", 0), BucketId(b"p", 1)
         pytest.param({B0: 5}, {B0: 6}, True, id="after the base"),
         pytest.param({B0: 5}, {B1: 6}, False, id="to another bucket"),
         pytest.param({B0: 0}, {B0: 1}, True, id="to a table that was empty"),
+        pytest.param({B0: 0}, {B1: 1}, False, id="to another bucket of a table that was empty"),
         pytest.param({B0: 9, B1: 3}, {B0: 6, B1: 4}, True, id="each bucket has its own base"),
     ],
 )

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, live_names, make_table, partition
-from tidelake.storage.base.errors import CommitConflict
+from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
@@ -17,7 +17,7 @@ from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionVectorMeta
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.table import TableContext
 

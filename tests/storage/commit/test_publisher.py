@@ -26,13 +26,7 @@ from tests.storage.model.snapshots.tables import (
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.levels import sample
-from tidelake.storage.base.errors import (
-    BadInput,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    UnsupportedFeature,
-    WriterFenced,
-)
+from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore

@@ -21,16 +21,17 @@ from tests.storage.model.snapshots.tables import (
     with_increment,
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
-from tidelake.storage.base.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
+from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, WriterFenced
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
-from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, live_entries
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import changelog_entries, delta_list, live_entries
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
+from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
@@ -605,12 +606,17 @@ def test_dropping_without_a_partition_is_refused(xyz: TableContext, specs: list[
         committer(xyz).drop_partitions(specs)
 
 
-def test_delete_entries_keep_statistics_unless_disabled(io: FileIO, place: str) -> None:
-    table = make_table(io, place, options={"manifest.delete-file-drop-stats": "true"})
+@pytest.mark.parametrize("drops", [False, True])
+def test_delete_entries_keep_statistics_unless_disabled(drops: bool, io: FileIO, place: str) -> None:
+    table = make_table(io, place, options={"manifest.delete-file-drop-stats": str(drops).lower()})
     file = data_file("a", value_stats_columns=None)
     committer(table).commit(Committable(1, [CommitMessage(BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(file,)))]))
     committer(table).truncate()
     assert live_names(table) == []
+    manifests = ManifestStore(table)
+    (delete,) = [e for meta in manifests.read_list(delta_list(latest(table))) for e in manifests.read(meta)]
+    assert delete.kind is FileKind.DELETE
+    assert delete.file.value_stats_columns == (() if drops else None)
 
 
 # ---------------------------------------------------------------- giving up

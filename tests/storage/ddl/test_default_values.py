@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.default_values import default_value
 from tidelake.storage.model.types import DataField, arrow_type, parse_type
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.ddl.schema_changes import SetOption, apply_changes
 from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.model.schema.table_schema import TableSchema

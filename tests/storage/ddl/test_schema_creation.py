@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.schema.table_schema import TableSchema

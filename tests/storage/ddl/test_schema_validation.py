@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.ddl.schema_validation import check_new_schema, check_schema
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import INT, DataField, RowType

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.scripted_s3 import OTHERS_DATA, Fault, scripted_s3
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.fileio import object_store, open_file_io, stores
 
 PATH = "s3://bucket/t/snapshot/snapshot-7"

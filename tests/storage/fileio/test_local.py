@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.external_services import UNSHARE
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio import FileIO, local, open_file_io
 
 

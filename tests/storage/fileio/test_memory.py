@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.fileio import open_file_io
 
 
@@ -29,7 +29,7 @@ def test_a_forked_child_is_refused_instead_of_hanging() -> None:
     """Holds for every object store; with a real one the child would hang."""
     script = """
 import os
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.fileio import open_file_io
 
 io = open_file_io("memory://here")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.counting_forwarder import CountingForwarder, counting_forwarder
 from tests.support.s3_server import S3Server
-from tidelake.storage.base.errors import AccessDenied, BadInput
+from tidelake.errors import AccessDenied, BadInput
 from tidelake.storage.fileio import FileIO, open_file_io, stores
 from tidelake.storage.fileio.object_output import PART_BYTES
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio import open_file_io
 from tidelake.storage.fileio.location import AZURE_SCHEMES, REMOTE_SCHEMES
 from tidelake.storage.fileio.stores import open_store, store_options

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
-from tidelake.storage.base.errors import AccessDenied
+from tidelake.errors import AccessDenied
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.publisher import CommitEnvironment

@@ -14,7 +14,7 @@ import pytest
 
 from tests.storage.files.samples import column_of, ticks
 from tests.support.expected import json_values, meaning
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.files.casting import cast, keeps_order, may_make_nulls
 from tidelake.storage.model.schema.type_changes import can_change
 from tidelake.storage.model.types import (

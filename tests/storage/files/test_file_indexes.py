@@ -14,7 +14,7 @@ import pytest
 import tidelake
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tidelake import RenameColumn, SetOption, Table, col
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.file_index.container import Container
 from tidelake.storage.files.file_indexes import index_file_name

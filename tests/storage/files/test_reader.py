@@ -14,7 +14,7 @@ import pytest
 from tests.storage.files.samples import FORMATS, table_schema
 from tests.storage.files.test_statistics import evolved, written
 from tests.storage.files.test_writer import bucket, context_of
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.files.writer import RollingFileWriter

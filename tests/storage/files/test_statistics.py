@@ -13,7 +13,7 @@ import pytest
 from tests.storage.files.samples import table_schema
 from tests.storage.files.test_writer import bucket, context_of
 from tests.support.cases import GOLDEN_DATABASE, golden_table, golden_tables
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.storage.files.samples import column_of, options_of, table_schema
 from tests.support.cases import GOLDEN_DATABASE, unpack_golden
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path

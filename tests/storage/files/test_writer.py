@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.storage.files.samples import options_of, table_schema
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.clock import local_time_as_utc_ms
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.base import Output
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta

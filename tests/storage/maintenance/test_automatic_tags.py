@@ -11,7 +11,7 @@ import pytest
 
 from tests.storage.model.snapshots.tables import FakeTime, committer, make_table
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.automatic_tags import AutomaticTags, TagExpiry, tag_batch_write

@@ -52,6 +52,12 @@ def test_non_overlapping_runs_are_read_oldest_first_without_sequence_numbers() -
     assert oldest_first([young, between, old]) == ([old, between, young], False)
 
 
+@pytest.mark.parametrize(("first", "follows"), [(3, False), (4, False), (5, True)])
+def test_runs_that_share_a_sequence_number_are_not_in_order(first: int, follows: bool) -> None:
+    old, young = [paper_file("old", sequence=(0, 4))], [paper_file("young", sequence=(first, 9))]
+    assert oldest_first([young, old]) == ([old, young], follows)
+
+
 def test_wide_rows_are_read_in_small_batches() -> None:
     narrow = [[paper_file("a", size=1)]]
     assert batch_size(narrow).rows == 32_768

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import Case, case_id, check_members, vectors
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, interval_partition, key_ranges
 from tidelake.storage.model.binary_row import serialize_row

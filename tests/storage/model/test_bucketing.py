@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.row_values import case_columns, case_types
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.bucketing import (
     BucketFunction,
     Bucketing,

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.read.predicate import col
 
 COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -15,7 +15,7 @@ from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import read_vector
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, IndexChange
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import tidelake
 from tests.support.levels import examples
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import (
     ArrayType,

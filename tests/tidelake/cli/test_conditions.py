@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidelake.cli.conditions import parse_condition
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 ROWS = pa.table(
     {

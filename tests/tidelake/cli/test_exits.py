@@ -9,7 +9,7 @@ import pytest
 from tests.support.command_line import Call
 from tidelake.cli.commands import tables
 from tidelake.cli.exits import CommandRefused, UsageError
-from tidelake.storage.base.errors import (
+from tidelake.errors import (
     BadInput,
     CommitConflict,
     CommitOutcomeUnknown,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.materialized.plain_query import (
     NotPlain,
     OutputColumn,
@@ -14,7 +15,6 @@ from tidelake.materialized.plain_query import (
     plain_query,
     tables_of,
 )
-from tidelake.storage.base.errors import BadInput
 
 ORDERS = pa.schema(
     [

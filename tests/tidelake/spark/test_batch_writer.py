@@ -13,10 +13,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import tidelake
+from tidelake.errors import BadInput
 from tidelake.spark import register
 from tidelake.spark.batch_writer import AppendWriter
 from tidelake.spark.table_data_source import TidelakeDataSource
-from tidelake.storage.base.errors import BadInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

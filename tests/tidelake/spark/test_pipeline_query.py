@@ -21,6 +21,7 @@ from tests.support.kafka_broker import KafkaBroker
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.cli.demo.shop import ORDERS, STOCK, TABLES
+from tidelake.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.builder import run as run_pipeline
@@ -29,7 +30,6 @@ from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_position import recorded_position
 from tidelake.spark import pipeline_query
 from tidelake.spark.pipeline_query import PipelineQuery, start_query
-from tidelake.storage.base.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from tidelake.storage.base.logs import FIELDS
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 import tidelake
 from tests.support.commit_races import before_publishing
 from tests.support.java_oracle import JavaOracle
+from tidelake.errors import BadInput
 from tidelake.spark import delete, merge, update, write
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import CommitKind, RowKind
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tidelake
 from tests.support.changelog_fold import Rows, fold
+from tidelake.errors import BadInput, SnapshotExpired, UnsupportedFeature
 from tidelake.spark import register
 from tidelake.spark.spark_types import arrow_form
 from tidelake.spark.stream_reader import TableStreamReader
 from tidelake.spark.table_data_source import TidelakeDataSource
-from tidelake.storage.base.errors import BadInput, SnapshotExpired, UnsupportedFeature
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ import tidelake
 from tests.golden.test_golden_tables import read_problem
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables
 from tests.support.expected import difference
+from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.spark import register
 from tidelake.spark.batch_reader import FilteringBatchReader, SplitsPartition
 from tidelake.spark.data_source_options import STREAM_OPTIONS
 from tidelake.spark.spark_types import arrow_form, spark_schema, spark_timestamps
 from tidelake.spark.table_data_source import TidelakeDataSource
-from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,9 +18,9 @@ from tests.golden.test_golden_tables import read_problem
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables
 from tests.support.levels import is_of_the_day, sample
 from tests.tidelake.spark.test_table_data_source import collected, frame, is_of_nanoseconds
+from tidelake.errors import BadInput, CorruptFile, SnapshotExpired, TidelakeError
 from tidelake.spark import read
 from tidelake.spark.native.parquet_frame import parquet_frame
-from tidelake.storage.base.errors import BadInput, CorruptFile, SnapshotExpired, TidelakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from tidelake.cli.arguments import TABLE_NAME, CatalogAddress, Verbs, add_wareho
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import partition_text, size_text
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import TidelakeError, UnsupportedFeature
+from tidelake.errors import TidelakeError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid

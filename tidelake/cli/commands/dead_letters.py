@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelake.cli.arguments import Verbs, add_config, add_dry_run, command, positive
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 if TYPE_CHECKING:
     from tidelake.ingest.replay.replay import ReplayReport

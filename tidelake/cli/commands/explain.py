@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidelake.cli.arguments import CatalogAddress, Verbs, pair, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 if TYPE_CHECKING:
     from tidelake.storage.model.schema.table_schema import TableSchema

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, duration_ms, noun, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 # ---------------------------------------------------------------- tags
 

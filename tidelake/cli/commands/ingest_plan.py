@@ -66,7 +66,7 @@ def plan(
     recovered = asyncio.run(pipeline.plan())
     planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
     if sample:
-        from tidelake.ingest.pipeline.building.estimate import estimate
+        from tidelake.ingest.pipeline.estimate import estimate
 
         found = asdict(asyncio.run(estimate(loaded, sample)))
         planned |= {"estimate": found["tables"], "obstacles": found["obstacles"], "passed_over": found["passed_over"]}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelake.cli.arguments import Verbs, add_config, command
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 
 if TYPE_CHECKING:
     from rich.text import Text

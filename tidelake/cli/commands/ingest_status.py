@@ -12,7 +12,7 @@ from tidelake.cli.arguments import Verbs, add_config, command
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.formatting import age_text, size_text
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

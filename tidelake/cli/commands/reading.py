@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tidelake.cli.arguments import CatalogAddress, Verbs, names, not_negative, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 if TYPE_CHECKING:
     from tidelake.storage.read.changes.change_reader import ChangeBatch

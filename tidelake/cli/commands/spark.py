@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidelake.cli.arguments import CatalogAddress, Verbs, add_config, add_warehouse, command, pair
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 
 if TYPE_CHECKING:
     from tidelake.ingest.settings import Config

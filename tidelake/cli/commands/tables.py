@@ -21,7 +21,7 @@ from tidelake.cli.arguments import (
 from tidelake.cli.exits import CommandRefused, UsageError
 from tidelake.cli.formatting import printable, utc_text
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ def create(  # noqa: PLR0913 - one parameter per option
 
     has_own_columns = is_object_table(dict(options))
     if bool(columns) == bool(schema_from) and not has_own_columns:
-        raise UsageError("give the columns either with --column or with --schema-from")
+        raise UsageError("pass the columns with either --column or --schema-from")
     opened = catalog.open()
     schema = [column_from_text(text) for text in columns] if schema_from is None else _parquet_schema(schema_from)
     with _database_of(opened, name) as is_new_database:

@@ -16,9 +16,9 @@ from tidelake.cli.demo.changelog_watcher import ChangelogWatcher
 from tidelake.cli.demo.comparison import TableComparison, compare_table
 from tidelake.cli.demo.engines import AsyncioEngine, DemoEngine
 from tidelake.cli.demo.shop import TABLES, Shop
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.ingest.config.config import load_config
 from tidelake.spark_prerequisites import missing_for_spark
-from tidelake.storage.base.errors import BadInput, TidelakeError
 from tidelake.table import Table
 
 _FILES: Final = 12

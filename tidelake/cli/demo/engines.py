@@ -6,10 +6,10 @@ import asyncio
 import threading
 from typing import Protocol
 
+from tidelake.errors import TidelakeError
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.settings import Config
-from tidelake.storage.base.errors import TidelakeError
 
 
 class DemoEngine(Protocol):

@@ -11,10 +11,10 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
+from tidelake.errors import TidelakeError
 from tidelake.ingest.settings import Config
 from tidelake.spark.pipeline_query import PipelineQuery, start_query
 from tidelake.spark.session import start_session
-from tidelake.storage.base.errors import TidelakeError
 
 _MASTER: Final = "local[2]"
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from tidelake.cli.formatting import size_text
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.fileio.disk_space import DiskSpace
 
 

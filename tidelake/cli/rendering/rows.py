@@ -13,7 +13,7 @@ import pyarrow.csv
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.types.json_values import json_rows, json_values
 from tidelake.storage.read.changes.change_reader import ChangeBatch

@@ -14,7 +14,7 @@ from tidelake.cli.formatting import offsets_by_topic, partition_text, printable,
 from tidelake.cli.rendering.grids import plain_grid
 from tidelake.cli.rendering.lsm_view import lsm_trees, print_lsm_trees, space_amplification
 from tidelake.compaction.compaction_history import CompactionHistory
-from tidelake.storage.base.errors import TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.model.binary_row import decode_rows

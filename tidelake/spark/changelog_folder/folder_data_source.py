@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tidelake.errors import BadInput, PositionRefused, UnsupportedFeature
 from tidelake.ingest.sources.change_log_file import SUFFIXES
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
@@ -35,7 +36,6 @@ from tidelake.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from tidelake.spark.spark_types import check_columns, record_schema
-from tidelake.storage.base.errors import BadInput, PositionRefused, UnsupportedFeature
 
 
 class PartsPartition(InputPartition):

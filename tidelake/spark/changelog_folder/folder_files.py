@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
+from tidelake.errors import BadInput
 from tidelake.ingest.sources.change_log_file import MAX_RECORD_BYTES, SUFFIXES
 from tidelake.ingest.sources.change_log_record import is_complete
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.fileio.access import Access, access
 
 TASK_BYTES: Final = 16 << 20  # bytes of a file that a task parses together

@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.spark.changelog_folder.folder_files import FolderBatchLimits
 from tidelake.spark.option_values import split_names, value_of, whole_number
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 
 FORMAT: Final = "tidelake-changelog-folder"

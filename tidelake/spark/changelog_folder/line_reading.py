@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.raw_batch import UNKNOWN_TIMESTAMP_TYPE
 from tidelake.ingest.sources.change_log_file import ChangeLogFile
 from tidelake.ingest.sources.change_log_record import BadLine, PartitionRecords, parse_records
 from tidelake.spark.changelog_folder.folder_files import FilePart, deleted_file_error
 from tidelake.spark.spark_types import RECORD_HEADERS, arrow_form, in_arrow_form, spark_timestamps
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.fileio.access import Access, access
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.messages import did_you_mean
 
 PREFIX: Final = "kafka."

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets, from_members, to_members
 from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
@@ -31,7 +32,6 @@ from tidelake.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from tidelake.spark.spark_types import check_columns, record_schema
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
 
 _FORMAT: Final = "tidelake-kafka"
 _INITIAL_OFFSET: Final[dict[str, Any]] = {}  # the offset of a query before its first batch

@@ -15,11 +15,11 @@ from typing import Any, Final
 from msgspec import structs
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.spark.kafka.client_options import PREFIX, client_options, client_settings
 from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets, of_text, partitions_of_text
 from tidelake.spark.option_values import parse_boolean, split_names, value_of, whole_number
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 
 STARTING_GROUP: Final = "startingGroup"

@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import PositionRefused
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka.range_reader import OffsetsUnavailable, RangeReader, header_column
 from tidelake.ingest.sources.kafka.record_columns import RecordColumns
 from tidelake.spark.kafka.kafka_options import KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange
 from tidelake.spark.spark_types import arrow_form, in_arrow_form, spark_timestamps
-from tidelake.storage.base.errors import PositionRefused
 from tidelake.storage.base.logs import get_logger
 
 _log = get_logger(__name__)

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.checkpoint.position_problems import first_few
-from tidelake.ingest.sources.base import AtGroupOffsets, AtTimestamp, Earliest, Latest
-from tidelake.ingest.sources.kafka.source import KafkaSource
+from tidelake.errors import BadInput
+from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
+from tidelake.ingest.sources.source import AtGroupOffsets, AtTimestamp, Earliest, Latest
 from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets
 from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
-from tidelake.storage.base.errors import BadInput
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, greatest, nanvl
 from pyspark.sql.types import StructType
 
+from tidelake.errors import CorruptFile
 from tidelake.spark.native.native_files import has_unsafe_pushdown
-from tidelake.storage.base.errors import CorruptFile
 from tidelake.storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote_path, scheme_of
 from tidelake.storage.model.types import DataType, Root
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tidelake.errors import BadInput
 from tidelake.scan import Scan
 from tidelake.spark.native.native_files import FileKey, native_files, without_files
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.split import Split

@@ -16,9 +16,9 @@ from tidelake.compaction.jobs.compact_job import compact_table
 from tidelake.compaction.jobs.planner import CompactTask, TaskRunner
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.report import CompactionReport
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.ingest.spark.batch_write import cores_of
 from tidelake.ingest.spark.task_start import begin_task, package_version
-from tidelake.storage.base.errors import BadInput, CorruptFile
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.read.predicate import Predicate, as_predicate

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tidelake.catalog import open_catalog
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.maintenance.automatic_tags import AutomaticTags
 from tidelake.storage.model.options.values import parse_duration_ms
 from tidelake.table import Table

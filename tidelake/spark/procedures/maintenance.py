@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tidelake.catalog import open_catalog
 from tidelake.consumers import TableConsumers
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.read.predicate import Predicate
 
 Options = Mapping[str, str] | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelake.catalog import Catalog, open_catalog
+from tidelake.errors import UnsupportedFeature
 from tidelake.migration import Migration
-from tidelake.storage.base.errors import UnsupportedFeature
 
 Options = Mapping[str, str] | None
 

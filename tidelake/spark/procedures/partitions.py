@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from tidelake.catalog import open_catalog
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.values import parse_duration_ms
 
 Options = Mapping[str, str] | None

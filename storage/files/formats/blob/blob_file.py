@@ -1,18 +1,15 @@
 """Reads and writes a blob file: records, then their lengths, then the size of the lengths.
 
     record      int32 magic │ the value │ int64 length of the record │ int32 CRC-32 of all before it
-    file        records │ their lengths (`lengths.py`) │ int32 bytes of the lengths │ int8 version
+    file        records │ their lengths │ int32 bytes of the lengths │ int8 version
 
-Numbers are little-endian.
+Numbers are little-endian. Lengths are stored as differences of neighbours, in variable length.
 
 A null has no record, and length -1. A placeholder has no record either, and length -2: the value of that row is in an
 older file.
 
-Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`.
-
-Encodes the record lengths of a blob file: as differences of neighbours, in variable length.
-
-Source: Java `utils/DeltaVarintCompressor.java`.
+Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`,
+`utils/DeltaVarintCompressor.java`.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.model.format import BLOB_MAGIC, BLOB_NULL_LENGTH, BLOB_PLACEHOLDER_LENGTH, BLOB_VERSION
 
 _BITS: Final = 7  # bits of a number in each byte; the eighth bit means that more bytes follow
@@ -34,7 +31,7 @@ _BYTES_MAX: Final = 10  # bytes of a 64-bit number
 
 
 def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
-    """Encodes numbers.
+    """Encode numbers.
 
     lengths (n,): any 64-bit numbers.
     """
@@ -52,7 +49,7 @@ def encode_lengths(lengths: NDArray[np.int64]) -> bytes:
 
 
 def decode_lengths(data: bytes) -> NDArray[np.int64]:
-    """Decodes the result of `encode_lengths`. Raises ValueError for other bytes."""
+    """Decode the result of `encode_lengths`. Raises ValueError for other bytes."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets < 1 << _BITS)
     if not len(octets):
@@ -116,7 +113,7 @@ class BlobFile:
         return found
 
     def value(self, row: int) -> memoryview | None:
-        """Returns the value of a row; None for a null or a placeholder. Raises CorruptFile.
+        """Return the value of a row; None for a null or a placeholder. Raises CorruptFile.
 
         Raises UnsupportedFeature for a value that is too large for memory.
         """
@@ -137,7 +134,7 @@ class BlobFile:
         return record[len(_MAGIC) : length - _RECORD_END.size]
 
     def place(self, row: int) -> tuple[int, int]:
-        """Returns offset and length of a row's value. The row must have a value."""
+        """Return offset and length of a row's value. The row must have a value."""
         return int(self._offsets[row]) + len(_MAGIC), int(self.lengths[row]) - RECORD_OVERHEAD
 
     def close(self) -> None:
@@ -175,7 +172,7 @@ class BlobFileWriter:
 
 
 def pieces(sizes: NDArray[np.int64], rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges of at most rows_max rows and bytes_max bytes, or of one row."""
+    """Yield ranges of at most rows_max rows and bytes_max bytes, or of one row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.base.errors import UnsupportedFeature
-from tidelake.storage.files.formats.base import (
+from tidelake.errors import UnsupportedFeature
+from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,
@@ -22,7 +23,6 @@ from tidelake.storage.files.formats.base import (
     batch_of,
     corruption,
 )
-from tidelake.storage.files.formats.blob.blob_file import BlobFile, BlobFileWriter, pieces
 from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax
 from tidelake.storage.model.types import DataField, Root, arrow_schema
 

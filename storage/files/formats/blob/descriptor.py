@@ -40,7 +40,7 @@ class BlobDescriptor:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BlobDescriptor:
-        """Parses a descriptor. Raises ValueError for invalid bytes, and for a later version."""
+        """Parse a descriptor. Raises ValueError for invalid bytes, and for a later version."""
         try:
             version, at = data[0], 1
             if version > BLOB_DESCRIPTOR_VERSION:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import (
     UNITS_PER_SECOND,
     convert_leaves,
@@ -23,7 +23,8 @@ from tidelake.storage.files.formats.arrow_conversion import (
     stored_leaf,
     to_arrow_type,
 )
-from tidelake.storage.files.formats.base import (
+from tidelake.storage.files.formats.file_field_ids import with_field_ids
+from tidelake.storage.files.formats.file_format import (
     BATCH_BYTES_MAX,
     ChunkFilter,
     Edges,
@@ -34,7 +35,6 @@ from tidelake.storage.files.formats.base import (
     parts_of,
     refuse_types,
 )
-from tidelake.storage.files.formats.field_ids import with_field_ids
 from tidelake.storage.files.formats.orc.timestamps import OrcTail
 from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax, MinMaxCollector
 from tidelake.storage.model.options.values import parse_size_bytes
@@ -137,7 +137,7 @@ def _stored_batches(
 def _stripes_with_times(
     file: orc.ORCFile, tail: OrcTail, source: pa.NativeFile, present: Sequence[DataField], beyond: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields whole stripes, with the columns that Arrow can read, and the times that it can't."""
+    """Yield whole stripes, with the columns that Arrow can read, and the times that it can't."""
     by_arrow = [f.name for f in present if f.name not in beyond]
     for number, stripe in enumerate(tail.stripes):
         rest = file.read_stripe(number, by_arrow) if by_arrow else None
@@ -167,7 +167,7 @@ def _column(stored: pa.RecordBatch, field: DataField, kind: pa.DataType) -> pa.A
 
 
 def _without_padding(column: pa.Array, data_type: AtomicType) -> pa.Array:
-    """Removes trailing blanks of CHAR, like Java's reader. Java's writer pads CHAR(n) with blanks."""
+    """Remove trailing blanks of CHAR, like Java's reader. Java's writer pads CHAR(n) with blanks."""
     column = stored_leaf(column, data_type)
     return pc.ascii_rtrim(column, characters=" ") if data_type.root is Root.CHAR else column
 
@@ -258,7 +258,7 @@ def _stored_leaf(column: pa.Array, data_type: AtomicType, name: str) -> pa.Array
 
 
 def _refuse_early_fractions(column: pa.Array, name: str) -> None:
-    """Raises BadInput for fractions of milliseconds before 1970: Java can't read files with such times from Arrow."""
+    """Raise BadInput for fractions of milliseconds before 1970: Java can't read files with such times from Arrow."""
     per_milli = UNITS_PER_SECOND[column.type.unit] // 1000
     if per_milli <= 1:
         return

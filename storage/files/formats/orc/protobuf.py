@@ -15,7 +15,7 @@ Message: TypeAlias = dict[int, list[Any]]
 
 
 def parse_message(data: bytes) -> Message:
-    """Parses a message. Raises pa.ArrowInvalid if it is invalid."""
+    """Parse a message. Raises pa.ArrowInvalid if it is invalid."""
     message: Message = {}
     try:
         at = 0
@@ -60,5 +60,5 @@ def varints(data: bytes) -> Iterator[int]:
 
 
 def zigzag(encoded: int) -> int:
-    """Decodes a signed integer."""
+    """Decode a signed integer."""
     return (encoded >> 1) ^ -(encoded & 1)

@@ -20,7 +20,7 @@ _SHORT_REPEAT, _DIRECT, _PATCHED_BASE, _DELTA = range(4)
 
 
 def decode_integers(data: bytes, count: int, *, signed: bool) -> Integers:
-    """Decodes `count` integers in run-length encoding version 2. Raises pa.ArrowInvalid if `data` ends early."""
+    """Decode `count` integers in run-length encoding version 2. Raises pa.ArrowInvalid if `data` ends early."""
     out = np.empty(count, np.int64)
     runs = _Runs(data, signed)
     filled = 0
@@ -96,7 +96,7 @@ class _Runs:
         return int.from_bytes(self._data[start : self._at], "big")
 
     def _packed(self, count: int, width: int) -> NDArray[np.uint64]:
-        """Decodes `count` big-endian numbers of `width` bits each."""
+        """Decode `count` big-endian numbers of `width` bits each."""
         size = -(-count * width // 8)
         bits = np.unpackbits(np.frombuffer(self._data[self._at : self._at + size], np.uint8), count=count * width)
         self._at += size
@@ -111,12 +111,12 @@ class _Runs:
 
 
 def _as_int64(number: int) -> int:
-    """Converts to a signed number: the C++ library writes negative nanoseconds as unsigned numbers."""
+    """Convert to a signed number: the C++ library writes negative nanoseconds as unsigned numbers."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def decode_bits(data: bytes, count: int) -> NDArray[np.bool_]:
-    """Decodes bits in byte run-length encoding. The highest bit of a byte comes first."""
+    """Decode bits in byte run-length encoding. The highest bit of a byte comes first."""
     out = bytearray()
     at = 0
     while len(out) * 8 < count:

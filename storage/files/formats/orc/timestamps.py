@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.arrow_conversion import times_from_parts
 from tidelake.storage.files.formats.orc.protobuf import Message, parse_message, varints, zigzag
 from tidelake.storage.files.formats.orc.run_lengths import Integers, decode_bits, decode_integers
@@ -66,7 +66,7 @@ class OrcTail:
         return [parse_message(data) for data in self._footer[4]]
 
     def columns_beyond_nanoseconds(self) -> tuple[list[str], list[str]]:
-        """Returns (top-level time columns, columns with nested times) that Arrow can't read.
+        """Return (top-level time columns, columns with nested times) that Arrow can't read.
 
         Columns without known bounds are included.
         """
@@ -95,7 +95,7 @@ class OrcTail:
         return len(known) < 2 or not all(first <= ms <= last for ms in known)
 
     def read_times(self, source: pa.NativeFile, stripe: Stripe, column: str, target: pa.DataType) -> pa.Array:
-        """Reads a top-level timestamp column of a stripe.
+        """Read a top-level timestamp column of a stripe.
 
         target: its in-memory type.
 
@@ -152,7 +152,7 @@ class OrcTail:
 
 
 def _numbers(values: Sequence[int | bytes]) -> list[int]:
-    """Returns repeated integers, which may be packed."""
+    """Return repeated integers, which may be packed."""
     return [n for v in values for n in ([v] if isinstance(v, int) else varints(v))]
 
 
@@ -198,6 +198,6 @@ def _chunks(data: bytes, decompress: Callable[[bytes], bytes]) -> Iterator[bytes
 
 
 def _with_zeros(encoded: Integers) -> Integers:
-    """Decodes nanoseconds. The lowest three bits are the number of removed decimal zeros minus one."""
+    """Decode nanoseconds. The lowest three bits are the number of removed decimal zeros minus one."""
     zeros = encoded & 7
     return (encoded >> 3) * np.where(zeros == 0, 1, 10 ** (zeros + 1))

@@ -5,8 +5,6 @@ the table. Only one writer at a time may add rows: a commit conflicts if another
 (`tidelake.storage.commit.publisher`). If others wrote between two of our commits, the index is built again.
 
 Source: Java `crosspartition/GlobalIndexAssigner.java`.
-
-Checks which rows of a table an overwrite may replace.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
 from tidelake.storage.files.bucket_directory import partition_directory
@@ -32,7 +30,7 @@ from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import with_kind
-from tidelake.storage.write.assigners.base import AssignedRows, PartitionedRows
+from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows
 from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
 from tidelake.storage.write.assigners.cross_partition.key_words import RowsByKey, index_words
@@ -112,7 +110,7 @@ class CrossPartitionAssigner:
     # ------------------------------------------------------------ rows
 
     def expect(self, rows: pa.RecordBatch) -> None:
-        """Announces rows that will be assigned. After the first call, the index keeps only keys of announced rows.
+        """Announce rows that will be assigned. After the first call, the index keeps only keys of announced rows.
 
         Must be called for all rows before the first `assign`.
 
@@ -158,7 +156,7 @@ class CrossPartitionAssigner:
     def _with_deletes(
         self, rows: pa.RecordBatch, places: NDArray[np.int32], at: NDArray[np.intp], deleted_from: NDArray[np.int32]
     ) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
-        """Adds a -D before each of the rows `at`, with the same values, in the partition that its key leaves."""
+        """Add a -D before each of the rows `at`, with the same values, in the partition that its key leaves."""
         if KIND_COLUMN not in rows.schema.names:
             rows = with_kind(rows, RowKind.INSERT)
         deletes = self._in_partitions(rows.take(pa.array(at)), deleted_from)
@@ -169,7 +167,7 @@ class CrossPartitionAssigner:
         return both, np.concatenate([places, deleted_from])[order]
 
     def _in_partitions(self, rows: pa.RecordBatch, places: NDArray[np.int32]) -> pa.RecordBatch:
-        """Returns the rows with the partition columns of their places."""
+        """Return the rows with the partition columns of their places."""
         found, inverse = np.unique(self._capacities.partition_of[places], return_inverse=True)
         values = decode_rows([self._partitions[number] for number in found.tolist()], self._partition_types)
         for name, column in zip(self._partition_columns, values, strict=True):
@@ -194,7 +192,7 @@ class CrossPartitionAssigner:
         return self._index is not None and self._is_checked_since_commit
 
     def prepare_commit(self, identifier: int) -> Sequence[CommitMessage]:
-        """Returns a message without files. It names the snapshot on which the placement is based."""
+        """Return a message without files. It names the snapshot on which the placement is based."""
         written_to, self._written_to = self._written_to, None
         if written_to is None or self._base_id is None:
             return ()
@@ -207,7 +205,7 @@ class CrossPartitionAssigner:
         self._committed_id, self._is_checked_since_commit = snapshot_id, False
 
     def dropped(self) -> None:
-        """Called if the prepared rows were in the table already. They may be in other buckets there."""
+        """Learn that the prepared rows were in the table already. They may be in other buckets there."""
         self._index = None
         self._is_lost = self._written_to is not None
 
@@ -227,7 +225,7 @@ class CrossPartitionAssigner:
         return self._index
 
     def _check_other_writers(self) -> None:
-        """Checks once after each commit whether other writers added rows."""
+        """Check once after each commit whether other writers added rows."""
         self._is_checked_since_commit = True
         latest = self._context.snapshots.latest()
         if self._base_id is None or latest is None:
@@ -239,7 +237,7 @@ class CrossPartitionAssigner:
         # Otherwise rows are waiting for their commit. That commit detects the other writer, and conflicts.
 
     def _have_others_written(self, base_id: int, latest: Snapshot) -> bool:
-        """Whether others added rows, or may have added rows in snapshots that expired."""
+        """Return whether others added rows, or may have added rows in snapshots that expired."""
         snapshots = [self._context.snapshots.find(number) for number in range(base_id + 1, latest.id + 1)]
         own = {one.commit_user for one in snapshots if one is not None and one.id == self._committed_id}
         return any(
@@ -327,7 +325,7 @@ class CrossPartitionAssigner:
 def check_replaceable(
     context: TableContext, partition: Mapping[str, Any] | None, *, is_dynamic: bool | None = None
 ) -> None:
-    """Raises UnsupportedFeature if a key of the new rows may keep a row in a partition that is not replaced.
+    """Raise UnsupportedFeature if a key of the new rows may keep a row in a partition that is not replaced.
 
     partition: column -> value of the replaced partition. None: the whole table, or the partitions of the new rows.
     is_dynamic: without a partition: whether only the partitions of the new rows are replaced. None: option

@@ -29,7 +29,7 @@ from tidelake.storage.merge.merge_reader import drop_retracts
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sorted_run import Section, SortedRun, interval_partition, key_ranges
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.index_file import DeletionFile, read_vector
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
@@ -60,7 +60,7 @@ class _Task:
 def read_keys(
     context: TableContext, snapshot: Snapshot | None, *, created_since_ms: int | None, at_once: int
 ) -> Iterator[BucketKeys]:
-    """Reads all keys that have a row in the snapshot.
+    """Read all keys that have a row in the snapshot.
 
     created_since_ms: skip sections whose files are all older; None: skip none.
     at_once: number of sections to read in parallel, at most the number of cores
@@ -132,12 +132,12 @@ class _KeyReader:
         yield from drop_retracts(merged)
 
     def _fields(self, merging: SectionMerge) -> list[DataField]:
-        """Returns the key columns and the columns that are needed to find deleted keys."""
+        """Return the key columns and the columns that are needed to find deleted keys."""
         return merging.fields_read(self._names, self._merge_function, kinds=True)
 
 
 def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Iterator[BucketKeys]:
-    """Yields the keys as soon as they are read. At most a few batches wait for the consumer, so memory is bounded."""
+    """Yield the keys as soon as they are read. At most a few batches wait for the consumer, so memory is bounded."""
     if threads <= 1:
         for task in tasks:
             yield from reader.read(task)

@@ -68,7 +68,7 @@ class _Run:
         return 0 if self._mapped is not None else sum(column.nbytes for column in self.columns)
 
     def find(self, keys: IndexWords) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Returns which of the keys are in this run (h,), and their positions (h,).
+        """Return which of the keys are in this run (h,), and their positions (h,).
 
         keys (n,): sorted by the first word.
         """
@@ -90,7 +90,7 @@ class _Run:
         return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
 
     def touched(self, nbytes: int) -> None:
-        """Counts touched pages, which count as memory of this process until the operating system takes them back."""
+        """Count touched pages, which count as memory of this process until the operating system takes them back."""
         self._touched += nbytes
         if self._mapped is not None and self._touched > _RELEASED_BYTES and hasattr(self._mapped, "madvise"):
             self._mapped.madvise(mmap.MADV_DONTNEED)  # safe: changes of a shared mapping stay in the page cache
@@ -125,7 +125,7 @@ class KeyIndex:
         return sum(run.memory_bytes for run in self._runs)
 
     def find(self, keys: IndexWords, now_s: int = 0) -> KeyPlaces:
-        """Looks up keys.
+        """Look up keys.
 
         keys (n,): distinct, sorted by the first word.
         now_s: time of a clock that has not passed 2^32 seconds.
@@ -144,7 +144,7 @@ class KeyIndex:
     def put(
         self, keys: IndexWords, found: KeyPlaces, rows: NDArray[np.intp], places: NDArray[np.int32], now_s: int = 0
     ) -> None:
-        """Stores new places for some of the keys of the last lookup.
+        """Store new places for some of the keys of the last lookup.
 
         found: the result of that lookup
         rows (m,): which of its keys, ascending
@@ -189,7 +189,7 @@ class KeyIndex:
         return _Run(columns, self._num_words)
 
     def _written(self, pieces: Iterator[Sequence[NDArray[Any]]] | Sequence[Sequence[NDArray[Any]]], total: int) -> _Run:
-        """Writes a run to a file, which is deleted with the run. Raises OSError if the disk is full."""
+        """Write a run to a file, which is deleted with the run. Raises OSError if the disk is full."""
         path = FOLDERS.new_file(self._spill_directory)
         try:
             mapped = _filled(path, self._types, pieces, total)
@@ -208,7 +208,7 @@ class KeyIndex:
 def _filled(
     path: Path, types: Sequence[np.dtype[Any]], pieces: Iterator[Sequence[NDArray[Any]]] | Sequence[Any], total: int
 ) -> mmap.mmap:
-    """Writes column after column to a file and maps it. A write through the mapping would crash on a full disk."""
+    """Write column after column to a file and map it. A write through the mapping would crash on a full disk."""
     with path.open("xb+") as file:
         starts = np.cumsum([0, *(total * kind.itemsize for kind in types)]).tolist()
         done = 0
@@ -223,7 +223,7 @@ def _filled(
 
 
 def _merged_pieces(older: _Run, newer: _Run) -> Iterator[list[NDArray[Any]]]:
-    """Yields the merged keys in sorted pieces, one after the other. No key is in both runs."""
+    """Yield the merged keys in sorted pieces, one after the other. No key is in both runs."""
     starts = [0, 0]
     while starts[0] < len(older) or starts[1] < len(newer):
         stops = _piece_stops(older, newer, starts)

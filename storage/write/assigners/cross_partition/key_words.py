@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_texts
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_texts
 from tidelake.storage.merge.normalized_keys import NormalizedKey, normalize_column
 
 IndexWords: TypeAlias = tuple[NDArray[np.uint64], ...]
@@ -25,7 +25,7 @@ _TEXTS: Final = (pa.types.is_string, pa.types.is_binary)
 
 
 def index_words(columns: Sequence[pa.Array]) -> IndexWords:
-    """Returns one or two arrays (n,). Their number is the same for every batch of a table.
+    """Return one or two arrays (n,). Their number is the same for every batch of a table.
 
     columns: the columns of the primary key, without nulls.
     """
@@ -55,7 +55,7 @@ def _hashes(columns: Sequence[pa.Array], seed: int) -> NDArray[np.uint64]:
 
 
 def _mixed(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mixes two words. For a fixed value of one argument, it is a bijection of the other."""
+    """Mix two words. For a fixed value of one argument, it is a bijection of the other."""
     return hash_numbers((hashes + np.uint64(_SEEDS[1]) ^ words).view(np.int64)).view(np.uint64)
 
 

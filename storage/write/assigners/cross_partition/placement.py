@@ -5,14 +5,11 @@
     in the row's partition the row is written to its bucket     the same                       the same
     in another partition   -D there, then as for a new key      the row is written there       the row is dropped
 
-Each row sees the effect of earlier rows of its key. The room of keys that leave a bucket can be used by the next batch.
+A new key gets the first bucket of its partition with room. Each row sees the effect of earlier rows of its key. The
+room of keys that leave a bucket can be used by the next batch.
 
-Source: Java `crosspartition/GlobalIndexAssigner.java`, `DeleteExistingProcessor.java`, `UseOldExistingProcessor.java`,
-`SkipNewExistingProcessor.java`; vectors `cross_partition.json`.
-
-Counts the keys of each bucket. A new key gets the first bucket of its partition with room.
-
-Source: Java `crosspartition/BucketAssigner.java`; vectors `cross_partition.json`.
+Source: Java `crosspartition/GlobalIndexAssigner.java`, `BucketAssigner.java`, `DeleteExistingProcessor.java`,
+`UseOldExistingProcessor.java`, `SkipNewExistingProcessor.java`; vectors `cross_partition.json`.
 """
 
 from __future__ import annotations
@@ -72,12 +69,12 @@ class BucketCapacities:
         rows[bucket] = rows.get(bucket, 0) + count
 
     def release(self, places: NDArray[np.int32]) -> None:
-        """Removes one key from each of these places, which may repeat."""
+        """Remove one key from each of these places, which may repeat."""
         for place, count in zip(*np.unique(places, return_counts=True), strict=True):
             self.add(int(self.partition_of[place]), int(self.bucket_of[place]), -int(count))
 
     def take(self, partitions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Returns the places of n new keys, in order of arrival.
+        """Return the places of n new keys, in order of arrival.
 
         partitions (n,): the partition of each key
         """
@@ -94,7 +91,7 @@ class BucketCapacities:
         return places
 
     def _buckets(self, partition: int, count: int) -> Iterator[tuple[int, int]]:
-        """Yields the buckets that take `count` keys, and how many keys each one takes."""
+        """Yield the buckets that take `count` keys, and how many keys each one takes."""
         for bucket, room in self._with_room(partition):
             taken = min(room, count)
             yield bucket, taken
@@ -141,7 +138,7 @@ the capacities of the buckets, which it changes.
 def _delete_old_rows(
     groups: RowsByKey, partitions: NDArray[np.int32], known: NDArray[np.int32], capacities: BucketCapacities
 ) -> Placement:
-    """Moves keys. Local arrays are in the order of `groups.order`; the returned arrays are not."""
+    """Move keys. Local arrays are in the order of `groups.order`; the returned arrays are not."""
     order, is_first = groups.order, groups.is_first
     wanted = partitions[order]
     known_of_row = known[groups.group]
@@ -185,7 +182,7 @@ def _skip_new_rows(
 
 
 def _partitions_of(places: NDArray[np.int32], capacities: BucketCapacities) -> NDArray[np.int32]:
-    """Returns the partition of each place; UNKNOWN for UNKNOWN."""
+    """Return the partition of each place; UNKNOWN for UNKNOWN."""
     partitions = np.full(len(places), UNKNOWN, np.int32)
     is_known = places != UNKNOWN
     partitions[is_known] = capacities.partition_of[places[is_known]]

@@ -20,7 +20,7 @@ from tests.ingest.formats.debezium.changes import Record, assert_same, batch_of,
 from tests.support.change_replay import recorded_batches, target_of
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
-from tidelake.errors import RegistryUnavailable
+from tidelake.errors import BadInput, RegistryUnavailable
 from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
 from tidelake.ingest.formats.avro import debezium_avro_decoder as decoder_module
@@ -30,7 +30,6 @@ from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, O
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import TableSettings
-from tidelake.storage.base.errors import BadInput
 
 _KEY: Final = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
 _COLUMNS: Final = {"id": "long", "note": ["null", "string"], "qty": ["null", "int"]}

@@ -16,10 +16,10 @@ import pytest
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import Record, batch_of, orders, rows_of
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.avro import debezium_avro_decoder as decoder_module
 from tidelake.ingest.formats.base import FailureKind, Skipped
 from tidelake.ingest.formats.registry import open_format
-from tidelake.storage.base.errors import BadInput
 
 _LOGICAL: Final = {
     "price": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},

@@ -10,11 +10,10 @@ from uuid import UUID
 import pytest
 
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
-from tidelake.errors import RegistryUnavailable
+from tidelake.errors import BadInput, RegistryUnavailable
 from tidelake.ingest.formats.avro.registry_options import RegistryOptions
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.values.json_text import BadValue
-from tidelake.storage.base.errors import BadInput
 
 TEXT = '{"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}'
 

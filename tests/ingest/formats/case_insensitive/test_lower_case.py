@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.ingest.formats.debezium.changes import Record, as_json, assert_same, batch_of, change, orders, rows_of
 from tests.ingest.formats.envelopes.histories import COLUMNS, RENDERED, SCHEMA, Change, debezium, histories
 from tests.support.levels import examples
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, NeededColumn, Skipped, Target
 from tidelake.ingest.formats.case_insensitive.lower_case import LowerCaseFormat
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
 from tidelake.ingest.formats.registry import open_format
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import STRING
 
 FORMATS = {**RENDERED, "debezium-json": debezium}

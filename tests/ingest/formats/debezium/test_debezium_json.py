@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from tests.ingest.formats.debezium.changes import SOURCE, TOPIC, Record, as_json, batch_of, change, orders, raw, rows_of
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import FailureKind, Skipped, Target
 from tidelake.ingest.formats.debezium.debezium_envelope import OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json_decoder import CHUNK_RECORDS_MAX, DebeziumJsonDecoder
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.storage.base.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("either_way")
 

@@ -17,11 +17,11 @@ from tests.ingest.evolution.world import EvolvingWorld
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
 from tests.support.levels import examples
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target
 from tidelake.ingest.formats.debezium.flattened_records import METADATA_FIELDS
 from tidelake.ingest.formats.format_capabilities import RecordOrigin
 from tidelake.ingest.formats.registry import capabilities_of, open_format
-from tidelake.storage.base.errors import BadInput
 
 JSON: Final = "debezium-flattened-json"
 AVRO: Final = "debezium-flattened-avro"

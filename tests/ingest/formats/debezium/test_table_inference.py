@@ -8,12 +8,12 @@ from tests.ingest.formats.debezium.changes import Record, batch_of, change, raw
 from tests.ingest.formats.values.value_case import declared
 from tests.support.cases import recorded_topics
 from tests.support.change_replay import recorded_batches
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.connect_schema import SourceType, parse_connect_schema, source_type
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.formats.debezium.table_inference import infer_table
 from tidelake.ingest.formats.types.inferred_types import inferred_type
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.schema.table_schema import TableSchema
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"

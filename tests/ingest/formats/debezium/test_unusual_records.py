@@ -10,9 +10,9 @@ import pytest
 from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 from tests.ingest.formats.debezium.changes import SOURCE, Record, as_json, batch_of, change, orders, raw, rows_of
 from tests.ingest.formats.envelopes.test_records import canal, maxwell
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Skipped, Target
 from tidelake.ingest.formats.registry import open_format
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import parse_type
 
 

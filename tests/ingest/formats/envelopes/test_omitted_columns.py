@@ -10,10 +10,10 @@ import pytest
 
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, orders
 from tests.ingest.formats.envelopes.test_records import aliyun, canal, dms, maxwell, ogg
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, Target
 from tidelake.ingest.formats.envelopes import envelope_decoder
 from tidelake.ingest.formats.registry import open_format
-from tidelake.storage.base.errors import BadInput
 
 KEPT: Final = "looked up in the table"
 

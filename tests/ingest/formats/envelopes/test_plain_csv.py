@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from tests.ingest.formats.debezium.changes import Record, batch_of, orders, rows_of
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import FailureKind, Skipped
 from tidelake.ingest.formats.registry import open_format
-from tidelake.storage.base.errors import BadInput
 
 COLUMNS: Final = {"id": "BIGINT", "note": "STRING", "price": "DECIMAL(9, 2)", "day": "DATE"}
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, change, orders, rows_of
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Skipped, Target
 from tidelake.ingest.formats.registry import open_format
-from tidelake.storage.base.errors import BadInput
 
 
 def _decode(format_: str, *values: Any, target: Target | None = None, **options: str) -> DecodedBatch:

@@ -21,10 +21,10 @@ import pytest
 
 from tests.support.cases import recorded_bytes, recorded_folder, recorded_lines, sample_folders
 from tests.support.schema_registry import schema_registry
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, FailureKind, Format, InferredTable, Target
 from tidelake.ingest.formats.registry import FORMATS, open_format
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import INT, DataField, not_null, nullable

@@ -5,9 +5,9 @@ from typing import Final
 import pytest
 
 from tests.ingest.formats.values.value_case import CellCase
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.formats.connect_schema import UNDECLARED, ConnectorSettings, parse_connect_schema, source_type
 from tidelake.ingest.formats.values.dispatch import value_decoder_for
-from tidelake.storage.base.errors import UnsupportedFeature
 from tidelake.storage.model.types import BIGINT, STRING, ArrayType, AtomicType, DataType, MultisetType, Root
 
 _DATES: Final = source_type(

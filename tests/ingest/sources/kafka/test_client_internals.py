@@ -11,10 +11,10 @@ from aiokafka.consumer.fetcher import Fetcher, PartitionRecords
 from aiokafka.protocol.api import Request
 
 from tests.support.kafka_broker import KafkaBroker
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka import connection
-from tidelake.ingest.sources.kafka.source import KafkaSource
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
 
 SETTINGS = KafkaSettings(bootstrap_servers="nowhere:1", topics="orders")
 

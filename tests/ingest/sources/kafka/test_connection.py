@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka import connection
 from tidelake.ingest.sources.kafka.connection import client_arguments
-from tidelake.storage.base.errors import BadInput
 
 
 def settings(**more: Any) -> KafkaSettings:

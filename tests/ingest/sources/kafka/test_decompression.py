@@ -13,13 +13,13 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.ingest.sources.kafka import decompression as inflation
 from tidelake.ingest.sources.kafka.decompression import (
     DecompressionLimitExceeded,
     decompression_limit,
     install_limited_decoders,
 )
-from tidelake.storage.base.errors import UnsupportedFeature
 
 CODECS: Final = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 VALUES: Final = [b"%d" % n * 500 for n in range(200)]
@@ -72,8 +72,10 @@ def test_damaged_bytes_are_a_corrupt_batch(codec: str) -> None:
 PARSE: Final = """
 import sys
 from aiokafka.record.memory_records import MemoryRecords
-from tidelake.ingest.sources.kafka.decompression import DecompressionLimitExceeded, decompression_limit,
-install_limited_decoders from benchmarks.clock import peak_memory_mib
+from tidelake.ingest.sources.kafka.decompression import (
+    DecompressionLimitExceeded, decompression_limit, install_limited_decoders
+)
+from benchmarks.clock import peak_memory_mib
 install_limited_decoders()
 batch = MemoryRecords(open(sys.argv[1], "rb").read()).next_batch()
 before = peak_memory_mib()

@@ -16,8 +16,8 @@ from tidelake.errors import SourceUnavailable
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka.broker_error_log import INTERVAL_MS, BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import KafkaClient
+from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
 from tidelake.ingest.sources.kafka.retries import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, BrokerBackoff
-from tidelake.ingest.sources.kafka.source import KafkaSource
 from tidelake.storage.base.logs import get_logger
 
 AIOKAFKA = logging.getLogger("aiokafka.client")

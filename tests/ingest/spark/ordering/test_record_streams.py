@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import tidelake
 from tests.support.levels import examples
+from tidelake.errors import BadInput
 from tidelake.ingest.spark.ordering.record_streams import merged_slices, slices_of
 from tidelake.ingest.spark.ordering.row_order import check_no_order_is_needed, source_order
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.table import TableContext
 
 Record = tuple[str, int, int, int]

@@ -16,10 +16,10 @@ import tidelake
 from tests.support.command_line import Call
 from tests.support.hive_metastore import HiveLake
 from tests.support.java_oracle import JavaOracle
-from tidelake.storage.catalog.hive.address import MetastoreAddress
-from tidelake.storage.catalog.hive.catalog import HiveCatalog
-from tidelake.storage.catalog.hive.client import MetastoreClient
-from tidelake.storage.catalog.hive.lock import MetastoreLocks
+from tidelake.storage.catalog.hive.hive_catalog import HiveCatalog
+from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
+from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
+from tidelake.storage.catalog.hive.metastore_lock import MetastoreLocks
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.opening import open_catalog
 

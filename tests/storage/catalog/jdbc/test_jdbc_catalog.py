@@ -10,7 +10,7 @@ import pytest
 
 import tidelake
 from tests.storage.catalog.jdbc.catalogs import SCHEMA, catalog, options, rows, write
-from tidelake.storage.catalog.jdbc.catalog import JdbcCatalog
+from tidelake.storage.catalog.jdbc.jdbc_catalog import JdbcCatalog
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.fileio.local import LocalFileIO
 
@@ -86,7 +86,7 @@ def test_options_and_keys_are_mirrored_unless_disabled(tmp_path: Path) -> None:
     with pytest.raises(tidelake.BadInput, match=r"comment has 1001 characters.*allows only 1000"):
         lake.alter_table("shop.t", [tidelake.SetOption("comment", "x" * 1001)])
     assert catalog(tmp_path).table("shop.t").options.get("comment") is None
-    catalog(tmp_path, **{"sync-all-properties": "false"}).create_table("shop.u", SCHEMA)
+    catalog(tmp_path, **{"sync-all-properties": "false"}).create_table("shop.u", SCHEMA, options={"file.format": "orc"})
     assert rows(tmp_path, select.format("u")) == []
 
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.support.rest_catalog import RestCatalogServer
+from tests.support.rest_catalog import PREFIX, RestCatalogServer
 from tests.support.s3_server import S3Server
-from tidelake.storage.base.errors import AccessDenied
+from tidelake.errors import AccessDenied
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.opening import open_catalog
-from tidelake.storage.catalog.rest.client import Refused
+from tidelake.storage.catalog.rest.rest_client import Refused
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio import open_file_io
 
@@ -136,6 +136,12 @@ def test_a_wrong_token_and_an_unavailable_server_raise_different_errors(rest_cat
         open_catalog("lake", away)
 
 
+def test_a_provider_of_tokens_needs_one(rest_catalog: RestCatalogServer) -> None:
+    options = {key: value for key, value in rest_catalog.options.items() if key != "token"}
+    with pytest.raises(tidelake.BadInput, match=r"token is missing: token\.provider = bear needs it"):
+        open_catalog("lake", {**options, "token.provider": "bear"})
+
+
 @pytest.mark.parametrize("said_by", ["the server", "the client"])
 def test_the_server_gives_credentials_for_the_files_of_a_table(
     said_by: str, rest_catalog: RestCatalogServer, s3_server: S3Server
@@ -188,3 +194,4 @@ def test_headers_and_the_prefix_of_the_catalog_are_sent(rest_catalog: RestCatalo
     rest_catalog.prefix = None
     with pytest.raises(Refused, match="no such resource"):
         open_catalog("lake", {**rest_catalog.options, "prefix": "other"}).list_databases()
+    assert open_catalog("lake", {**rest_catalog.options, "prefix": PREFIX}).list_databases() == []

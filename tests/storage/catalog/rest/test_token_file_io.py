@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.catalog.rest.client import Refused, RestClient
+from tidelake.errors import BadInput
+from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.catalog.rest.token_file_io import TokenFileIO
 from tidelake.storage.fileio import open_file_io
 

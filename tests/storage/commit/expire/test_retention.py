@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.cases import Case, case_id, check_members, options_of, vectors
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.commit.expire.retention import Retention, retention_of
 from tidelake.storage.model.options import TableOptions
 

@@ -12,7 +12,7 @@ from tests.storage.commit.expire.table_model import TableLife, new_life
 from tests.storage.model.snapshots.tables import live_names
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.levels import sample
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.commit.expire.snapshot_expiry import ExpiryRound, SnapshotExpiry
 from tidelake.storage.fileio.base import FileIO

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.storage.model.snapshots.tables import committer, data_file, latest, make_table, partition
 from tests.support.cases import GoldenTable, golden_tables
 from tests.support.levels import examples
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests import entry_columns, record_file

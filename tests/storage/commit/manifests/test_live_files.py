@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, make_table
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests import live_files

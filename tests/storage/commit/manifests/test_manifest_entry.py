@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.storage.model.snapshots.tables import data_file, make_table
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.manifest_entry import (
     ManifestEntry,
     entry_from_record,

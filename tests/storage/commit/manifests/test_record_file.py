@@ -17,7 +17,7 @@ from pyarrow import orc
 
 from tests.storage.model.snapshots.tables import data_file, partition
 from tests.support.cases import unpack_golden
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.commit.manifests.avro_schemas import MANIFEST_ENTRY_SCHEMA, MANIFEST_LIST_SCHEMA
 from tidelake.storage.commit.manifests.columnar_records import metadata_writer
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, entry_from_record, entry_to_record

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tests.support.case_values import column_of
 from tests.support.cases import Case, check_members
-from tidelake.storage.files.file_index.base import Answer, ColumnIndex, IndexWriter
+from tidelake.storage.files.file_index.column_index import Answer, ColumnIndex, IndexWriter
 from tidelake.storage.model.types import TIMESTAMP_ROOTS, AtomicType, DataType, arrow_type, parse_type
 
 REMAIN, SKIP = "REMAIN", "SKIP"

@@ -14,10 +14,10 @@ from tidelake.storage.files.file_index.bitmap import BitmapIndex, bitmap_bytes
 from tidelake.storage.files.file_index.bloom_filter import BloomFilterIndex, bit_count, hash_function_count
 from tidelake.storage.files.file_index.container import Container, container_bytes
 from tidelake.storage.files.file_index.distinct_values import DistinctValuesCollector
-from tidelake.storage.files.file_index.hashing import hash_numbers, hash_texts
+from tidelake.storage.files.file_index.indexed_values import is_text, numbers
 from tidelake.storage.files.file_index.kinds import KINDS
 from tidelake.storage.files.file_index.range_bitmap import RangeBitmapIndex
-from tidelake.storage.files.file_index.values import is_text, numbers
+from tidelake.storage.files.file_index.value_hashes import hash_numbers, hash_texts
 from tidelake.storage.model.options.values import parse_size_bytes
 
 _ANSWERS = {"probes", "is_null", "is_not_null", "in", "not_in"}

@@ -14,9 +14,9 @@ import pytest
 from tests.storage.files.formats.test_round_trips import read, write
 from tests.storage.files.samples import batch_of_columns
 from tests.support.cases import GOLDEN_DATABASE, unpack_golden
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.files.formats.avro_schema import avro_schema
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import INT, AtomicType, DataField, Root, RowType, decimal, timestamp, timestamp_ltz
 

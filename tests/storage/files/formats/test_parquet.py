@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tests.storage.files.samples import batch_of_columns
 from tests.support.cases import GOLDEN_DATABASE, unpack_golden
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
-from tidelake.storage.files.formats.base import ChunkFilter, FormatWriterSettings
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.storage.files.formats.file_format import ChunkFilter, FormatWriterSettings
 from tidelake.storage.files.formats.parquet import ParquetFormat
 from tidelake.storage.files.formats.parquet_writer import ParquetWriter
 from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidelake.storage.files.formats.base import LARGE_ROW_BYTES, FormatWriterSettings
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES, FormatWriterSettings
 from tidelake.storage.files.formats.parquet import ParquetFormat
 from tidelake.storage.files.formats.parquet_writer import ParquetWriter
 from tidelake.storage.model.types import BIGINT, BYTES, STRING, AtomicType, DataField, Root, arrow_schema, not_null

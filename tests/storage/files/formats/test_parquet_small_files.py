@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.errors import BadInput
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.formats.parquet_writer import SmallParquetFiles
 from tidelake.storage.files.formats.thrift import List, Struct, parse
 from tidelake.storage.model.types import DataField, arrow_schema, parse_type

@@ -20,9 +20,9 @@ from tests.storage.files.samples import (
     batch_of_columns,
     sample_id,
 )
-from tidelake.storage.base.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.files.formats import format_named
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.stats_collection import ColumnMinMax
 from tidelake.storage.model.types import FLOAT, INT, STRING, DataField, arrow_schema, arrow_type
 

@@ -11,7 +11,7 @@ import pytest
 import tidelake
 from tests.support.rest_catalog import RestCatalogServer
 from tests.support.s3_server import S3Server
-from tidelake.storage.kinds.format_tables import partitions, scan
+from tidelake.storage.kinds.format_tables import format_table_scan, partition_directories
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.date32()), ("hour", pa.int32())])
 CSV = {"type": "format-table", "file.format": "csv"}
@@ -80,9 +80,9 @@ def test_only_partitions_that_may_match_are_read(
 
     def noted(context: Any, location: str) -> list[str]:
         listed.append(location.removeprefix(f"{table.location}/"))
-        return partitions.list_files(context, location)
+        return partition_directories.list_files(context, location)
 
-    monkeypatch.setattr(scan, "list_files", noted)
+    monkeypatch.setattr(format_table_scan, "list_files", noted)
     expected = table.scan().to_arrow()
     assert len(listed) == 4
     listed.clear()

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import tidelake
 from tests.support.levels import examples
 from tidelake.storage.kinds.format_tables.csv_lines import csv_lines, read_csv, split_line
+from tidelake.storage.kinds.format_tables.format_options import CsvSettings, JsonSettings
 from tidelake.storage.kinds.format_tables.json_lines import json_lines, read_json
 from tidelake.storage.kinds.format_tables.lines import read_lines
-from tidelake.storage.kinds.format_tables.options import CsvSettings, JsonSettings
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.types import DataField, arrow_schema, parse_type
 

@@ -12,8 +12,8 @@ import pytest
 
 import tidelake
 from tidelake import col
+from tidelake.storage.kinds.system_tables.by_name import SYSTEM_TABLES
 from tidelake.storage.kinds.system_tables.references import iso_duration
-from tidelake.storage.kinds.system_tables.registry import SYSTEM_TABLES
 from tidelake.storage.kinds.system_tables.row_text import object_row_texts, sql_row_texts
 from tidelake.storage.model.binary_row import serialize_rows
 from tidelake.storage.model.types import DataField, arrow_type, parse_type

@@ -17,12 +17,12 @@ import pytest
 from pyarrow import orc
 
 import tidelake
+import tidelake.migration
 from tests.support.command_line import Call
 from tidelake.spark import procedures
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.maintenance.migration import migration
-from tidelake.table_kinds import migrating
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us")), ("x", pa.float64())])
 DAYS = ("2026-05-01", "2026-05-02", "__HIVE_DEFAULT_PARTITION__")
@@ -314,7 +314,7 @@ def test_an_interrupted_database_migration_continues_with_the_next_table(
                 raise OSError("no space")
             return whole(plan, target, **how)
 
-        patch.setattr(migrating, "migrate", full_disk_at_users)
+        patch.setattr(tidelake.migration, "migrate", full_disk_at_users)
         with pytest.raises(OSError, match="no space"):
             lake.migrate_database(str(database), "archive")
     done = lake.migrate_database(str(database), "archive")

@@ -16,7 +16,7 @@ from tests.support.cases import unpack_golden
 from tests.support.levels import examples
 from tidelake.storage.maintenance.verify import checksum_ranges
 from tidelake.storage.maintenance.verify.changelog_check import check_changelog
-from tidelake.storage.merge.row_changes import equal_rows
+from tidelake.storage.merge.changelog_rows import equal_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 KINDED = SCHEMA.append(pa.field("_VALUE_KIND", pa.int8()))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.merge.aggregate_functions import ColumnAggregation
-from tidelake.storage.merge.aggregators import Aggregator, Step, aggregator_of
+from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregation
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.types import DataField, DataType, arrow_type, parse_type
@@ -21,7 +21,7 @@ def function(name: str, column: str | DataType, options: Mapping[str, str] | Non
     """options: without their `fields.c.`."""
     data_type = parse_type(column) if isinstance(column, str) else column
     of_column = {f"fields.{COLUMN}.{key}": value for key, value in (options or {}).items()}
-    return aggregator_of(ColumnAggregation.of(name, DataField(0, COLUMN, data_type), TableOptions(of_column)))
+    return aggregator_of(column_aggregation(name, DataField(0, COLUMN, data_type), TableOptions(of_column)))
 
 
 def fold(aggregator: Aggregator, column: str | DataType, groups: Sequence[Sequence[tuple[Step, Any]]]) -> list[Any]:

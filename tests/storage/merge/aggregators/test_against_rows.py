@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.storage.merge.aggregators import support
 from tests.support import aggregate_rows
 from tests.support.levels import examples
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregators import Step
+from tidelake.errors import BadInput
+from tidelake.storage.merge.aggregators.aggregator import Step
 
 _WHAT: Final = {
     "agg": Step.AGG,

@@ -11,8 +11,8 @@ from tests.storage.merge.aggregators.support import fold, function
 from tests.support.case_errors import check_meaning, refused_as
 from tests.support.case_values import column_type, comparable, expected_value, python_value
 from tests.support.cases import Case, NotUnderstood, case_id, check_members, options_of, vectors
-from tidelake.storage.base.errors import BadInput
-from tidelake.storage.merge.aggregators import Aggregator, Step
+from tidelake.errors import BadInput
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
 from tidelake.storage.model.types import DataType
 
 _STEPS: Final = {"agg": Step.AGG, "agg_reversed": Step.AGG_REVERSED, "retract": Step.RETRACT}

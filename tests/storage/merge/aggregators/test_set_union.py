@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tests.storage.merge.aggregators.support import fold, function
-from tidelake.storage.merge.aggregators import Step
+from tidelake.storage.merge.aggregators.aggregator import Step
 from tidelake.storage.merge.values import roaring32
 
 # What a container holds: few values, many far apart, many side by side.

@@ -14,7 +14,7 @@ import pytest
 
 from tests.storage.merge.aggregators.support import fold, function
 from tests.support.levels import rounds
-from tidelake.storage.merge.aggregators import Step
+from tidelake.storage.merge.aggregators.aggregator import Step
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.column_merge import KEY, batch_of_records, merge_function, merge_records
 from tests.support.row_merge import Record, Refused, merge_row_by_row, merge_without_shortcut
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch
 from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN
 from tidelake.storage.model.types import BIGINT, INT, ArrayType, DataType

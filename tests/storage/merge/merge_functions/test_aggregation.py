@@ -16,7 +16,7 @@ from tests.support.column_merge import KEY, batch_of_records, merge_function, me
 from tests.support.levels import examples
 from tests.support.row_aggregation import aggregate_row_by_row
 from tests.support.row_merge import Record
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.normalized_keys import merge_order
 from tidelake.storage.model.types import BIGINT, BOOLEAN, INT, STRING, ArrayType, DataType, not_null

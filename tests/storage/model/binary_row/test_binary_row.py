@@ -16,7 +16,7 @@ from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.row_kinds import row_kind_of
 from tests.support.row_values import case_columns, case_types
 from tests.support.value_text import read_value
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.model.binary_row import (
     decode_rows,
     encode_rows,

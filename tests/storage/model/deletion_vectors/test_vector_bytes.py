@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.cases import Case, case_id, check_members, vectors
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.memory import MemoryFileIO
-from tidelake.storage.model.deletion_vectors.index_file import (
+from tidelake.storage.model.deletion_vectors.vector_bytes import metadata_length, vector_from_bytes, vector_to_bytes
+from tidelake.storage.model.deletion_vectors.vector_file import (
     DeletionFile,
     DeletionVectorMeta,
     IndexFileBuilder,
     StoredVector,
     read_vector,
 )
-from tidelake.storage.model.deletion_vectors.vector_bytes import metadata_length, vector_from_bytes, vector_to_bytes
 
 CASES = vectors("deletion_vector_bytes")
 VECTORS = [case for case in CASES if case["format"] != "index-file"]

@@ -1,6 +1,7 @@
 """For every option that acts: the test that sets it and fails if it has no effect.
 
-An option that the registry newly says acts belongs here; `test_registry.py` fails until it does.
+An option that the registry newly says acts belongs here; `test_registry.py` fails until it does. `test_inert_options.py`
+runs each test with its option made inert, and fails if the test does not notice.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from typing import Final
 
 _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/interop/test_fallback_branches.py": {
-        "test_a_partition_is_read_from_one_branch_as_in_java": ("scan.fallback-branch", "scan.primary-branch"),
+        "test_a_partition_is_read_from_one_branch_as_in_java": (
+            "scan.fallback-branch",
+            "scan.primary-branch",
+        ),
     },
     "tests/interop/test_manifest_formats.py": {
         "test_manifests_of_each_format_are_read_by_java_and_continued_after_java": ("manifest.format",),
@@ -24,34 +28,85 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
     },
     "tests/compaction/test_compacting_writer.py": {
-        "test_cancelling_compactions_also_reaches_a_bucket_that_is_being_opened": ("commit.force-compact",),
-        "test_a_failed_compaction_fails_the_writer_and_leaves_no_files": ("num-sorted-run.compaction-trigger",),
-        "test_a_full_compaction_starts_after_the_running_one": ("full-compaction.delta-commits",),
         "test_options_decide_which_commits_compact": (
+            "commit.force-compact",
             "force-lookup",
             "write-only",
         ),
+        "test_a_failed_compaction_fails_the_writer_and_leaves_no_files": ("num-sorted-run.compaction-trigger",),
+        "test_a_full_compaction_starts_after_the_running_one": ("full-compaction.delta-commits",),
         "test_writing_waits_when_too_many_runs_accumulate": ("num-sorted-run.stop-trigger",),
     },
-    "tests/compaction/jobs/test_compact_job.py": {
-        "test_an_expiry_that_fails_does_not_fail_the_compaction": (
+    "tests/storage/model/options/test_effects.py": {
+        "test_options_decide_which_snapshots_are_kept": (
             "snapshot.num-retained.min",
             "snapshot.num-retained.max",
+            "snapshot.time-retained",
         ),
-        "test_old_snapshots_expire_when_the_job_has_published": ("snapshot.time-retained",),
-        "test_faster_commits_of_other_writers_cause_no_repeated_work": ("commit.max-retries",),
-        "test_sorting_makes_filters_read_fewer_files": (
+        "test_retry_waits_stay_between_the_configured_bounds": (
+            "commit.max-retries",
+            "commit.min-retry-wait",
+            "commit.max-retry-wait",
+        ),
+        "test_a_block_size_bounds_row_groups": (
             "file.block-size",
-            "metadata.stats-mode",
-            "source.split.target-size",
+            "parquet.block.size",
         ),
-        "test_the_job_commits_under_its_own_user": ("commit.user-prefix",),
-    },
-    "tests/compaction/merge_tree/test_changelog_merge.py": {
-        "test_full_compaction_emits_the_changes_of_a_key": (
+        "test_dense_statistics_omit_columns_without_statistics": (
+            "metadata.stats-mode",
+            "metadata.stats-dense-store",
+        ),
+        "test_a_sequence_field_decides_which_row_of_a_key_wins": ("sequence.field",),
+        "test_splits_have_the_configured_size": ("source.split.target-size",),
+        "test_options_decide_which_updates_are_no_changes": (
             "changelog-producer.row-deduplicate",
             "changelog-producer.row-deduplicate-ignore-fields",
         ),
+        "test_avro_codec_wins_over_the_codec_of_the_table": ("avro.codec",),
+        "test_parquet_enable_dictionary_may_be_set_for_one_column": ("parquet.enable.dictionary#<column>",),
+        "test_options_decide_format_and_codec": (
+            "file.compression",
+            "file.format",
+            "orc.compress",
+        ),
+        "test_a_sort_sample_that_is_too_coarse_is_refused": ("sort-compaction.local-sample.magnification",),
+        "test_a_commit_waits_for_lookups_unless_disabled": ("lookup-wait",),
+        "test_an_expired_consumer_protects_no_snapshot": ("consumer.expiration-time",),
+        "test_an_empty_commit_makes_a_snapshot_only_if_configured": ("snapshot.ignore-empty-commit",),
+        "test_changelog_files_have_their_own_codec": (
+            "changelog-producer",
+            "changelog-file.compression",
+        ),
+        "test_options_decide_the_picked_compaction": (
+            "compaction.max-size-amplification-percent",
+            "compaction.size-ratio",
+            "compaction.offpeak.start.hour",
+            "compaction.offpeak.end.hour",
+            "compaction.offpeak-ratio",
+            "compaction.optimization-interval",
+            "compaction.total-size-threshold",
+            "compaction.incremental-size-threshold",
+            "lookup-compact.max-interval",
+        ),
+        "test_changelog_only_consumers_protect_no_snapshot": ("consumer.changelog-only",),
+        "test_data_files_are_stored_in_the_configured_directory": ("data-file.path-directory",),
+        "test_files_roll_at_their_target_size_not_at_the_next_65536_rows": ("target-file-size",),
+        "test_index_files_are_stored_in_the_configured_directory": ("index-file-in-data-file-dir",),
+        "test_one_expiry_round_removes_at_most_the_configured_number": ("snapshot.expire.limit",),
+        "test_orc_dictionary_key_threshold_turns_dictionaries_off": ("orc.dictionary.key.threshold",),
+        "test_orc_stripe_size_bounds_stripes": ("orc.stripe.size",),
+        "test_parquet_compression_codec_zstd_level_wins_over_that_of_the_table": (
+            "parquet.compression.codec.zstd.level",
+        ),
+        "test_parquet_enable_dictionary_decides_about_dictionary_pages": ("parquet.enable.dictionary",),
+        "test_parquet_page_size_makes_more_offsets": ("parquet.page.size",),
+        "test_rows_with_a_null_partition_use_the_configured_name": ("partition.default-name",),
+        "test_manifests_have_the_configured_codec": ("manifest.compression",),
+        "test_partitions_are_named_by_the_internal_value_or_as_sql_casts_it": ("partition.legacy-name",),
+        "test_a_full_buffer_is_spilled_or_flushed": ("write-buffer-spillable",),
+    },
+    "tests/compaction/jobs/test_compact_job.py": {
+        "test_the_job_commits_under_its_own_user": ("commit.user-prefix",),
     },
     "tests/compaction/merge_tree/test_lookup_merge.py": {
         "test_a_single_row_is_kept_when_merging_would_put_null_into_a_not_null_column": (
@@ -64,8 +119,8 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "lookup-compact",
         ),
     },
-    "tests/compaction/merge_tree/test_record_level_expire.py": {
-        "test_record_level_expire": (
+    "tests/compaction/test_changelogs.py": {
+        "test_an_expired_row_is_not_reported_as_a_previous_row": (
             "record-level.expire-time",
             "record-level.time-field",
         ),
@@ -92,9 +147,6 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_an_index_is_embedded_in_the_manifest_up_to_the_threshold": ("file-index.in-manifest-threshold",),
         "test_a_scan_reads_no_file_that_the_index_rules_out": ("file-index.read.enabled",),
-    },
-    "tests/ingest/spark/test_sink.py": {
-        "test_a_sequence_field_orders_rows_in_any_batch": ("sequence.field",),
     },
     "tests/interop/test_deletion_vectors.py": {
         "test_a_table_with_deletion_vectors_is_read_as_in_java": (
@@ -169,11 +221,17 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_without_the_option_batches_are_postponed_too": ("postpone.batch-write-fixed-bucket",),
     },
     "tests/storage/catalog/rest/test_rest_catalog.py": {
-        "test_a_wrong_token_and_an_unavailable_server_raise_different_errors": ("token", "token.provider"),
-        "test_headers_and_the_prefix_of_the_catalog_are_sent": ("header.*", "header.User-Agent", "prefix"),
+        "test_a_wrong_token_and_an_unavailable_server_raise_different_errors": ("token",),
+        "test_a_provider_of_tokens_needs_one": ("token.provider",),
+        "test_headers_and_the_prefix_of_the_catalog_are_sent": (
+            "header.*",
+            "header.User-Agent",
+            "prefix",
+            "uri",
+        ),
         "test_the_server_gives_credentials_for_the_files_of_a_table": ("data-token.enabled",),
     },
-    "tests/storage/catalog/hive/test_address.py": {
+    "tests/storage/catalog/hive/test_metastore_address.py": {
         "test_the_configuration_of_hive_names_the_metastore": ("hive-conf-dir",),
     },
     "tests/storage/catalog/hive/test_hive_catalog.py": {
@@ -187,11 +245,17 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_names_with_capital_letters_are_refused_unless_enabled": ("case-sensitive",),
         "test_the_metastore_has_the_partitions_that_have_rows": ("metastore.partitioned-table",),
     },
-    "tests/storage/catalog/jdbc/test_address.py": {
-        "test_a_uri_of_java_leads_to_the_same_database": ("uri", "jdbc.*", "client-pool-size"),
+    "tests/storage/catalog/jdbc/test_database_address.py": {
+        "test_a_uri_of_java_leads_to_the_same_database": (
+            "jdbc.*",
+            "client-pool-size",
+        ),
     },
-    "tests/storage/catalog/jdbc/test_lock.py": {
-        "test_a_lock_timeout_names_the_lock_and_its_option": ("lock-acquire-timeout", "lock-check-max-sleep"),
+    "tests/storage/catalog/jdbc/test_database_lock.py": {
+        "test_options_decide_how_long_a_process_waits_for_a_lock": (
+            "lock-acquire-timeout",
+            "lock-check-max-sleep",
+        ),
         "test_commits_and_changes_wait_for_the_lock": ("lock.enabled",),
         "test_a_lock_name_is_cut_to_the_configured_length": ("lock-key-max-length",),
     },
@@ -209,18 +273,17 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/kinds/system_tables/test_metadata_tables.py": {
         "test_the_options_of_a_catalog_are_shown_on_request_only": ("catalog-options-table.enabled",),
     },
-    "tests/storage/files/formats/test_avro.py": {
-        "test_the_avro_codec_option_wins_over_that_of_the_table": ("avro.codec",),
-    },
-    "tests/storage/files/formats/test_parquet.py": {
-        "test_options_of_parquet_override_the_choice": ("parquet.enable.dictionary#<column>",),
-    },
-    "tests/storage/files/formats/test_round_trips.py": {
-        "test_an_unsupported_codec_is_refused_with_the_supported_ones": ("file.compression",),
-        "test_values_unreadable_in_java_are_refused_with_column_and_remedy": ("file.format",),
-    },
-    "tests/storage/files/test_reader.py": {
-        "test_keys_are_read_from_their_columns_and_system_columns_as_stored": ("data-file.thin-mode",),
+    "tests/storage/files/test_writer.py": {
+        "test_thin_files_leave_out_the_key_columns_and_keep_their_statistics": ("data-file.thin-mode",),
+        "test_a_full_disk_leaves_no_files": ("target-file-row-num",),
+        "test_a_stronger_zstd_makes_smaller_files": ("file.compression.zstd-level",),
+        "test_files_are_compressed_by_the_codec_of_their_level": ("file.compression.per.level",),
+        "test_names_follow_the_options": (
+            "changelog-file.format",
+            "changelog-file.prefix",
+            "file.suffix.include.compression",
+            "data-file.prefix",
+        ),
     },
     "tests/storage/files/test_statistics.py": {
         "test_dropped_and_dense_statistics_are_unknown": ("fields.<column>.stats-mode",),
@@ -230,17 +293,6 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_columns_get_the_same_mode_as_in_java": (
             "metadata.stats-mode.per.level",
             "metadata.stats-keep-first-n-columns",
-        ),
-    },
-    "tests/storage/files/test_writer.py": {
-        "test_a_full_disk_leaves_no_files": ("target-file-row-num",),
-        "test_a_stronger_zstd_makes_smaller_files": ("file.compression.zstd-level",),
-        "test_files_are_compressed_by_the_codec_of_their_level": ("file.compression.per.level",),
-        "test_names_follow_the_options": (
-            "changelog-file.format",
-            "changelog-file.prefix",
-            "file.suffix.include.compression",
-            "data-file.prefix",
         ),
     },
     "tests/storage/write/lookup/test_lookup_cache.py": {
@@ -255,8 +307,8 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/storage/write/lookup/test_row_lookup.py": {
         "test_a_looked_up_row_is_merged_by_the_merge_engine": ("partial-update.remove-record-on-delete",),
     },
-    "tests/storage/merge/aggregators/test_step_by_step.py": {
-        "test_aggregating_at_once_equals_aggregating_step_by_step": (
+    "tests/storage/merge/aggregators/test_against_rows.py": {
+        "test_a_column_aggregates_like_its_rows": (
             "fields.<column>.distinct",
             "fields.<column>.list-agg-delimiter",
             "fields.<column>.nested-key",
@@ -274,47 +326,6 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "tests/storage/merge/test_multi_pass_merge.py": {
         "test_sort_spill_threshold": ("sort-spill-threshold",),
-    },
-    "tests/storage/model/options/test_effects.py": {
-        "test_a_sort_sample_that_is_too_coarse_is_refused": ("sort-compaction.local-sample.magnification",),
-        "test_a_commit_waits_for_lookups_unless_disabled": ("lookup-wait",),
-        "test_an_expired_consumer_protects_no_snapshot": ("consumer.expiration-time",),
-        "test_an_empty_commit_makes_a_snapshot_only_if_configured": ("snapshot.ignore-empty-commit",),
-        "test_changelog_files_have_their_own_codec": (
-            "changelog-producer",
-            "changelog-file.compression",
-        ),
-        "test_options_decide_the_picked_compaction": (
-            "compaction.max-size-amplification-percent",
-            "compaction.size-ratio",
-            "compaction.offpeak.start.hour",
-            "compaction.offpeak.end.hour",
-            "compaction.offpeak-ratio",
-            "compaction.optimization-interval",
-            "compaction.total-size-threshold",
-            "compaction.incremental-size-threshold",
-            "lookup-compact.max-interval",
-        ),
-        "test_changelog_only_consumers_protect_no_snapshot": ("consumer.changelog-only",),
-        "test_data_files_are_stored_in_the_configured_directory": ("data-file.path-directory",),
-        "test_dense_statistics_omit_columns_without_statistics": ("metadata.stats-dense-store",),
-        "test_files_roll_at_their_target_size_not_at_the_next_65536_rows": ("target-file-size",),
-        "test_index_files_are_stored_in_the_configured_directory": ("index-file-in-data-file-dir",),
-        "test_one_expiry_round_removes_at_most_the_configured_number": ("snapshot.expire.limit",),
-        "test_orc_dictionary_key_threshold_turns_dictionaries_off": ("orc.dictionary.key.threshold",),
-        "test_orc_compress_sets_the_codec": ("orc.compress",),
-        "test_orc_stripe_size_bounds_stripes": ("orc.stripe.size",),
-        "test_parquet_block_size_bounds_row_groups": ("parquet.block.size",),
-        "test_parquet_compression_codec_zstd_level_wins_over_that_of_the_table": (
-            "parquet.compression.codec.zstd.level",
-        ),
-        "test_parquet_enable_dictionary_decides_about_dictionary_pages": ("parquet.enable.dictionary",),
-        "test_parquet_page_size_makes_more_offsets": ("parquet.page.size",),
-        "test_retry_waits_stay_between_the_configured_bounds": (
-            "commit.min-retry-wait",
-            "commit.max-retry-wait",
-        ),
-        "test_rows_with_a_null_partition_use_the_configured_name": ("partition.default-name",),
     },
     "tests/storage/model/options/test_table_options.py": {
         "test_option_derivation": ("num-levels",),
@@ -339,19 +350,13 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_a_large_manifest_is_rolled_without_losing_entries": ("manifest.target-file-size",),
     },
     "tests/storage/commit/manifests/test_manifest_merge.py": {
-        "test_each_state_equals_the_previous_one_and_its_changes": (
+        "test_both_kinds_of_merge_occur_with_small_limits": (
             "manifest.full-compaction-threshold-size",
             "manifest.merge-min-count",
         ),
     },
-    "tests/storage/commit/manifests/test_record_file.py": {
-        "test_an_unknown_codec_option_is_refused_by_name": ("manifest.compression",),
-    },
     "tests/storage/commit/test_publisher.py": {
         "test_a_silent_store_ends_the_commit_at_its_timeout_without_deleting_files": ("commit.timeout",),
-    },
-    "tests/storage/model/types/test_partition_text.py": {
-        "test_partition_directories_equal_javas": ("partition.legacy-name",),
     },
     "tests/storage/ddl/test_schema_changes.py": {
         "test_a_new_column_is_placed_as_requested": ("add-column-before-partition",),
@@ -381,7 +386,7 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tag.num-retained-max",
             "sink.watermark-time-zone",
         ),
-        "test_with_process_time_nothing_is_read_before_a_period_ends": ("sink.process-time-zone",),
+        "test_a_batch_write_is_tagged_with_its_day_and_the_next_one_moves_the_tag": ("sink.process-time-zone",),
         "test_a_tag_gets_the_default_retention_and_expires_after_it": ("tag.default-time-retained",),
         "test_tags_are_kept_if_time_expiry_is_disabled": ("tag.time-expire-enabled",),
         "test_batch_tags_may_have_a_custom_name_and_a_limit": ("tag.batch.customized-name",),
@@ -422,9 +427,6 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "tests/storage/read/stream/test_consumer_progress.py": {
         "test_at_least_once_writes_positions_less_often_and_at_the_end": ("consumer.mode",),
-    },
-    "tests/storage/test_table_model.py": {
-        "test_a_table_equals_its_model_after_each_commit": ("write-buffer-spillable",),
     },
     "tests/storage/write/test_row_converter.py": {
         "test_rowkind_field_decides_the_kind_and_stays_a_column": ("rowkind.field",),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options.base_options import BaseOptions
 from tidelake.storage.model.options.catalog_values import CatalogValues
 from tidelake.storage.model.options.option import OPEN, supported

@@ -26,6 +26,8 @@ from tidelake.storage.model.snapshots.consumers import Consumer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.snapshot_commit import SnapshotCommit, Statistics
 from tidelake.storage.write.bucket_writer import PrimaryKeyBucketWriter
+from tidelake.storage.write.memory_budget import MemoryBudget
+from tidelake.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string()), pa.field("p", pa.string())])
 ROWS = 20_000
@@ -77,11 +79,22 @@ def test_parquet_enable_dictionary_must_be_boolean(value: str, tmp_path: Path) -
         new_table(tmp_path, {"parquet.enable.dictionary": value})
 
 
-def test_parquet_block_size_bounds_row_groups(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["parquet.block.size", "file.block-size"])
+def test_a_block_size_bounds_row_groups(key: str, tmp_path: Path) -> None:
     assert parquet(written(tmp_path / "a", {})).num_row_groups == 1
-    assert (
-        parquet(written(tmp_path / "b", {"parquet.block.size": "32 kb", "file.compression": "none"})).num_row_groups > 2
-    )
+    assert parquet(written(tmp_path / "b", {key: "32 kb", "file.compression": "none"})).num_row_groups > 2
+
+
+def test_parquet_enable_dictionary_may_be_set_for_one_column(tmp_path: Path) -> None:
+    options = {"parquet.enable.dictionary": "false", "parquet.enable.dictionary#v": "true"}
+    group = parquet(written(tmp_path, options)).row_group(0)
+    columns = [group.column(n) for n in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if column.has_dictionary_page} == {"v"}
+
+
+def test_avro_codec_wins_over_the_codec_of_the_table(tmp_path: Path) -> None:
+    (path,) = files(written(tmp_path, {"file.format": "avro", "avro.codec": "deflate"}), "data-*.avro")
+    assert b"deflate" in path.read_bytes()[:4096]
 
 
 def test_parquet_page_size_makes_more_offsets(tmp_path: Path) -> None:
@@ -104,7 +117,7 @@ def test_parquet_compression_codec_zstd_level_wins_over_that_of_the_table(tmp_pa
 
 
 @pytest.mark.parametrize(("option", "value"), [("orc.compress", "zlib"), ("file.compression", "lz4")])
-def test_orc_compress_sets_the_codec(option: str, value: str, tmp_path: Path) -> None:
+def test_options_decide_format_and_codec(option: str, value: str, tmp_path: Path) -> None:
     (path,) = files(written(tmp_path, {"file.format": "orc", option: value}), "data-*.orc")
     assert orc.ORCFile(path).compression.lower() == value
 
@@ -144,6 +157,15 @@ def test_dense_statistics_omit_columns_without_statistics(tmp_path: Path) -> Non
     assert kept == {"true": (), "false": None}
 
 
+@pytest.mark.parametrize("codec", ["deflate", "zstandard"])
+def test_manifests_have_the_configured_codec(codec: str, tmp_path: Path) -> None:
+    table = written(tmp_path, {"manifest.compression": codec}, rows(3))
+    paths = files(table, "manifest-*")
+    assert len(paths) >= 3
+    assert all(b"avro.codec" in path.read_bytes() for path in paths)
+    assert all(codec.encode() in path.read_bytes() for path in paths)
+
+
 # ---------------------------------------------------------------- directories
 
 
@@ -159,7 +181,84 @@ def test_rows_with_a_null_partition_use_the_configured_name(tmp_path: Path) -> N
     assert table.scan().to_arrow()["p"].to_pylist() == [None, None, None]
 
 
+@pytest.mark.parametrize(("legacy", "name"), [("true", "d=20000"), ("false", "d=2024-10-04")])
+def test_partitions_are_named_by_the_internal_value_or_as_sql_casts_it(legacy: str, name: str, tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    schema = pa.schema([("d", pa.date32()), ("v", pa.int64())])
+    table = catalog.create_table("db.t", schema, partition_by=["d"], options={"partition.legacy-name": legacy})
+    with table.writer() as writer:
+        writer.write(pa.table({"d": pa.array([20000], pa.int32()).cast(pa.date32()), "v": [1]}, schema=schema))
+        writer.commit()
+    assert [path.parent.parent.name for path in files(table, "data-*.parquet")] == [name]
+
+
+# ---------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize(("spillable", "count"), [("true", 1), ("false", 3)])
+def test_a_full_buffer_is_spilled_or_flushed(spillable: str, count: int, tmp_path: Path) -> None:
+    context = new_table(tmp_path, {"write-buffer-spillable": spillable}).context
+    writer = TableWriter(context, memory=MemoryBudget(1))  # full after each batch
+    for _ in range(3):
+        writer.write(rows(3))
+    (message,) = writer.prepare_commit(1)
+    writer.abort()
+    assert len(message.increment.new_files) == count
+
+
+def test_a_sequence_field_decides_which_row_of_a_key_wins(tmp_path: Path) -> None:
+    table = new_table(tmp_path, {"sequence.field": "v"})
+    for value in ("b", "a"):
+        with table.writer() as writer:
+            writer.write(pa.table([pa.array([1]), pa.array([value]), pa.nulls(1, pa.string())], schema=SCHEMA))
+            writer.commit()
+    assert table.scan().to_arrow()["v"].to_pylist() == ["b"]
+
+
+# ---------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(("options", "splits"), [({}, 1), ({"source.split.target-size": "1 b"}, 3)])
+def test_splits_have_the_configured_size(options: Mapping[str, str], splits: int, tmp_path: Path) -> None:
+    table = new_table(tmp_path, options, primary_key=[])
+    for _ in range(3):
+        with table.writer() as writer:
+            writer.write(rows(3))
+            writer.commit()
+    assert len(table.scan().splits()) == splits
+
+
 # ---------------------------------------------------------------- compaction
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        pytest.param({}, [1, 2], id="every update"),
+        pytest.param({"changelog-producer.row-deduplicate": "true"}, [2], id="no update that changes nothing"),
+        pytest.param(
+            {
+                "changelog-producer.row-deduplicate": "true",
+                "changelog-producer.row-deduplicate-ignore-fields": "v",
+            },
+            [],
+            id="of a column that is ignored",
+        ),
+    ],
+)
+def test_options_decide_which_updates_are_no_changes(
+    options: Mapping[str, str], changes: list[int], tmp_path: Path
+) -> None:
+    table = new_table(tmp_path, {"changelog-producer": "full-compaction", **options})
+    for values in (["a", "a"], ["a", "b"]):
+        with table.writer() as writer:
+            writer.write(pa.table([pa.array([1, 2]), pa.array(values), pa.nulls(2, pa.string())], schema=SCHEMA))
+            writer.commit()
+        table.compact(full=True)
+    updates = [row["id"] for batch in table.changes(start=3) for row in pa.Table.from_batches([batch.rows]).to_pylist()]
+    assert sorted(set(updates)) == changes
+
 
 PICKING = [
     ({"compaction.max-size-amplification-percent": "7"}, "max_size_amplification_percent", 7),
@@ -268,6 +367,25 @@ def test_one_expiry_round_removes_at_most_the_configured_number() -> None:
     for limit in (2, 4):
         retention = Retention.of_snapshots(TableOptions({**kept, "snapshot.expire.limit": str(limit)}))
         assert retention.earliest_to_keep(1, 9, 10**15, lambda _: 0) == 1 + limit
+
+
+MINUTE = 60_000
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        pytest.param({"snapshot.time-retained": "3 min"}, 16, id="younger ones"),
+        pytest.param({"snapshot.time-retained": "5 min"}, 14, id="more of them"),
+        pytest.param({"snapshot.time-retained": "1 ms", "snapshot.num-retained.min": "7"}, 13, id="at least 7"),
+        pytest.param({"snapshot.num-retained.max": "12"}, 8, id="at most 12"),
+    ],
+)
+def test_options_decide_which_snapshots_are_kept(options: Mapping[str, str], first: int) -> None:
+    """One is published each minute, the 19th now."""
+    few = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "100", "snapshot.time-retained": "1 d"}
+    retention = Retention.of_snapshots(TableOptions({**few, **options}))
+    assert retention.earliest_to_keep(1, 19, 19 * MINUTE, lambda snapshot_id: snapshot_id * MINUTE) == first
 
 
 class _NeverFirst:

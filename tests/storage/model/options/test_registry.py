@@ -203,7 +203,7 @@ def test_an_unknown_option_name_is_logged_once(lake: Lake, log: pytest.LogCaptur
 
 @pytest.mark.parametrize("option", [pytest.param(option, id=option.key) for option in ALL if option.acts_on])
 def test_an_option_that_acts_has_a_test_that_sets_it(option: Option) -> None:
-    """Only checks that the test exists, and sets the option."""
+    """Only checks that the test exists, and knows the option. `test_inert_options.py` runs it."""
     assert option.key in OPTION_TESTS, f"{option.key} acts, says the registry; which test shows it?"
     module, _, name = OPTION_TESTS[option.key].partition("::")
     text, tests = _text_and_tests_of(ROOT / module)

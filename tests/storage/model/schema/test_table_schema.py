@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from tests.support.cases import GoldenTable, golden_tables
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.ddl.schema_validation import check_schema
 from tidelake.storage.model.schema.table_schema import TableSchema
 

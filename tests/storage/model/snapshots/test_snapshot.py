@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.faulty_file_io import FaultyFileIO
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.paths import TablePaths

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, latest, make_table
-from tidelake.storage.base.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.snapshots.branches import branch_names

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.types import arrow_type
 from tidelake.storage.model.types.object_texts import object_texts_of_numbers
 from tidelake.storage.model.types.partition_text import partition_text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.case_values import column_of
 from tests.support.cases import Case, check_members, vectors
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.model.paths import partition_path
 from tidelake.storage.model.types import arrow_type, parse_type
 from tidelake.storage.model.types.partition_text import java_float_text, partition_texts

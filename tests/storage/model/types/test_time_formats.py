@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.types.time_formats import TimeFormat, parse_leniently
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tidelake
 from tests.support.cases import Case, case_id, check_members, unpack_golden, vectors
-from tidelake.storage.base.errors import SnapshotExpired
+from tidelake.errors import SnapshotExpired
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.options import ChangelogProducer, TableOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidelake.storage.base.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import CorruptFile, UnsupportedFeature
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.formats.blob.descriptor import BlobDescriptor
 from tidelake.storage.model.options import TableOptions

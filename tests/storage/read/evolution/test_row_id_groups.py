@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidelake.storage.base.errors import CorruptFile
+from tidelake.errors import CorruptFile
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from tidelake.storage.model.options import TableOptions

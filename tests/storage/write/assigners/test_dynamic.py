@@ -13,7 +13,7 @@ import pytest
 
 import tidelake
 from tests.support.levels import sample
-from tidelake.storage.base.errors import CommitConflict, CorruptFile, UnsupportedFeature
+from tidelake.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry, read_index_manifest
 from tidelake.storage.commit.table_commit import TableCommit
@@ -117,7 +117,8 @@ def test_partitions_have_separate_buckets() -> None:
         pytest.param({"dynamic-bucket.assigner-parallelism": "3"}, 3, id="assigner-parallelism"),
         pytest.param({"dynamic-bucket.initial-buckets": "3", "dynamic-bucket.max-buckets": "2"}, 2, id="and no more"),
         pytest.param({"dynamic-bucket.max-buckets": "1", "dynamic-bucket.target-row-num": "10"}, 1, id="max-buckets"),
-        pytest.param({"dynamic-bucket.target-row-num": "100"}, 1, id="target-row-num"),
+        pytest.param({"dynamic-bucket.target-row-num": "100"}, 1, id="target-row-num of more rows"),
+        pytest.param({"dynamic-bucket.target-row-num": "20"}, 3, id="target-row-num"),
     ],
 )
 def test_options_decide_the_number_of_buckets(options: Mapping[str, str], expected: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import Case, case_id, check_members, vectors
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.binary_row import hash_rows
 from tidelake.storage.model.bucketing import bucket_ids
 from tidelake.storage.model.types import BIGINT, INT

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.support.cases import Case, case_id, check_members, vectors
 from tests.support.column_merge import KEY, batch_of_records
 from tests.support.row_merge import Record
+from tidelake.storage.merge.changelog_rows import KeyedRows
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import MergeOrder
-from tidelake.storage.merge.row_changes import KeyedRows
 from tidelake.storage.model.types import BIGINT
 from tidelake.storage.write.lookup.previous_rows import with_previous
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.cases import case_id, vectors
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions, estimated_bucket_num
 

@@ -10,7 +10,7 @@ import pytest
 import tidelake
 from tests.support.command_line import Call
 from tidelake import TableConsumers
-from tidelake.storage.base.errors import BadInput
+from tidelake.errors import BadInput
 
 
 @pytest.fixture

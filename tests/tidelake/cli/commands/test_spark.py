@@ -15,7 +15,7 @@ from tests.support.command_line import Call
 from tests.support.spark_classes import short_lived_jvm
 from tests.support.spark_cluster import spark_cluster
 from tests.tidelake.shop_log import create_shop_tables, write_shop_log
-from tidelake import prerequisites
+from tidelake import spark_prerequisites
 from tidelake.cli.commands import spark
 from tidelake.cli.demo.shop import ORDERS
 
@@ -116,7 +116,7 @@ def test_a_pipeline_that_changes_its_driver_is_refused_and_can_continue(
 
 
 def test_without_spark_the_missing_package_is_named(call: Call, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prerequisites, "missing_for_spark", lambda: "Java was not found: install one")
+    monkeypatch.setattr(spark_prerequisites, "missing_for_spark", lambda: "Java was not found: install one")
     result = call("spark", "run", config)
     assert (result.code, result.out) == (1, "")
     assert result.err == "error: tidelake spark run: Spark can't run here. Java was not found: install one\n"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tidelake.errors import BadInput
 from tidelake.spark import register
 from tidelake.spark.changelog_folder.folder_options import FORMAT, FolderReadOptions
-from tidelake.storage.base.errors import BadInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

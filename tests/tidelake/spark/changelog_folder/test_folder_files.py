@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
+from tidelake.errors import BadInput
 from tidelake.spark.changelog_folder import folder_files
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
@@ -21,7 +22,6 @@ from tidelake.spark.changelog_folder.folder_files import (
     sizes_of,
     tasks,
 )
-from tidelake.storage.base.errors import BadInput
 
 
 def planned(folder: Path, places: Mapping[str, int], **limits: int) -> dict[str, int]:

@@ -20,13 +20,13 @@ from pyspark.sql.types import StructType
 
 from tests.support.kafka_broker import KafkaBroker
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, PositionRefused
 from tidelake.ingest.sources.kafka.range_reader import RangeReader
 from tidelake.spark import register
 from tidelake.spark.kafka import record_reading
 from tidelake.spark.kafka.kafka_data_source import KafkaBatchReader, KafkaDataSource, KafkaStreamReader, RangesPartition
 from tidelake.spark.kafka.ranges import RecordRange
 from tidelake.spark.spark_types import arrow_form
-from tidelake.storage.base.errors import BadInput, PositionRefused
 from tidelake.storage.base.logs import FIELDS
 
 if TYPE_CHECKING:

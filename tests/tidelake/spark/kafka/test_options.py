@@ -9,12 +9,12 @@ import pytest
 from msgspec import structs
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.spark.kafka.client_options import client_options, client_settings
 from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST
 from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
-from tidelake.storage.base.errors import BadInput, TidelakeError, UnsupportedFeature
 
 BROKERS = {"kafka.bootstrap.servers": "a:1, b:2"}
 P0, P1 = TopicPartition("T", 0), TopicPartition("T", 1)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.errors import BadInput
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.native.native_files import has_unsafe_pushdown, is_native, native_files, without_files
 from tidelake.spark.native.parquet_frame import spark_path
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.model.types import parse_type
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.int64())])

@@ -11,10 +11,10 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
+from tidelake.errors import BadInput
 from tidelake.spark import procedures
 from tidelake.spark.procedures import compaction
 from tidelake.spark.procedures.repairs import UNSUPPORTED_PROCEDURES
-from tidelake.storage.base.errors import BadInput
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.model.format import CommitKind
 

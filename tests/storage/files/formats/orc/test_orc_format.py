@@ -13,8 +13,8 @@ from tests.storage.files.formats.test_round_trips import read, write
 from tests.storage.files.samples import batch_of_columns, column_of, ticks
 from tests.support.cases import GOLDEN_DATABASE, golden_expected, unpack_golden
 from tests.support.expected import json_values
-from tidelake.storage.base.errors import BadInput, UnsupportedFeature
-from tidelake.storage.files.formats.base import FormatWriterSettings
+from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.files.formats.file_format import FormatWriterSettings
 from tidelake.storage.files.formats.orc import OrcFormat
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import (

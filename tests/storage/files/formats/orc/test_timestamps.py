@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyarrow import orc
 
-from tidelake.storage.base.errors import UnsupportedFeature
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.files.formats.orc.timestamps import OrcTail
 from tidelake.storage.model.types import arrow_type, timestamp
 

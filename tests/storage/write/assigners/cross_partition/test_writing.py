@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tidelake.storage.base.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.write.assigners import CrossPartitionAssigner, UnawareBucketAssigner

@@ -1,0 +1,62 @@
+"""The source of a configuration, and where its first read begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
+
+
+def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
+    """Build the source.
+
+    kept_headers: see `Format`.
+
+    Raises UnsupportedFeature for an aiokafka release that the Kafka source can't use.
+    """
+    match config.source:
+        case FolderSettings() as settings:
+            return ChangeLogFolder(
+                Path(settings.path),
+                follow=settings.until == "forever",
+                kept_headers=kept_headers,
+                poll_interval_ms=settings.poll_interval_ms,
+                max_record_bytes=settings.max_record_bytes,
+                known=starting_offsets(settings.start.offsets) if settings.start != "earliest" else (),
+            )
+        case KafkaSettings() as settings:
+            try:
+                from tidelake.ingest.sources.kafka.kafka_source import KafkaSource  # noqa: PLC0415 - aiokafka takes a while to import
+            except ImportError as error:
+                from tidelake.ingest.sources.kafka.client_check import unsupported_client  # noqa: PLC0415 - reads the release
+
+                raise unsupported_client(str(error)) from error
+            return KafkaSource(settings, kept_headers)
+
+
+def build_start(config: Config) -> Start:
+    start = config.source.start
+    if start == "earliest":
+        return Earliest()
+    if start == "latest":
+        return Latest()
+    if isinstance(start, FolderStartSettings):
+        return AtOffsets(starting_offsets(start.offsets))
+    if start.timestamp_ms is not None:
+        return AtTimestamp(start.timestamp_ms)
+    if start.group is not None:
+        return AtGroupOffsets(start.group)
+    return AtOffsets(starting_offsets(start.offsets or {}))
+
+
+def starting_offsets(topics: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+    """Return the offsets by partition.
+
+    topics: topic to partition to offset, as in a configuration.
+    """
+    return {TopicPartition(t, number): at for t, offsets in topics.items() for number, at in offsets.items()}

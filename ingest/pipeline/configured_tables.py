@@ -1,0 +1,71 @@
+"""The configuration of each table, by its name. Tables that a record names are added while the pipeline runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tidelake.checkpoint.routing import Routing
+from tidelake.ingest.derived.derived_columns import DerivedColumns
+from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
+from tidelake.ingest.evolution.behavior import SchemaBehavior
+from tidelake.ingest.formats.base import Decoder, OpenedFormat, TargetOf
+from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.tables.column_types import ColumnTypes
+from tidelake.ingest.tables.table_targets import TableTargets
+
+
+@dataclass
+class ConfiguredTables:
+    """Configurations by table name. The parts of a pipeline share these mappings, and see tables that are added.
+
+    following_types: tables whose columns become as wide as in the records' schema.
+    shared_with: commit users that write other records to a table.
+    """
+
+    config: Config
+    settings: dict[str, TableSettings] = field(default_factory=dict)
+    behaviors: dict[str, SchemaBehavior] = field(default_factory=dict)
+    column_types: dict[str, ColumnTypes] = field(default_factory=dict)
+    derived: dict[str, DerivedColumns] = field(default_factory=dict)
+    routings: dict[str, Routing] = field(default_factory=dict)
+    following_types: set[str] = field(default_factory=set)
+    shared_with: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> ConfiguredTables:
+        """Return the tables of a configuration. Raises BadInput for an unknown type, source type or metadata column."""
+        found = cls(config)
+        for table in config.named_tables:
+            found.add(table)
+        return found
+
+    def add(self, table: TableSettings) -> None:
+        config, name = self.config, table.name
+        types = ColumnTypes.of(table, config.format)
+        behavior = SchemaBehavior(config.schema_evolution_of(table))
+        self.settings[name] = table
+        self.behaviors[name], self.column_types[name], self.derived[name] = behavior, types, types.derived
+        self.routings[name] = Routing.of(config.format, table.match_patterns, table.topic_patterns)
+        self.shared_with[name] = table.other_users
+        if behavior.follows_types:
+            self.following_types.add(name)
+
+    @cached_property
+    def targets(self) -> TableTargets:
+        return TableTargets(self.settings, self.following_types, self.derived)
+
+    def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
+        """Return the decoder of the records. It also adds the derived columns."""
+        if not self._derives_columns:
+            return format_.decoder(target_of)
+        return DerivingDecoder(format_, target_of, self.derived)
+
+    @property
+    def _derives_columns(self) -> bool:
+        """Return whether any table has derived columns. Tables that may be added later are included."""
+        templates: Mapping[str, bool] = {
+            t.name: bool(t.computed_columns or t.metadata_columns) for t in self.config.templates
+        }
+        return any(self.derived.values()) or any(templates.values())

@@ -1,1 +1,0 @@
-"""Repairs of tables that lost files: data files, manifests, snapshots."""

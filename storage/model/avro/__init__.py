@@ -1,0 +1,1 @@
+"""Avro's binary form: types, and a reader that makes columns of many records at once."""
