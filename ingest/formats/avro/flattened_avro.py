@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tidelake.ingest.formats.avro.decoded_columns import DecodedColumn
 
 from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.avro.change_records import ChangeSchema
@@ -20,7 +19,6 @@ from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, Regi
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of
-from tidelake.ingest.formats.avro.writer_schema import AvroType
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
@@ -40,6 +38,8 @@ from tidelake.ingest.formats.debezium.table_inference import inferred_table
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.model.avro.avro_type import AvroType
+from tidelake.storage.model.avro.decoded_columns import DecodedColumn
 
 _METADATA = frozenset(PREFIX + name for name in METADATA_FIELDS)
 
