@@ -18,7 +18,7 @@ from tidelake.ingest.formats.avro.plain_avro import Rows, row_schema
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
-from tidelake.ingest.formats.avro.value_reader import object_of
+from tidelake.ingest.formats.avro.value_reader import object_of, values_as_json
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
@@ -60,7 +60,7 @@ class FlattenedRows(Rows):
         if (op := columns.get(PREFIX + OP_FIELD)) is not None:
             ops = np.where(op.valid, ops_of(op), ops).astype(np.uint8)
         if (deleted := columns.get(PREFIX + DELETED_FIELD)) is not None:
-            is_deleted = [raw in (b"true", b'"true"') for raw in deleted.to_json()]
+            is_deleted = [raw in (b"true", b'"true"') for raw in values_as_json(deleted)]
             ops[np.array(is_deleted, np.bool_)] = ord("d")
         return Changes(rows, ops, changes.before, changes.after), source_columns
 
