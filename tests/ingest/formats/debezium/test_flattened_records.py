@@ -76,7 +76,7 @@ CASES: Final = (
 def test_a_flattened_record_is_read_by_its_operation(case: Case, shape: str) -> None:
     has_schema = shape == "with a schema" and case.value is not None and "id" in case.value
     value = _with_schema(case.value) if has_schema else case.value
-    decoded = _decode([Record(_key(), None if value is None else as_json(value))], **case.options)
+    decoded = _decode([Record(_key(), None if value is None else as_json(value))], None, **case.options)
     assert decoded.failures == ()
     assert (rows_of(decoded), dict(decoded.skipped)) == (list(case.rows), dict(case.skipped))
 
