@@ -23,6 +23,7 @@ from tidelake.storage.read.expired_snapshots import snapshot_expired
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
+from tidelake.storage.read.state_files import StateFiles
 
 
 def reads_overwrites_as_changes(context: TableContext) -> bool:
@@ -39,12 +40,12 @@ def overwritten_rows(
     With a primary key, the old rows come first as -D, then the new rows as +I. Without a primary key only the new rows
     are read: the row that a -D deletes could not be identified.
 
+    Rows whose changes follow later are left out, as at the start of a stream.
+
     columns: columns of the table, or `_SEQUENCE_NUMBER`. `_VALUE_KIND` is added after them.
     """
-    scan = TableScan(context)
-    wanted = [entry for entry in delta_entries(context, snapshot) if share.is_assigned(context, entry)]
-    if scan.skips_level_0:
-        wanted = [entry for entry in wanted if entry.file.level > 0]
+    scan = TableScan(context, files=StateFiles.STREAM_START)
+    wanted = scan.among([entry for entry in delta_entries(context, snapshot) if share.is_assigned(context, entry)])
     added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
     removed: dict[BucketId, list[Split]] = {}
     if context.schema.has_primary_key and (deleted := _of_kind(wanted, FileKind.DELETE)):

@@ -95,7 +95,7 @@ def test_unselected_columns_do_not_count_as_differences(catalog: tidelake.Catalo
             writer.write(pa.table(rows, SCHEMA))
             writer.commit()
     before, after = table.snapshots()
-    found = [change.rows for change in SnapshotDiff(table.context, before, after, columns=["v"]).read()]
+    found = list(SnapshotDiff(table.context, before, after, columns=["v"]).rows())
     assert pa.Table.from_batches(found).to_pylist() == [
         {"id": 2, "v": 2.0, "_VALUE_KIND": 1},
         {"id": 2, "v": 3.0, "_VALUE_KIND": 2},
