@@ -240,12 +240,15 @@ DOORS: Final = [
 
 @pytest.mark.parametrize("case", DOORS, ids=str)
 async def test_async_readers_start_with_the_same_rows(case: Case, catalog: tidelake.Catalog, tmp_path: Path) -> None:
-    table = await asyncio.to_thread(history, catalog, case)
+    def made() -> tuple[list[str], int, Copy]:
+        table = history(catalog, case)
+        return starts_of(table), table.snapshots()[-1].id, state(table)
+
+    starts, end, expected = await asyncio.to_thread(made)
     opened = await (await tidelake.aio.open_catalog(str(tmp_path))).table("d.t")
-    end = table.snapshots()[-1].id
-    for start in starts_of(table):
+    for start in starts:
         changes = [row async for change in opened.follow(start=start, end=end) for row in change.rows.to_pylist()]
-        assert copied(changes, case) == state(table), start
+        assert copied(changes, case) == expected, start
 
 
 @pytest.mark.parametrize("case", DOORS, ids=str)
