@@ -301,7 +301,7 @@ def _rules(options: Mapping[str, str], primary_key: Sequence[str]) -> Concurrenc
 
 
 def several_writers() -> str:
-    """What others may do while a writer is open, by the rules that the conflict check applies."""
+    """Return what others may do while a writer is open, by the rules that the conflict check applies."""
     lines = [
         "While a writer has uncommitted rows, others may",
         "",
@@ -329,8 +329,9 @@ def several_writers() -> str:
             lines.append(f"| {engine} | {buckets} | {rows} | {changed} | {rescale} |")
     lines += [
         "",
-        "*Its rows get new numbers*: `table.writer()` rewrites its rows and commits them as the newest; a pipeline or a Spark query is refused, and reads its "
-        "records again. *Refused*: the writer's commit raises `CommitConflict`, and nothing of it is published.",
+        "*Its rows get new numbers*: `table.writer()` rewrites its rows and commits them as the newest; a pipeline or a "
+        "Spark query is refused, and reads its records again. *Refused*: the writer's commit raises `CommitConflict`, and "
+        "nothing of it is published.",
         "",
         "| The writer's compactions | if others write | if others compact, truncate, overwrite, drop, rescale |",
         "|---|---|---|",

@@ -3,9 +3,9 @@
 Each check raises CommitConflict. `base` are the live files of the partitions that the commit changes; `delta` is what
 the commit adds and deletes. These checks apply to each kind of commit:
 
-                       one bucket count   deletes are live   levels don't overlap   no write in between
+                       one bucket count   deletes are live   levels don't overlap   nothing in between
     APPEND             first snapshot     -                  -                      where order of rows matters
-    COMPACT            yes                yes                yes                    above level 0, where rows are looked up
+    COMPACT            yes                yes                yes                    above level 0, for lookups
     OVERWRITE          -                  yes                yes                    -
 
 Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`. The last column

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.storage.commit.compaction_commit import CompactionCommit
 from tidelake.storage.maintenance.verify import verify
 
 COLUMNS: Final = pa.schema([pa.field("p", pa.string(), False), pa.field("k", pa.int64(), False), ("n", pa.int64())])
@@ -248,8 +249,6 @@ def test_rows_that_others_commit_between_a_commit_and_its_compaction_are_seen(
     catalog: tidelake.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer's numbers continue those of the snapshot of its rows, not of its compaction."""
-    from tidelake.storage.commit.compaction_commit import CompactionCommit
-
     table = make_table(catalog, LOOKED_UP["lookup"])
     publish, other = CompactionCommit.publish, tidelake.Table(table.context.with_options({"write-only": "true"}))
 

@@ -38,12 +38,12 @@ MEANWHILE: dict[str, tuple[str, CommitMessage | None]] = {
     "rows there": ("theirs", added("new", bucket=1, base=1)),
     "compaction": ("theirs", compaction("new")),
     "replacement": ("theirs", replacement("new")),
-    "another bucket count": (
+    "rescaled": (
         "theirs",
         CommitMessage(HERE, replacement("new").increment, CommitBase(1, total_buckets=5)),
     ),
-    "rows of our user": ("ours", added("new", base=1)),
-    "our own rows": ("ourselves", added("new", base=1)),
+    "our user": ("ours", added("new", base=1)),
+    "ours": ("ourselves", added("new", base=1)),
 }
 
 # ... and then we commit what we computed from snapshot 1.
@@ -63,24 +63,24 @@ OURS: dict[str, tuple[CommitMessage, bool]] = {
 }
 
 EXPECTED = """
-                 nothing   rows here   rows there   compaction   replacement   another bucket count   rows of our user   our own rows
-rows             ok        stale       ok           ok           stale         conflict               stale              ok
-overwrite        ok        ok          ok           ok           ok            ok                     ok                 ok
-replacement      ok        stale       ok           conflict     stale         conflict               stale              ok
-compaction       ok        ok          ok           conflict     conflict      conflict               ok                 ok
-lookups          ok        ok          ok           conflict     ok            conflict               ok                 ok
-moving keys      ok        conflict    conflict     ok           conflict      conflict               conflict           ok
+                 nothing   rows here   rows there   compaction   replacement   rescaled   our user   ours
+rows             ok        stale       ok           ok           stale         conflict   stale      ok
+overwrite        ok        ok          ok           ok           ok            ok         ok         ok
+replacement      ok        stale       ok           conflict     stale         conflict   stale      ok
+compaction       ok        ok          ok           conflict     conflict      conflict   ok         ok
+lookups          ok        ok          ok           conflict     ok            conflict   ok         ok
+moving keys      ok        conflict    conflict     ok           conflict      conflict   conflict   ok
 """
 
 # With a sequence field, the order of commits doesn't decide between rows.
 EXPECTED_WITH_SEQUENCE_FIELD = """
-                 nothing   rows here   rows there   compaction   replacement   another bucket count   rows of our user   our own rows
-rows             ok        ok          ok           ok           ok            conflict               ok                 ok
-overwrite        ok        ok          ok           ok           ok            ok                     ok                 ok
-replacement      ok        ok          ok           conflict     conflict      conflict               ok                 ok
-compaction       ok        ok          ok           conflict     conflict      conflict               ok                 ok
-lookups          ok        ok          ok           conflict     ok            conflict               ok                 ok
-moving keys      ok        conflict    conflict     ok           conflict      conflict               conflict           ok
+                 nothing   rows here   rows there   compaction   replacement   rescaled   our user   ours
+rows             ok        ok          ok           ok           ok            conflict   ok         ok
+overwrite        ok        ok          ok           ok           ok            ok         ok         ok
+replacement      ok        ok          ok           conflict     conflict      conflict   ok         ok
+compaction       ok        ok          ok           conflict     conflict      conflict   ok         ok
+lookups          ok        ok          ok           conflict     ok            conflict   ok         ok
+moving keys      ok        conflict    conflict     ok           conflict      conflict   conflict   ok
 """
 
 
@@ -90,7 +90,7 @@ def outcome(table: TableContext, ours: str, meanwhile: str) -> str:
     committer(table, "theirs").commit(Committable(1, [added("old")]))
     user, theirs = MEANWHILE[meanwhile]
     if theirs is not None:
-        options = {"bucket": "5"} if meanwhile == "another bucket count" else {}
+        options = {"bucket": "5"} if meanwhile == "rescaled" else {}
         committer(table.with_options(options), user).commit(Committable(2, [theirs]))
     if user == "ourselves":
         own.add(2)
