@@ -10,6 +10,7 @@ from tidelake.ingest.formats.debezium.debezium_envelope import (
     ROW_OPS,
     TRUNCATE_OP,
     DebeziumEnvelope,
+    check_connector,
     control_record_kind,
     read_envelope,
     split_schema,
@@ -53,6 +54,7 @@ class RowDecoder:
         try:
             schema, payload = split_schema(value)
             envelope = read_envelope(payload)
+            check_connector(envelope)
             source = envelope.source.source_table(self._topic)
             if envelope.op != TRUNCATE_OP and envelope.op not in ROW_OPS:
                 kind = control_record_kind(envelope, payload)

@@ -14,7 +14,12 @@ from collections.abc import Mapping
 from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.base import InferredTable
 from tidelake.ingest.formats.connect_schema import SourceType, source_type
-from tidelake.ingest.formats.debezium.debezium_envelope import image_schema, read_envelope, split_schema
+from tidelake.ingest.formats.debezium.debezium_envelope import (
+    check_connector,
+    image_schema,
+    read_envelope,
+    split_schema,
+)
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -55,9 +60,10 @@ def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> Infe
 
 def _columns(value: bytes) -> Mapping[str, SourceType]:
     schema, payload = split_schema(value)
+    envelope = read_envelope(payload)
+    check_connector(envelope)
     if schema is not None:
         return {f.field: source_type(f) for f in image_schema(schema).fields if f.field is not None}
-    envelope = read_envelope(payload)
     for image in (envelope.after, envelope.before):
         if bytes(image) != b"null":
             return dict.fromkeys(read_object(image), SourceType("string"))
