@@ -357,6 +357,27 @@ def configuration_differences(config: Config, unreadable: Collection[str] = ()) 
     return [difference for found in map_parallel(of, tables) for difference in found]
 
 
+def assumed_of_columns(config: Config, unreadable: Collection[str] = ()) -> dict[str, list[Assumption]]:
+    """Return by table what is assumed about columns if records have no schema. Blocks.
+
+    The columns are those of the table; if it does not exist, the configured ones.
+    """
+    if config.format != DebeziumJson.NAME:  # other formats have types, or read no number as a time
+        return {}
+    connector = DebeziumJson.with_options(config.format_options).options.connector
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
+
+    def of(table: TableSettings) -> list[Assumption]:
+        if catalog.table_exists(table.name):
+            fields = catalog.load(table.name).schema.fields
+        else:
+            fields = tuple(DataField(0, name, parse_type(text)) for name, text in table.columns.items())
+        return assumptions(fields, table.source_types, None, connector)
+
+    tables = [table for table in config.named_tables if table.name not in unreadable]
+    return dict(zip([table.name for table in tables], map_parallel(of, tables), strict=True))
+
+
 def _opener_of_sinks(
     config: Config,
     configured: ConfiguredTables,
