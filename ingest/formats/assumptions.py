@@ -64,7 +64,9 @@ def _text(source: SourceType, target: DataType, connector: str | None, settings:
             unit = _UNITS[source.per_second]
             others = _of_other_connectors(kind, unit) if connector is None and not settings.time_precision_mode else ""
             example = "ms" if unit != "ms" else "us"
-            return f"numbers count {unit} since {begin}{others}; declare another unit in source_types: '{kind} {example}'"
+            return (
+                f"numbers count {unit} since {begin}{others}; declare another unit in source_types: '{kind} {example}'"
+            )
         case SemanticType.SET:
             return "texts are the labels of a SET"
         case SemanticType.DECIMAL:

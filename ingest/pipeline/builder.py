@@ -19,9 +19,10 @@ from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
+from tidelake.ingest.formats.assumptions import Assumption, assumptions
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, TargetOf
 from tidelake.ingest.formats.format_capabilities import SourceOrderOf
-from tidelake.ingest.formats.registry import transaction_of_format
+from tidelake.ingest.formats.registry import capabilities_of, transaction_of_format
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import BatchWriter
 from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperties
@@ -65,6 +66,7 @@ from tidelake.storage.fileio import FileIO, open_retrying_file_io
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, parse_type
 from tidelake.storage.write.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
@@ -362,9 +364,10 @@ def assumed_of_columns(config: Config, unreadable: Collection[str] = ()) -> dict
 
     The columns are those of the table; if it does not exist, the configured ones.
     """
-    if config.format != DebeziumJson.NAME:  # other formats have types, or read no number as a time
+    settings_of = capabilities_of(config.format).connector_settings_of
+    if settings_of is None:
         return {}
-    connector = DebeziumJson.with_options(config.format_options).options.connector
+    connector = settings_of(config.format_options)
     catalog = open_catalog(config.warehouse, config.warehouse_options)
 
     def of(table: TableSettings) -> list[Assumption]:

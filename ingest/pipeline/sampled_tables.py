@@ -25,9 +25,9 @@ from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.catalog.opening import open_catalog
-from tidelake.storage.read.time_ranges import check_times_fit
 from tidelake.storage.ddl.schema_changes import apply_changes
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.time_ranges import check_times_fit
 
 _ROUNDS_MAX: Final = 100  # rounds for one batch; each creates or changes a table
 # Whether these fail depends on earlier records, which a sample lacks.

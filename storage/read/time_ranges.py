@@ -155,7 +155,7 @@ def _fits(value: pa.Scalar, old: DataType, new: DataType) -> bool:
         return True
     per_second = {_PER_SECOND[timestamp_unit(o.precision)]: _factor(o, n) for o, n in _time_pairs(old, new)}
     factor = max(1, per_second.get(_PER_SECOND[value.type.unit], 1))
-    return -(1 << 63) <= value.value * factor < 1 << 63
+    return bool(-(1 << 63) <= value.value * factor < 1 << 63)
 
 
 def _reason(column: DataField, new: DataType, value: pa.Scalar) -> str:

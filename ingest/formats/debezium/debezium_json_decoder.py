@@ -21,7 +21,13 @@ from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
 from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
 from tidelake.ingest.formats.connect_schema import ConnectorSettings, source_type
 from tidelake.ingest.formats.debezium.columnar_decoder import ColumnarDecoder
-from tidelake.ingest.formats.debezium.debezium_envelope import ROW_OPS, image_schema, read_envelope, split_schema
+from tidelake.ingest.formats.debezium.debezium_envelope import (
+    ROW_OPS,
+    check_connector,
+    image_schema,
+    read_envelope,
+    split_schema,
+)
 from tidelake.ingest.formats.debezium.key_changes import find_key_changes
 from tidelake.ingest.formats.debezium.record_key import columns_of_key
 from tidelake.ingest.formats.debezium.row_decoder import RowDecoder
@@ -170,6 +176,7 @@ class DebeziumJsonDecoder:
         try:
             schema, payload = split_schema(state.batch.values[row].as_py())
             envelope = read_envelope(payload)
+            check_connector(envelope)
             if envelope.op not in ROW_OPS:
                 return None
             source = envelope.source.source_table(state.batch.topic)

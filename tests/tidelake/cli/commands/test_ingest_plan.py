@@ -270,3 +270,15 @@ def test_tables_without_an_entry_are_named_while_they_exist(call: Call, many: Pa
     catalog.drop_table("shop.table_7")
     left.remove("shop.table_7")
     assert call("ingest", "plan", path, "--json").document["left_behind"] == left
+
+
+def test_plan_names_the_units_that_are_assumed_for_records_without_a_schema(call: Call, tmp_path: Path) -> None:
+    columns = "columns: {id: INT, placed: TIMESTAMP, at: TIME, name: STRING}, source_types: {at: time us}"
+    path = write_config(tmp_path, f"{{name: shop.t, primary_key: [id], {columns}}}")
+    planned = call("ingest", "plan", path, "--json")
+    (table,) = planned.document["tables"]
+    assert list(table["assumed_without_schema"]) == ["placed"]
+    assert table["assumed_without_schema"]["placed"].startswith("numbers count us since 1970")
+    shown = " ".join(call("ingest", "plan", path).out.split())
+    assert "shop.t, records without a schema: placed: numbers count us since 1970" in shown
+    assert "'timestamp ms'" in shown
