@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tidelake.errors import BadInput
+from tidelake.ingest.formats.connector_rules import BY_COLUMN, rules_of, unknown_unit
 from tidelake.storage.model.types import BINARY_ROOTS, DataType, Root, timestamp_unit
 
 PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -39,6 +40,8 @@ class SemanticType(StrEnum):
     UTF8 = "utf-8"  # a text whose UTF-8 encoding is the bytes
     LATIN1 = "latin-1"  # a text with one character for each byte
     BIT_NUMBER = "bit number"  # the bits of a MySQL BIT as a decimal number
+    SET = "set"  # labels of a MySQL SET, separated by commas
+    NUMBERED_LABEL = "numbered label"  # a label of a MySQL ENUM or SET, or its number, whose label is not known
 
 
 FLOAT_WORDS: Final = ("float", "float32")  # in Connect's JSON, and in Connect's API
@@ -55,6 +58,8 @@ class SourceType:
     per_second: units per second of a TIME or TIMESTAMP.
     counts_as_the_column: whether `per_second` is derived from the column's type only. If the column's type changes, its
         numbers are read in another unit.
+    unit_is_assumed: whether neither a schema nor the configuration declares `per_second`.
+    unknown_unit: why numbers have no known unit; "" if `per_second` is known.
     scale: the scale of a DECIMAL; -1 for the column's scale.
     precision: the precision of a DECIMAL; 0 if it is not declared.
     length: number of binary digits of BITS and BIT_NUMBER.
@@ -74,6 +79,8 @@ class SourceType:
     name: str = ""
     per_second: int = 0
     counts_as_the_column: bool = False
+    unit_is_assumed: bool = False
+    unknown_unit: str = ""
     scale: int = 0
     precision: int = 0
     length: int = 0
@@ -109,6 +116,7 @@ _LOGICAL: Final[Mapping[str, tuple[SemanticType, int]]] = {
     "io.debezium.time.MicroTimestamp": (SemanticType.TIMESTAMP, PER_SECOND["us"]),
     "io.debezium.time.NanoTimestamp": (SemanticType.TIMESTAMP, PER_SECOND["ns"]),
     "org.apache.kafka.connect.data.Timestamp": (SemanticType.TIMESTAMP, PER_SECOND["ms"]),
+    "io.debezium.data.EnumSet": (SemanticType.SET, 0),
 }  # ZonedTimestamp, ZonedTime, IsoTime and IsoTimestamp are texts, which any temporal column reads
 
 # Labels with a comma: for the same label, MariaDB's snapshot has `blue, dark` and its binlog has `blue\, dark`.
@@ -191,13 +199,13 @@ def _propagated_word(parameters: Mapping[str, Any]) -> str:
 class ConnectorSettings:
     """Settings of the Debezium connector that its records don't contain, under Debezium's names.
 
-    time_precision_mode: the unit of dates and times. None is the connector's default: adaptive_time_microseconds on
-        MySQL and MariaDB, adaptive on others.
+    time_precision_mode: the unit of dates and times. None is the connector's default (see `connector_rules`).
         adaptive: by the column's precision: ms up to 3, us up to 6, else ns.
         adaptive_time_microseconds: like adaptive, but times of day are always in us.
         connect: always ms.
         microseconds: always us.
         nanoseconds: always ns.
+        isostring: texts. Numbers are refused.
     binary_handling_mode: base64 (also for Debezium's bytes and base64-url-safe) or hex.
     decimal_handling_mode: string (also for double: any JSON number is read) or precise (base64 of unscaled integers).
     unavailable_value_placeholder: the text that the connector sends for a value that it does not have.
@@ -220,15 +228,15 @@ class ConnectorSettings:
                 raise BadInput(f"{name}: {getattr(self, name)!r} is not one of {known}")
 
 
-# mode: (unit of times of day, unit of timestamps). "" is the unit of the column's declared precision.
-_TIME_MODES: Final[Mapping[str, tuple[str, str]]] = {
-    "adaptive": ("", ""),
-    "adaptive_time_microseconds": ("us", ""),
+# mode: (unit of times of day, unit of timestamps); None if they are texts.
+_TIME_MODES: Final[Mapping[str, tuple[str | None, str | None]]] = {
+    "adaptive": (BY_COLUMN, BY_COLUMN),
+    "adaptive_time_microseconds": ("us", BY_COLUMN),
     "connect": ("ms", "ms"),
     "microseconds": ("us", "us"),
     "nanoseconds": ("ns", "ns"),
+    "isostring": (None, None),
 }
-_MICROSECOND_TIMES: Final = frozenset({"mysql", "mariadb"})  # connectors whose default is adaptive_time_microseconds
 
 # the words allowed in Target.source_types, in addition to `bits(n)`
 SPELLED: Final[Mapping[str, SourceType]] = {
@@ -239,6 +247,7 @@ SPELLED: Final[Mapping[str, SourceType]] = {
     "base64": SourceType("bytes", SemanticType.BASE64),
     "hex": SourceType("string", SemanticType.HEX),
     "date": SourceType("int32", SemanticType.DATE),
+    "set": SourceType("string", SemanticType.SET),
     **{f"time {unit}": SourceType("int64", SemanticType.TIME, per_second=n) for unit, n in PER_SECOND.items()},
     **{
         f"timestamp {unit}": SourceType("int64", SemanticType.TIMESTAMP, per_second=n) for unit, n in PER_SECOND.items()
@@ -263,32 +272,50 @@ def completed(declared: SourceType, target: DataType, connector: str, settings: 
     """
     if declared.semantic_type is SemanticType.DECIMAL and declared.scale == -1:
         return replace(declared, scale=getattr(target, "scale", 0))
+    if declared.semantic_type is SemanticType.SET and target.root is not Root.ARRAY:
+        declared = replace(declared, semantic_type=SemanticType.PLAIN)
     if declared.semantic_type is not SemanticType.PLAIN:
         return declared
     if target.root in BINARY_ROOTS:
         return replace(declared, semantic_type=SemanticType(settings.binary_handling_mode))
     if declared.connect not in ("", "string"):
         return declared
-    default = "adaptive_time_microseconds" if connector in _MICROSECOND_TIMES else "adaptive"
-    time_unit, timestamp_unit_ = _TIME_MODES[settings.time_precision_mode or default]
+    if target.root is Root.ARRAY and declared.connect == "" and (rules := rules_of(connector)) and rules.has_sets:
+        return replace(declared, semantic_type=SemanticType.SET)
     match target.root:
         case Root.DATE:
             return replace(declared, semantic_type=SemanticType.DATE)
-        case Root.TIME:
-            return replace(
-                declared, semantic_type=SemanticType.TIME, per_second=PER_SECOND[time_unit or adaptive_unit(target)]
-            )
-        case Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
-            unit = timestamp_unit_ or adaptive_unit(target)
-            is_guess = not timestamp_unit_ and declared.connect == ""
-            per_second = PER_SECOND[unit]
-            return replace(
-                declared, semantic_type=SemanticType.TIMESTAMP, per_second=per_second, counts_as_the_column=is_guess
-            )
+        case Root.TIME | Root.TIMESTAMP | Root.TIMESTAMP_LTZ:
+            return _with_unit(declared, target, connector, settings)
         case Root.DECIMAL if settings.decimal_handling_mode == "precise":
             return replace(declared, semantic_type=SemanticType.DECIMAL, scale=getattr(target, "scale", 0))
         case _:
             return declared
+
+
+def _with_unit(declared: SourceType, target: DataType, connector: str, settings: ConnectorSettings) -> SourceType:
+    """Return `declared` with the unit of its numbers, from the configured mode, else from the connector's rules."""
+    is_time = target.root is Root.TIME
+    semantic_type = SemanticType.TIME if is_time else SemanticType.TIMESTAMP
+    mode = settings.time_precision_mode
+    if mode is not None:
+        time_unit, timestamp_unit_ = _TIME_MODES[mode]
+    else:
+        rules = rules_of(connector)
+        time_unit, timestamp_unit_ = (None, None) if rules is None else (rules.times, rules.timestamps)
+    unit = time_unit if is_time else timestamp_unit_
+    if unit is None:
+        wanted = semantic_type.value
+        why = f"with time_precision_mode {mode} a {wanted} is a text" if mode else unknown_unit(connector, wanted)
+        return replace(declared, semantic_type=semantic_type, unknown_unit=why, unit_is_assumed=True)
+    is_unnamed = declared.connect == ""
+    return replace(
+        declared,
+        semantic_type=semantic_type,
+        per_second=PER_SECOND[unit or adaptive_unit(target)],
+        counts_as_the_column=not unit and is_unnamed and not is_time,
+        unit_is_assumed=is_unnamed and (mode is None or unit == BY_COLUMN),
+    )
 
 
 def adaptive_unit(target: DataType) -> str:

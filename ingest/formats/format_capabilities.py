@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
+
+from tidelake.ingest.formats.connect_schema import ConnectorSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,15 @@ class FormatCapabilities:
     members: sets of JSON members. Records of other formats never have all members of such a set. Used by messages about
         records that seem to be of another format than the configured one. If a record has the members of several
         sets, the largest set decides.
+    connector_settings_of: returns the connector's settings from `format_options`, for records that may have no schema.
+        Used by messages about what is then assumed.
     """
 
     origin_of: OriginOf | None = None
     transaction_of: TransactionOf | None = None
     order_of: SourceOrderOf | None = None
     members: tuple[frozenset[str], ...] = ()
+    connector_settings_of: Callable[[Mapping[str, Any]], ConnectorSettings] | None = None
 
 
 class HasOrigin(Protocol):

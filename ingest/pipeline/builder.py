@@ -19,9 +19,10 @@ from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
+from tidelake.ingest.formats.assumptions import Assumption, assumptions
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, TargetOf
 from tidelake.ingest.formats.format_capabilities import SourceOrderOf
-from tidelake.ingest.formats.registry import transaction_of_format
+from tidelake.ingest.formats.registry import capabilities_of, transaction_of_format
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import BatchWriter
 from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperties
@@ -65,6 +66,7 @@ from tidelake.storage.fileio import FileIO, open_retrying_file_io
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, parse_type
 from tidelake.storage.write.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
@@ -355,6 +357,28 @@ def configuration_differences(config: Config, unreadable: Collection[str] = ()) 
 
     tables = [table for table in config.named_tables if table.name not in unreadable]
     return [difference for found in map_parallel(of, tables) for difference in found]
+
+
+def assumed_of_columns(config: Config, unreadable: Collection[str] = ()) -> dict[str, list[Assumption]]:
+    """Return by table what is assumed about columns if records have no schema. Blocks.
+
+    The columns are those of the table; if it does not exist, the configured ones.
+    """
+    settings_of = capabilities_of(config.format).connector_settings_of
+    if settings_of is None:
+        return {}
+    connector = settings_of(config.format_options)
+    catalog = open_catalog(config.warehouse, config.warehouse_options)
+
+    def of(table: TableSettings) -> list[Assumption]:
+        if catalog.table_exists(table.name):
+            fields = catalog.load(table.name).schema.fields
+        else:
+            fields = tuple(DataField(0, name, parse_type(text)) for name, text in table.columns.items())
+        return assumptions(fields, table.source_types, None, connector)
+
+    tables = [table for table in config.named_tables if table.name not in unreadable]
+    return dict(zip([table.name for table in tables], map_parallel(of, tables), strict=True))
 
 
 def _opener_of_sinks(

@@ -27,6 +27,7 @@ from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.ddl.schema_changes import apply_changes
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.time_ranges import check_times_fit
 
 _ROUNDS_MAX: Final = 100  # rounds for one batch; each creates or changes a table
 # Whether these fail depends on earlier records, which a sample lacks.
@@ -182,6 +183,8 @@ class SampledTables:
         try:
             changes = [change.change for change in made if change.change is not None]
             altered = apply_changes(schema, changes, has_snapshots=True, time_ms=epoch_ms()) if changes else schema
+            if sampled.is_there and altered is not schema:
+                check_times_fit(sampled.context, altered)
         except BadInput as error:
             self._add_obstacle(name, "SCHEMA_CHANGE", str(error), records=0)
             return False

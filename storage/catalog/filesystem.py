@@ -44,6 +44,7 @@ from tidelake.storage.model.snapshots.branches import branch_names, check_branch
 from tidelake.storage.model.snapshots.snapshot import SnapshotStore
 from tidelake.storage.model.table import SnapshotCommits, TableContext
 from tidelake.storage.model.types import DataField
+from tidelake.storage.read.time_ranges import check_times_fit, has_finer_times
 
 _DATABASE_SUFFIX: Final = ".db"
 _ALTER_ATTEMPTS: Final = 100
@@ -284,6 +285,8 @@ class FileSystemCatalog:
             if replace(evolved, id=current.id, time_ms=current.time_ms) == current:
                 return current
             check_alterable(str(identifier), current, evolved, identifier.branch)
+            if has_snapshots and has_finer_times(current, evolved):
+                check_times_fit(self.load(str(identifier)).with_schema(current), evolved)
             check_branches_read(self._io, self._paths(identifier), current.options, evolved.options)
             self._check_letters(*evolved.names)
             self._check_registrable(identifier, evolved)

@@ -42,7 +42,7 @@ def is_plain(connector: str | None) -> bool:
     return (connector or "").lower() not in _CELL_CONNECTORS | _REFUSED_CONNECTORS
 
 
-def check_connector(connector: str | None) -> None:
+def check_cells(connector: str | None) -> None:
     """Raise BadValue for records of a connector whose operations are not those of the other connectors."""
     if (connector or "").lower() in _REFUSED_CONNECTORS:
         raise BadValue(

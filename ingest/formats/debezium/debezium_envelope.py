@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.connect_schema import ConnectSchema, parse_connect_schema
+from tidelake.ingest.formats.connector_rules import refused_format
+from tidelake.ingest.formats.debezium.cells import check_cells
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
@@ -143,6 +145,13 @@ def read_envelope(payload: bytes | msgspec.Raw) -> DebeziumEnvelope:
         return _read_envelope(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         raise BadValue(f"not a Debezium payload: {e}") from None
+
+
+def check_connector(envelope: DebeziumEnvelope) -> None:
+    """Raise BadValue for a record of a connector whose rows another format reads, or none."""
+    check_cells(envelope.source.connector)
+    if envelope.op in ROW_OPS and (reason := refused_format(envelope.source.connector or "")) is not None:
+        raise BadValue(reason)
 
 
 def control_record_kind(envelope: DebeziumEnvelope, payload: bytes | msgspec.Raw) -> Skipped:

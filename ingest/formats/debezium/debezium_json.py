@@ -78,6 +78,7 @@ class DebeziumJson:
             frozenset({"op", "source", "after"}),
             frozenset({"schema", "payload"}),
         ),
+        connector_settings_of=lambda options: DebeziumOptions.parsed("debezium-json", options).connector,
     )
 
     options: DebeziumOptions = field(default_factory=DebeziumOptions)

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelake.ingest.formats.assumptions import Assumption, assumptions
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
 from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
@@ -23,6 +24,7 @@ from tidelake.ingest.formats.debezium.cells import has_cells, is_plain, value_ty
 from tidelake.ingest.formats.debezium.columnar_decoder import ColumnarDecoder
 from tidelake.ingest.formats.debezium.debezium_envelope import (
     ROW_OPS,
+    check_connector,
     image_schema,
     read_envelope,
     split_schema,
@@ -38,6 +40,7 @@ from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base.logs import get_logger
 
 Truncates: TypeAlias = Literal["apply", "fail", "skip"]
 InexactValues: TypeAlias = Literal["fail", "round"]
@@ -47,6 +50,7 @@ CHUNK_RECORDS_MAX: Final = 4_096
 CHUNK_BYTES_MAX: Final = 32 << 20
 _SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _WRAPPED_START: Final = b'{"schema":'
+_log = get_logger(__name__)
 
 
 _Key: TypeAlias = RecordSchemaKey[bytes | None]
@@ -100,6 +104,7 @@ class DebeziumJsonDecoder:
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
         self._known: dict[_Key, _KnownSchema] = {}
+        self._assumed: set[tuple[str, str, Assumption]] = set()
         self._last_of_topic: dict[str, _KnownSchema] = {}
         self.row_decoded_records = 0
         """Number of records that the row decoder read since construction. Benchmarks and tests use it."""
@@ -175,6 +180,7 @@ class DebeziumJsonDecoder:
         try:
             schema, payload = split_schema(state.batch.values[row].as_py())
             envelope = read_envelope(payload)
+            check_connector(envelope)
             if envelope.op not in ROW_OPS:
                 return None
             source = envelope.source.source_table(state.batch.topic)
@@ -237,6 +243,8 @@ class DebeziumJsonDecoder:
         return known
 
     def _new(self, key: _Key, target: Target) -> _KnownSchema:
+        if key.schema is None:
+            self._log_assumptions(target, key.connector)
         fields = () if key.schema is None else image_schema(key.schema).fields
         typed = value_type if has_cells(key.connector) else lambda source: source
         record_schema = RecordSchema(
@@ -255,6 +263,19 @@ class DebeziumJsonDecoder:
                 columnar = ColumnarDecoder(record_schema, key.source)
         prefix = b"" if key.schema is None else _WRAPPED_START + key.schema + b',"payload":'
         return _KnownSchema(key, record_schema, columnar, prefix)
+
+    def _log_assumptions(self, target: Target, connector: str) -> None:
+        """Log once for each column which unit or encoding is assumed, because records of the table have no schema."""
+        for assumed in assumptions(target.schema.fields, target.source_types, connector, self._settings):
+            if (target.name, connector, assumed) not in self._assumed:
+                self._assumed.add((target.name, connector, assumed))
+                _log.info(
+                    "records without a schema",
+                    table=target.name,
+                    connector=connector,
+                    column=assumed.column,
+                    assumed=assumed.text,
+                )
 
 
 def _may_have_moved_row(piece: DecodedRows, batch: RawBatch) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tidelake.ingest.formats.base import Skipped, Target
-from tidelake.ingest.formats.debezium.cells import check_connector
 from tidelake.ingest.formats.debezium.debezium_envelope import (
     DELETE_OP,
     ROW_OPS,
     TRUNCATE_OP,
     DebeziumEnvelope,
+    check_connector,
     control_record_kind,
     read_envelope,
     split_schema,
@@ -55,8 +55,8 @@ class RowDecoder:
         try:
             schema, payload = split_schema(value)
             envelope = read_envelope(payload)
+            check_connector(envelope)
             source = envelope.source.source_table(self._topic)
-            check_connector(envelope.source.connector)
             if envelope.op != TRUNCATE_OP and envelope.op not in ROW_OPS:
                 kind = control_record_kind(envelope, payload)
                 if kind is Skipped.SCHEMA_CHANGE and envelope.ddl:

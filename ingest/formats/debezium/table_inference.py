@@ -14,8 +14,14 @@ from collections.abc import Mapping
 from tidelake.errors import BadInput, TableNotInferred
 from tidelake.ingest.formats.base import InferredTable
 from tidelake.ingest.formats.connect_schema import SourceType, parse_connect_schema, source_type
-from tidelake.ingest.formats.debezium.cells import check_connector, has_cells, value_type
-from tidelake.ingest.formats.debezium.debezium_envelope import image_schema, read_envelope, split_schema, unwrapped
+from tidelake.ingest.formats.debezium.cells import has_cells, value_type
+from tidelake.ingest.formats.debezium.debezium_envelope import (
+    check_connector,
+    image_schema,
+    read_envelope,
+    split_schema,
+    unwrapped,
+)
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -69,7 +75,7 @@ def _key_types(key: bytes) -> Mapping[str, SourceType]:
 def _columns(value: bytes) -> Mapping[str, SourceType]:
     schema, payload = split_schema(value)
     envelope = read_envelope(payload)
-    check_connector(envelope.source.connector)
+    check_connector(envelope)
     if schema is not None:
         typed = value_type if has_cells(envelope.source.connector) else lambda source: source
         return {f.field: typed(source_type(f)) for f in image_schema(schema).fields if f.field is not None}

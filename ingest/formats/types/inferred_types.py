@@ -41,7 +41,11 @@ _CONNECT_TYPES: Final[Mapping[str, DataType]] = {
     "float64": DOUBLE,
     "boolean": BOOLEAN,
 }
-_INSTANTS: Final = frozenset({"io.debezium.time.ZonedTimestamp"})
+# Texts with at most nine digits of a second. A value with more than six widens the column.
+_TIMESTAMP_TEXTS: Final[Mapping[str, DataType]] = {
+    "io.debezium.time.ZonedTimestamp": timestamp_ltz(6),
+    "io.debezium.time.IsoTimestamp": timestamp(6),
+}
 _TIMESTAMP_PRECISION: Final = {PER_SECOND["s"]: 0, PER_SECOND["ms"]: 3, PER_SECOND["us"]: 6, PER_SECOND["ns"]: 9}
 
 
@@ -76,8 +80,8 @@ def inferred_type(source: SourceType) -> DataType:
             return STRING
         case SemanticType.TIMESTAMP:
             return timestamp(_TIMESTAMP_PRECISION[source.per_second])
-    if source.name in _INSTANTS:
-        return timestamp_ltz(6)
+    if source.name in _TIMESTAMP_TEXTS:
+        return _TIMESTAMP_TEXTS[source.name]
     if source.element is not None:
         return ArrayType(inferred_type(source.element))
     if source.key is not None and source.value is not None:

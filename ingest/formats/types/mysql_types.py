@@ -96,10 +96,12 @@ def _source_type(text: str) -> SourceType:
             return _declared(AtomicType(Root.CHAR if name == "char" else Root.VARCHAR, length=length))
         case "binary" | "varbinary":
             return _declared(AtomicType(Root.VARBINARY, length=length) if length else BYTES, SemanticType.LATIN1)
+        case "enum" | "set" if not labels:  # TiCDC's canal-json sends numbers, without the labels
+            return _declared(STRING if name == "enum" else ArrayType(STRING), SemanticType.NUMBERED_LABEL)
         case "enum":
             return SourceType(JSON_VALUE.connect, labels=labels, column_type=STRING)
         case "set":
-            return SourceType(JSON_VALUE.connect, flags=labels, column_type=ArrayType(STRING))
+            return SourceType(JSON_VALUE.connect, SemanticType.SET, flags=labels, column_type=ArrayType(STRING))
     if name in _DECIMALS:
         return _declared(_decimal(numbers))
     if name in _BLOBS:

@@ -31,7 +31,7 @@ from tidelake.ingest.formats.values.nested import (
     vector_decoder,
 )
 from tidelake.ingest.formats.values.temporals import DATE_RULES, TIME_RULES, TIMESTAMP_RULES
-from tidelake.ingest.formats.values.texts import TEXT_RULES, by_name, raw_text_column_decoder
+from tidelake.ingest.formats.values.texts import TEXT_RULES, by_name, label_only, raw_text_column_decoder
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
@@ -78,12 +78,17 @@ def value_decoder_for(
     if (source.labels or source.flags) and target.root not in INTEGER_ROOTS:
         named = replace(source, labels=(), flags=())
         return by_name(source, value_decoder_for(named, target, connector, settings, rounds=rounds))
+    if source.semantic_type is SemanticType.NUMBERED_LABEL:
+        plain = SemanticType.SET if target.root is Root.ARRAY else SemanticType.PLAIN
+        decode = value_decoder_for(replace(source, semantic_type=plain), target, connector, settings, rounds=rounds)
+        return decode if target.root in INTEGER_ROOTS else label_only(decode)
     source = completed(source, target, connector, settings)
     match target:
         case AtomicType() if (rules := _RULES.get(target.root)) is not None:
             return rules.value(Conversion(source, target, rounds))
         case ArrayType():
-            return array_decoder(target, inner(source.element, target.element))
+            is_set = source.semantic_type is SemanticType.SET
+            return array_decoder(target, inner(source.element, target.element), is_set=is_set)
         case VectorType():
             return vector_decoder(target, inner(source.element, target.element))
         case MapType():
@@ -114,6 +119,8 @@ def column_decoder_for(
     if not isinstance(target, AtomicType) or (rules := _RULES.get(target.root)) is None:
         return None
     if (source.labels or source.flags) and target.root not in INTEGER_ROOTS:
+        return None
+    if source.semantic_type is SemanticType.NUMBERED_LABEL:
         return None
     return rules.column(Conversion(source, target, rounds, placeholders))
 

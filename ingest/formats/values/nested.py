@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from tidelake.ingest.formats.values.json_text import (
     read_list,
     read_object,
     read_text,
+    shown,
     wrong_kind_error,
 )
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
@@ -94,23 +96,81 @@ def _inside_text(raw: bytes, opening: bytes) -> bytes:
     return raw
 
 
-def array_decoder(target: ArrayType, element: ValueDecoder) -> ValueDecoder:
-    """Return a decoder of JSON arrays, also inside a text.
+def array_decoder(target: ArrayType, element: ValueDecoder, *, is_set: bool = False) -> ValueDecoder:
+    """Return a decoder of JSON arrays, also inside a text, and of PostgreSQL's text of an array: `{1,"a b",NULL}`.
 
-    The text `a,b` of a MySQL SET becomes [a, b]. An empty text becomes an empty array.
+    is_set: whether the source declares a SET of MySQL. Its text `a,b` becomes [a, b], an empty text an empty array. No
+        other text is cut at its commas.
     """
     item = _or_null(element, target.element.nullable, "element", "element")
 
     def decode(raw: bytes) -> list[object]:
-        inner = _inside_text(raw, b"[")
+        inner = raw if is_set else _inside_text(raw, b"[")
+        is_text = kind_of(raw) is JsonKind.TEXT
+        if is_text and not is_set and _ARRAY_TEXT.fullmatch(text := read_text(raw).strip()):
+            inner = _array_of_text(text, raw)
         if kind_of(inner) is JsonKind.ARRAY:
             return [item(member) for member in read_list(inner)]
-        if kind_of(raw) is JsonKind.TEXT:
+        if is_text and is_set:
             words = raw[1:-1]
             return [item(b'"' + word + b'"') for word in words.split(b",")] if words else []
+        if is_text:
+            raise BadValue(
+                f"text {shown(raw)} is not a valid {target}. If it has the labels of a SET, declare this in "
+                "source_types of the table: 'set'"
+            )
         raise wrong_kind_error(raw, str(target))
 
     return decode
+
+
+# PostgreSQL's text of an array. The bounds of its dimensions, as in [0:1]={a,b}, are ignored: a column has none.
+# Source: PostgreSQL's manual, "Array Input and Output Syntax".
+_ARRAY_TEXT: Final = re.compile(r"(?:(?:\[[+-]?\d+:[+-]?\d+\])+=)?\s*(\{.*\})", re.DOTALL)
+_ARRAY_TOKEN: Final = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^"\\{},]|\\.)+))', re.DOTALL)
+
+
+def _array_of_text(text: str, raw: bytes) -> bytes:
+    """Return the JSON of PostgreSQL's text of an array. Elements become texts, NULL becomes null."""
+    match = _ARRAY_TEXT.fullmatch(text)
+    assert match is not None
+    out: list[str] = []
+    position, depth, is_after_value = 0, 0, False
+    body = match[1]
+    while position < len(body):
+        token = _ARRAY_TOKEN.match(body, position)
+        if token is None:
+            raise _not_an_array(raw)
+        position = token.end()
+        sign, quoted, bare = token.groups()
+        if sign in ("}", ","):
+            # `{}` is empty; a comma stands between two elements
+            may_close = sign == "}" and depth > 0 and (is_after_value or out[-1] == "[")
+            if not may_close and not (sign == "," and is_after_value and depth > 0):
+                raise _not_an_array(raw)
+            out.append("]" if sign == "}" else ",")
+            depth -= sign == "}"
+            is_after_value = sign == "}"
+            if not depth and body[position:].strip():
+                raise _not_an_array(raw)
+            continue
+        if is_after_value or (sign is None and not depth):
+            raise _not_an_array(raw)
+        if sign == "{":
+            out.append("[")
+            depth += 1
+            continue
+        is_null = quoted is None and bare.strip().upper() == "NULL"
+        value = re.sub(r"\\(.)", r"\1", bare.strip() if quoted is None else quoted, flags=re.DOTALL)
+        out.append("null" if is_null else _quoted(value).decode())
+        is_after_value = True
+    if depth:
+        raise _not_an_array(raw)
+    return "".join(out).encode()
+
+
+def _not_an_array(raw: bytes) -> BadValue:
+    return BadValue(f"text {shown(raw)} is not PostgreSQL's text of an array")
 
 
 def vector_decoder(target: VectorType, element: ValueDecoder) -> ValueDecoder:

@@ -37,17 +37,23 @@ from tidelake.ingest.formats.values.json_text import (
 )
 from tidelake.storage.model.types import STRING, AtomicType, DataType, Root, arrow_type, nullable, timestamp_unit
 
+_SENT_UNITS: Final = ("ms", "us", "ns")  # Debezium never counts seconds
 UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # digits of a second's fraction
 
 _DAY: Final = 86_400
 _FRACTION_DIGITS: Final = 18  # the maximum in a text
 _YEAR_0: Final = -719_528  # the first day of the year 0; earlier years have a sign
-_DATE: Final = r"(?P<year>[+-]?\d{4,6})-(?P<month>\d\d)-(?P<day>\d\d)"
+_DATE: Final = r"(?P<year>[+-]?\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 _CLOCK: Final = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,18}))?)?"
 _ZONE: Final = r"(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?"
-_DATE_TEXT: Final = re.compile(_DATE, re.ASCII)
+_UTC: Final = r"(?:Z|[+-]00(?::?00)?)?"  # Debezium's IsoDate is 2017-09-15Z; a day in another zone has no exact meaning
+_DATE_TEXT: Final = re.compile(_DATE + _UTC, re.ASCII)
 _TIME_TEXT: Final = re.compile(_CLOCK + _ZONE, re.ASCII)
-_TIMESTAMP_TEXT: Final = re.compile(f"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", re.ASCII)
+_TIMESTAMP_TEXT: Final = re.compile(f"{_DATE}(?:[T ]{_CLOCK}{_ZONE}|{_UTC})", re.ASCII)
+# PostgreSQL's `infinity` and `-infinity`. Debezium sends these texts only for timestamps with time zone. For others it
+# sends numbers, which are the same instants. Source: `PostgresValueConverter`, pgjdbc `PGStatement`.
+_INFINITE_MS: Final = {"infinity": 9_223_372_036_825_200, "-infinity": -9_223_372_036_832_400}
+_PLAUSIBLE_S: Final = (315_532_800, 4_102_444_800)  # 1980 to 2100: no two units give the same number such a time
 
 # ---------------------------------------------------------------- DATE
 
@@ -88,7 +94,7 @@ def _days_of_number(raw: bytes, source: SourceType, target: AtomicType) -> int:
 def _date_column_decoder(conversion: Conversion) -> ColumnDecoder | None:
     match conversion.source.semantic_type:
         case SemanticType.PLAIN if conversion.source.connect == JSON_VALUE.connect:
-            return unflagged(str | None, lambda values: pa.array(values, pa.string()).cast(pa.date32()))
+            return unflagged(str | None, _dates)
         case SemanticType.DATE:
             return unflagged(int | str | None, _dates)
         case _:
@@ -96,8 +102,10 @@ def _date_column_decoder(conversion: Conversion) -> ColumnDecoder | None:
 
 
 def _dates(values: Sequence[int | str | None]) -> pa.Array:
-    if isinstance(first_of(values), str):
-        return pa.array(values, pa.string()).cast(pa.date32())
+    first = first_of(values)
+    if isinstance(first, str):
+        texts = pa.array(values, pa.string())
+        return (pc.replace_substring_regex(texts, "Z$", "") if first.endswith("Z") else texts).cast(pa.date32())
     return pa.array(values, pa.int32()).view(pa.date32())
 
 
@@ -161,6 +169,8 @@ TIME_RULES: Final = TypeRules(_time_decoder, _time_column_decoder, _time_arrow_c
 
 
 def _times(counts: pa.Array, per_second: int, rounds: bool) -> pa.Array:
+    if not per_second:
+        raise BadValue("numbers of an unknown unit")
     bounds = pc.min_max(counts)
     if (bounds["min"].as_py() or 0) < 0 or (bounds["max"].as_py() or 0) >= _DAY * per_second:
         raise BadValue("a time outside one day")
@@ -183,25 +193,59 @@ def _timestamp_decoder(conversion: Conversion) -> ValueDecoder:
 
     def decode(raw: bytes) -> int:
         if kind_of(raw) is JsonKind.TEXT:
-            match = _TIMESTAMP_TEXT.fullmatch(read_text(raw))
+            text = read_text(raw)
+            if text in _INFINITE_MS:
+                return _infinite(text, raw, target)
+            match = _TIMESTAMP_TEXT.fullmatch(text)
             days = None if match is None else _days(match)
             clock = None if match is None else _clock(match, per_second)
             if match is None or days is None or clock is None:
                 raise wrong_kind_error(raw, "timestamp")
             if not rounds and _digits(match) > UNIT_DIGITS[unit]:
                 fits = _timestamp_with(_digits(match), target)
+                if fits != STRING and not _holds(fits, days):
+                    fits = STRING
                 if source.counts_as_the_column and fits != STRING and adaptive_unit(fits) != adaptive_unit(target):
                     raise _unit_change_error(raw, target, fits)
                 raise _too_precise_error(raw, target, fits)
             return _check_int64((days * _DAY - _offset(match)) * per_second + clock, raw, target)
         if source.semantic_type is SemanticType.DATE:
             return _check_int64(_count(raw, source, SemanticType.DATE, target) * _DAY * per_second, raw, target)
-        count, finer = divmod(_count(raw, source, SemanticType.TIMESTAMP, target) * per_second, source.per_second)
+        number = _count(raw, source, SemanticType.TIMESTAMP, target)
+        if source.unit_is_assumed and (unit_of_year := _plausible_unit(number, source)):
+            raise _implausible_error(raw, source, target, unit_of_year)
+        count, finer = divmod(number * per_second, source.per_second)
         if finer and not rounds:
             raise _too_precise_error(raw, target, _timestamp_with(len(str(source.per_second)) - 1, target))
         return _check_int64(count, raw, target)
 
     return decode
+
+
+def _infinite(text: str, raw: bytes, target: AtomicType) -> int:
+    """Return the count for PostgreSQL's `infinity` or `-infinity`: the instant that Debezium sends in a timestamp."""
+    per_second = PER_SECOND[timestamp_unit(target.precision)]
+    return _check_int64(_INFINITE_MS[text] * per_second // PER_SECOND["ms"], raw, target)
+
+
+def _plausible_unit(number: int, source: SourceType) -> str | None:
+    """Return the unit in which the number is a time from 1980 to 2100, if it is another one than the source's."""
+    low, high = _PLAUSIBLE_S
+    units = [unit for unit in _SENT_UNITS if low * PER_SECOND[unit] <= number < high * PER_SECOND[unit]]
+    return next((unit for unit in units if PER_SECOND[unit] != source.per_second), None)
+
+
+def _implausible_error(raw: bytes, source: SourceType, target: AtomicType, unit: str) -> BadValue:
+    assumed = next(name for name, per_second in PER_SECOND.items() if per_second == source.per_second)
+    return BadValue(
+        f"{shown(raw)} is {_year(raw, source.per_second)} in {assumed}, the unit that is assumed for {target}, and "
+        f"{_year(raw, PER_SECOND[unit])} in {unit}. No schema declares the unit: declare it in source_types of the "
+        f"table, 'timestamp {unit}' or 'timestamp {assumed}', or for all columns in time_precision_mode"
+    )
+
+
+def _year(raw: bytes, per_second: int) -> str:
+    return timestamp_text(int(raw), per_second)[:-9].split(" ")[0]
 
 
 def _unit_change_error(raw: bytes, target: AtomicType, fits: DataType) -> BadValue:
@@ -216,6 +260,12 @@ def _unit_change_error(raw: bytes, target: AtomicType, fits: DataType) -> BadVal
         f"{adaptive_unit(fits)} instead of {unit}. Declare the unit in source_types of the table, for example "
         f"'timestamp {unit}', or for all columns in time_precision_mode; or round the values (`inexact_values: round`)"
     )
+
+
+def _holds(fits: DataType, days: int) -> bool:
+    """Return whether 64 bits in the unit of a timestamp type hold this day and the days beside it."""
+    per_second = PER_SECOND[timestamp_unit(getattr(fits, "precision", 0))]
+    return abs(days) + 1 < (1 << 63) // (_DAY * per_second)
 
 
 def _timestamp_with(digits: int, target: AtomicType) -> DataType:
@@ -272,7 +322,25 @@ TIMESTAMP_RULES: Final = TypeRules(_timestamp_decoder, _timestamp_column_decoder
 def _timestamps_of_counts(conversion: Conversion) -> Callable[[pa.Array], pa.Array]:
     in_memory, rounds = arrow_type(conversion.target), conversion.rounds
     per_second, wanted = conversion.source.per_second, PER_SECOND[timestamp_unit(conversion.target.precision)]
-    return lambda counts: _rescaled(counts, per_second, wanted, rounds).view(in_memory)
+
+    def convert(counts: pa.Array) -> pa.Array:
+        if conversion.source.unit_is_assumed:
+            _check_plausible(counts, conversion.source)
+        return _rescaled(counts, per_second, wanted, rounds).view(in_memory)
+
+    return convert
+
+
+def _check_plausible(counts: pa.Array, source: SourceType) -> None:
+    """Raise BadValue if the unit is unknown, or if a number is plausible only in another unit than the assumed one."""
+    if source.unknown_unit:
+        raise BadValue(source.unknown_unit)
+    numbers = counts.fill_null(0).to_numpy()
+    low, high = _PLAUSIBLE_S
+    for unit in _SENT_UNITS:
+        per_second = PER_SECOND[unit]
+        if per_second != source.per_second and ((numbers >= low * per_second) & (numbers < high * per_second)).any():
+            raise BadValue(f"numbers that are plausible in {unit} only")
 
 
 def _timestamps_of_texts(conversion: Conversion) -> Callable[[pa.Array, str], pa.Array]:
@@ -297,6 +365,8 @@ def _too_precise_error(raw: bytes, target: AtomicType, fits: DataType) -> TooNar
 def _count(raw: bytes, source: SourceType, wanted: SemanticType, target: AtomicType) -> int:
     if kind_of(raw) is not JsonKind.NUMBER or not raw.lstrip(b"-").isdigit():
         raise wrong_kind_error(raw, str(target))
+    if source.semantic_type is wanted and source.unknown_unit:
+        raise BadValue(f"number {shown(raw)} can't become {target}: {source.unknown_unit}")
     if source.semantic_type is not wanted:
         raise BadValue(
             f"number {shown(raw)} of source type {source.name or source.connect} can't become {target}; if it counts "

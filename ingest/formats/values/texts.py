@@ -83,6 +83,21 @@ def _printed(raw: bytes, source: SourceType) -> str:
     return read_text(raw) if kind is JsonKind.TEXT else raw.decode()
 
 
+def label_only(decode: ValueDecoder) -> ValueDecoder:
+    """Return a decoder of labels of an ENUM or SET. It refuses numbers, as their labels are unknown."""
+
+    def decoded(raw: bytes) -> object:
+        text = read_text(raw) if kind_of(raw) is JsonKind.TEXT else raw.decode()
+        if text.isascii() and text.isdigit():
+            raise BadValue(
+                f"{shown(raw)} is the number of a label, and the record's type has no labels. For the number, declare "
+                "an INT column; for the label, let the producer send it, or its type with labels: enum('a','b')"
+            )
+        return decode(raw)
+
+    return decoded
+
+
 def by_name(source: SourceType, decode: ValueDecoder) -> ValueDecoder:
     """Return a decoder that replaces numbers by the labels of MySQL's ENUM or SET, and passes the result to `decode`.
 

@@ -38,6 +38,7 @@ from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, field_from_json
+from tidelake.storage.read.time_ranges import check_times_fit
 
 _NOT_FOUND, _EXISTS = 404, 409
 
@@ -226,6 +227,7 @@ class RestCatalog:
         has_snapshots = context.snapshots.latest_id() is not None
         evolved = apply_changes(context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
         check_alterable(context.name, context.schema, evolved, context.branch)
+        check_times_fit(context, evolved)
         self._check_letters(*evolved.names)
         identifier = Identifier.parse(name)
         body = {"changes": [change_message(change) for change in changes]}

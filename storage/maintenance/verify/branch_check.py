@@ -27,7 +27,12 @@ from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.consumers import Consumer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.time_ranges import unreadable_times
 
+_WIDER_AGAIN: Final = (
+    "Change the column back with `tidelake table alter`: TIMESTAMP(6) holds all years, and finer digits are cut when "
+    "they are read. Java can read the rows as they are"
+)
 _EXPIRY_CONTINUES: Final = "The next expiry continues with them: `tidelake table expire`"
 
 HistoryCheck: TypeAlias = Callable[[Sequence[Snapshot]], Iterable[Finding]]
@@ -81,6 +86,8 @@ class BranchCheck:
             self._check_hint()
         self.findings += _identifier_findings(self.snapshots, self._line)
         self.findings += _time_findings(self.snapshots, self._line)
+        if self.snapshots and self._manifests.is_complete:
+            self._check_ranges_of_times(self.snapshots[-1])
         if check_history is not None:
             self.findings += check_history(self.snapshots)
         self._check_changelogs(held)
@@ -209,6 +216,15 @@ class BranchCheck:
         except (OSError, ValueError):
             return None
         return hint if hint > 0 else None
+
+    def _check_ranges_of_times(self, newest: Snapshot) -> None:
+        """Check that scans with the table's newest schema can read the times of files that have an older one."""
+        where = f"{self._line}snapshot {newest.id}"
+        try:
+            for what in unreadable_times(self._context, newest):
+                self._add("times-unreadable", where, f"scans and compactions are refused: {what}", _WIDER_AGAIN)
+        except (TidelakeError, OSError, ValueError):
+            return  # other checks report what can't be read
 
     # ------------------------------------------------------------ tags, long-lived changelogs
 

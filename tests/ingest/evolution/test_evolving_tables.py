@@ -111,6 +111,35 @@ def test_a_string_widens_a_column_whose_numbers_declare_their_unit() -> None:
     assert [str(row["v"]) for row in world.rows()] == moments
 
 
+def test_a_column_is_not_widened_if_its_rows_would_not_fit_and_the_pipeline_continues_once_it_rounds() -> None:
+    world = EvolvingWorld()
+    world.create({"id": "INT", "t": "TIMESTAMP(6)"})
+    types = {"id": "INT", "t": "STRING"}  # texts, which are read in any column of times
+    world.add({"id": 1, "t": "9999-12-31T23:59:59Z"}, types)
+    world.add({"id": 2, "t": "2020-01-01T00:00:00.1234567Z"}, types)
+    world.add({"id": 3, "t": "9999-12-31T23:59:59Z"}, types)
+    with pytest.raises(RecordRefused, match=r"rows have times such as 9999-12-31 23:59:59, and TIMESTAMP\(9\)"):
+        world.run()
+    assert world.columns["t"] == "TIMESTAMP(6)"
+    assert [row["id"] for row in world.rows()] == [1]
+    world.settings = "format_options: {inexact_values: round}"
+    world.run()
+    assert [str(row["t"]) for row in world.rows()] == [
+        "9999-12-31 23:59:59",
+        "2020-01-01 00:00:00.123456",
+        "9999-12-31 23:59:59",
+    ]
+
+
+def test_a_value_that_the_finer_type_would_not_hold_does_not_widen_its_column() -> None:
+    world = EvolvingWorld()
+    world.create({"id": "INT", "t": "TIMESTAMP(6)"})
+    world.add({"id": 1, "t": "9999-12-31T23:59:59.1234567Z"}, {"id": "INT", "t": "STRING"})
+    with pytest.raises(RecordRefused, match="can't become STRING"):
+        world.run()
+    assert world.columns["t"] == "TIMESTAMP(6)"
+
+
 def test_a_field_inside_a_column_is_added() -> None:
     world = EvolvingWorld()
     world.create({"id": "INT", "v": "ROW<a INT>"})

@@ -16,6 +16,7 @@ from tidelake.ingest.formats.connect_schema import (
     source_type,
     spelled_source_type,
 )
+from tidelake.ingest.formats.connector_rules import CONNECTORS
 from tidelake.storage.model.types import parse_type
 
 ADAPTIVE: Final = [("TIME(3)", 10**3), ("TIME(4)", 10**6), ("TIME(7)", 10**9), ("TIMESTAMP(0)", 10**3),
@@ -36,11 +37,19 @@ def test_without_a_schema_the_column_type_defines_the_unit(target: str, per_seco
         (None, "", 10**3, 10**6),
         (None, "mysql", 10**6, 10**6),
         (None, "mariadb", 10**6, 10**6),
+        (None, "vitess", 10**6, 10**6),
+        (None, "TiCDC", 10**6, 10**6),
+        (None, "sqlserver", 10**3, 10**6),
+        (None, "oracle", 10**3, 10**6),
+        (None, "db2", 10**3, 10**6),
+        (None, "informix", 10**3, 10**6),
+        (None, "cassandra", 10**9, 10**3),
         ("adaptive", "mariadb", 10**3, 10**6),
         ("adaptive_time_microseconds", "postgresql", 10**6, 10**6),
         ("connect", "mariadb", 10**3, 10**3),
         ("microseconds", "", 10**6, 10**6),
         ("nanoseconds", "", 10**9, 10**9),
+        ("isostring", "postgresql", 0, 0),
     ],
 )
 def test_the_connector_mode_wins_over_the_column_type(
@@ -49,6 +58,21 @@ def test_the_connector_mode_wins_over_the_column_type(
     settings = ConnectorSettings(time_precision_mode=mode)
     for text, per_second in (("TIME(0)", time), ("TIMESTAMP(6)", timestamp)):
         assert completed(UNDECLARED, parse_type(text), connector, settings).per_second == per_second
+
+
+@pytest.mark.parametrize("target", ["TIME(0)", "TIMESTAMP(6)", "TIMESTAMP(3) WITH LOCAL TIME ZONE"])
+@pytest.mark.parametrize("connector", ["yugabytedb", "cockroachdb", "spanner", "mongodb", "Pg"])
+def test_a_number_has_no_unit_if_the_connector_is_unknown_or_sends_texts(connector: str, target: str) -> None:
+    found = completed(UNDECLARED, parse_type(target), connector, ConnectorSettings())
+    assert found.per_second == 0
+    assert "Declare it in source_types of the table" in found.unknown_unit
+
+
+def test_every_listed_connector_says_where_its_rule_comes_from() -> None:
+    for name, rules in CONNECTORS.items():
+        assert name == name.lower()
+        assert rules.source
+        assert rules.title
 
 
 def test_a_declared_schema_wins_over_connector_settings() -> None:
@@ -121,7 +145,7 @@ def test_an_unknown_spelling_is_refused_with_the_known_ones(word: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "word", "known"),
     [
-        ("time_precision_mode", "isostring", "adaptive, adaptive_time_microseconds, connect"),
+        ("time_precision_mode", "seconds", "adaptive, adaptive_time_microseconds, connect"),
         ("binary_handling_mode", "bytes", "base64, hex"),
         ("decimal_handling_mode", "exact", "string, precise"),
     ],

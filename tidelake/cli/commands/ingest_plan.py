@@ -90,6 +90,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
 
     catalog = open_catalog(config.warehouse, config.warehouse_options)
     settings = shown(config)
+    assumed = builder.assumed_of_columns(config, recovered.unreadable)
     return {
         "pipeline": config.pipeline,
         "last_checkpoint": recovered.last_identifier or None,
@@ -103,6 +104,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
                 "next_offsets": offsets_by_topic(recovered.positions.get(table.name, SourcePosition()).ends),
                 "moved_rows": _moved_rows(recovered.moved_rows.get(table.name, MovedRowsState())),
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
+                "assumed_without_schema": {one.column: one.text for one in assumed.get(table.name, ())},
             }
             for table in config.named_tables
         ],
@@ -200,6 +202,9 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for name in planned["left_behind"]:
         text = f"{name}: the pipeline wrote to it before, but no entry names it now: it gets no more records"
         out.console.print(Text(text))
+    for table in planned["tables"]:
+        for column, text in table["assumed_without_schema"].items():
+            out.console.print(Text(f"{table['name']}, records without a schema: {column}: {text}"))
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table is not changed{remedy}"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.formats.values.value_case import CellCase, declared
-from tidelake.ingest.formats.connect_schema import ConnectorSettings, spelled_source_type
+from tidelake.ingest.formats.connect_schema import JSON_VALUE, ConnectorSettings, spelled_source_type
 from tidelake.ingest.formats.values.temporals import date_text, interval_text, timestamp_text
 
 _CONNECT_DATE: Final = declared("int32", "org.apache.kafka.connect.data.Date")
@@ -18,12 +18,17 @@ _TIMESTAMP: Final = declared("int64", "io.debezium.time.Timestamp")
 _MICRO: Final = declared("int64", "io.debezium.time.MicroTimestamp")
 _NANO: Final = declared("int64", "io.debezium.time.NanoTimestamp")
 _ZONED: Final = declared("string", "io.debezium.time.ZonedTimestamp")
+_ISO_DATE: Final = declared("string", "io.debezium.time.IsoDate")
+_ISO_TIMESTAMP: Final = declared("string", "io.debezium.time.IsoTimestamp")
+_LTZ: Final = "TIMESTAMP(6) WITH LOCAL TIME ZONE"
 _BARE_LONG: Final = declared("int64")
 
 
 def _mode(word: str) -> ConnectorSettings:
     return ConnectorSettings(time_precision_mode=word)
 
+
+_MICROSECONDS: Final = _mode("microseconds")
 
 CASES: Final = (
     CellCase("days", "DATE", "19782", 19782),
@@ -152,7 +157,76 @@ CASES: Final = (
     CellCase("no zone: UTC", "TIMESTAMP(0) WITH LOCAL TIME ZONE", '"1970-01-02 00:00:00"', 86400),
     CellCase("no clock: midnight", "TIMESTAMP(0)", '"1970-01-02"', 86400),
     CellCase("a year of six digits", "TIMESTAMP(0)", '"+294276-12-31T23:59:59Z"', 9224318015999),
-    CellCase("infinity", "TIMESTAMP(6)", '"infinity"', refused='text "infinity" is not a valid timestamp'),
+    CellCase("infinity", "TIMESTAMP(6)", '"infinity"', 9223372036825200000),
+    CellCase("minus infinity", "TIMESTAMP(6)", '"-infinity"', -9223372036832400000),
+    CellCase("infinity with time zone", _LTZ, '"infinity"', 9223372036825200000, source=_ZONED),
+    CellCase(
+        "infinity as MicroTimestamp is the same instant",
+        _LTZ,
+        "9223372036825200000",
+        9223372036825200000,
+        source=_MICRO,
+    ),
+    CellCase("infinity in ms", "TIMESTAMP(3)", '"infinity"', 9223372036825200),
+    CellCase("infinity as Timestamp", "TIMESTAMP(3)", "9223372036825200", 9223372036825200, source=_TIMESTAMP),
+    CellCase("infinity as IsoTimestamp", "TIMESTAMP(6)", '"+294247-01-10T04:00:25.2Z"', 9223372036825200000),
+    CellCase("infinity in s, cut downwards", "TIMESTAMP(0)", '"-infinity"', -9223372036833),
+    CellCase("infinity in ns", "TIMESTAMP(9)", '"infinity"', refused="out of the range", fits="STRING"),
+    CellCase("infinity as a text", "STRING", '"infinity"', "infinity", source=_ZONED),
+    CellCase("infinity of a date, as Debezium sends it", "DATE", '"-5877611-06-21Z"', -2147472692, source=_ISO_DATE),
+    CellCase("infinity of a date, as nobody sends it", "DATE", '"infinity"', refused="is not a valid date"),
+    CellCase("another word", "TIMESTAMP(6)", '"Infinity"', refused='text "Infinity" is not a valid timestamp'),
+    CellCase("IsoDate", "DATE", '"2017-09-15Z"', 17424, source=_ISO_DATE),
+    CellCase("IsoDate without a schema", "DATE", '"2017-09-15Z"', 17424, source=JSON_VALUE),
+    CellCase("IsoDate before Christ", "DATE", '"-0001-01-01Z"', -719893, source=_ISO_DATE),
+    CellCase("a date with an offset of zero", "DATE", '"2017-09-15+00:00"', 17424),
+    CellCase("a date in another zone is no day in UTC", "DATE", '"2017-09-15+02:00"', refused="is not a valid date"),
+    CellCase("IsoDate in a timestamp column", "TIMESTAMP(3)", '"1970-01-02Z"', 86400000, source=_ISO_DATE),
+    CellCase("IsoDate in a text", "STRING", '"2017-09-15Z"', "2017-09-15Z", source=_ISO_DATE),
+    CellCase("IsoTime", "TIME(3)", '"10:15:30.25Z"', 36930250, source=declared("string", "io.debezium.time.IsoTime")),
+    CellCase("IsoTime of whole seconds", "TIME(0)", '"10:15:30Z"', 36930000),
+    CellCase("IsoTimestamp", "TIMESTAMP(6)", '"1970-01-01T00:00:00.123456Z"', 123456, source=_ISO_TIMESTAMP),
+    CellCase(
+        "a widening that would not hold the value",
+        "TIMESTAMP(6)",
+        '"9999-12-31T23:59:59.1234567Z"',
+        refused="finer than the us",
+        fits="STRING",
+        source=_ZONED,
+    ),
+    CellCase("ms where us are assumed", "TIMESTAMP(6)", "1795196154000", refused="1970-01-21 in us.*2026-11-20 in ms"),
+    CellCase("ns where us are assumed", "TIMESTAMP(6)", "1795196154000000000", refused="2026-11-20 in ns"),
+    CellCase("us where ms are assumed", "TIMESTAMP(3)", "1795196154000000", refused="2026-11-20 in us"),
+    CellCase("ms where ns are assumed", "TIMESTAMP(9)", "1795196154000", refused="2026-11-20 in ms"),
+    CellCase("the end of time in ms is no year 1978", "TIMESTAMP(3)", "253402300799000", 253402300799000),
+    CellCase("the end of time in us", "TIMESTAMP(6)", "253402300799000000", 253402300799000000),
+    CellCase("1970 in us", "TIMESTAMP(6)", "0", 0),
+    CellCase("1975 in us", "TIMESTAMP(6)", "157766400000000", 157766400000000),
+    CellCase(
+        "a configured unit is believed", "TIMESTAMP(6)", "1795196154000", 1795196154000, settings=_mode("microseconds")
+    ),
+    CellCase(
+        "a declared unit is believed",
+        "TIMESTAMP(6)",
+        "1795196154000",
+        1795196154000000,
+        source=spelled_source_type("t", "timestamp ms"),
+    ),
+    CellCase("Vitess: always us", "TIME(0)", "5000000", 5000, connector="vitess"),
+    CellCase("TiCDC: always us", "TIME(0)", "5000000", 5000, connector="TiCDC"),
+    CellCase("Cassandra: always ns", "TIME(0)", "5000000000", 5000, connector="cassandra"),
+    CellCase("Cassandra: always ms", "TIMESTAMP(6)", "1795196154000", 1795196154000000, connector="cassandra"),
+    CellCase(
+        "a connector that is not known", "TIME(0)", "5000000", refused="not known.*'yugabytedb'", connector="yugabytedb"
+    ),
+    CellCase("its texts are read", "TIME(0)", '"00:00:05"', 5000, connector="yugabytedb"),
+    CellCase("its days are read", "DATE", "1", 1, connector="yugabytedb"),
+    CellCase("its numbers, with a unit", "TIME(0)", "5000000", 5000, connector="x", settings=_MICROSECONDS),
+    CellCase("Spanner sends texts", "TIMESTAMP(9)", '"1970-01-01T00:00:00.000000001Z"', 1, connector="spanner"),
+    CellCase(
+        "Spanner sends no numbers", "TIMESTAMP(9)", "1", refused="Spanner's connector sends no", connector="spanner"
+    ),
+    CellCase("isostring has no numbers", "TIMESTAMP(6)", "1", refused="is a text", settings=_mode("isostring")),
     CellCase("a leap second", "TIMESTAMP(0)", '"2016-12-31T23:59:60Z"', refused="is not a valid timestamp"),
     CellCase("a boolean", "TIMESTAMP(0)", "true", refused=r"boolean true is not a valid TIMESTAMP\(0\)"),
 )

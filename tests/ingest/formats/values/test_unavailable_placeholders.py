@@ -86,8 +86,8 @@ def test_a_configured_placeholder_replaces_the_default() -> None:
 @pytest.mark.usefixtures("either_way")
 def test_unavailable_values_are_stored_sparsely() -> None:
     records = [
-        change("u", None, {"id": 1, "v0": "a", "v1": "b"}),
-        change("u", None, {"id": 2, "v0": TEXT, "v1": "b"}),
+        change("u", None, {"id": 1, "v0": "a", "v1": ["b"]}),
+        change("u", None, {"id": 2, "v0": TEXT, "v1": ["b"]}),
         change("u", None, {"id": 3, "v0": "a", "v1": [TEXT]}),
         change("u", None, {"id": 4, "v0": TEXT, "v1": [TEXT]}),
     ]

@@ -290,3 +290,15 @@ def test_plan_says_what_columns_are_that_an_update_leaves_out(
     assert meaning in call("ingest", "plan", path, "--json").document["omitted"]
     shown = " ".join(call("ingest", "plan", path).out.split())
     assert ("columns that an update leaves out" in shown) == bool(meaning)
+
+
+def test_plan_names_the_units_that_are_assumed_for_records_without_a_schema(call: Call, tmp_path: Path) -> None:
+    columns = "columns: {id: INT, placed: TIMESTAMP, at: TIME, name: STRING}, source_types: {at: time us}"
+    path = write_config(tmp_path, f"{{name: shop.t, primary_key: [id], {columns}}}")
+    planned = call("ingest", "plan", path, "--json")
+    (table,) = planned.document["tables"]
+    assert list(table["assumed_without_schema"]) == ["placed"]
+    assert table["assumed_without_schema"]["placed"].startswith("numbers count us since 1970")
+    shown = " ".join(call("ingest", "plan", path).out.split())
+    assert "shop.t, records without a schema: placed: numbers count us since 1970" in shown
+    assert "'timestamp ms'" in shown
