@@ -329,9 +329,9 @@ def several_writers() -> str:
             lines.append(f"| {engine} | {buckets} | {rows} | {changed} | {rescale} |")
     lines += [
         "",
-        "*Its rows get new numbers*: `table.writer()` rewrites its rows and commits them as the newest; a pipeline or a "
-        "Spark query is refused, and reads its records again. *Refused*: the writer's commit raises `CommitConflict`, and "
-        "nothing of it is published.",
+        "*Its rows get new numbers*: `table.writer()` rewrites its rows and commits them as the newest; a pipeline or "
+        "a Spark query is refused, and reads its records again. *Refused*: the writer's commit raises "
+        "`CommitConflict`, and nothing of it is published.",
         "",
         "| The writer's compactions | if others write | if others compact, truncate, overwrite, drop, rescale |",
         "|---|---|---|",
