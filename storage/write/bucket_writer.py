@@ -326,7 +326,7 @@ class AppendBucketWriter:
         self._open: RollingFileWriter | None = None
         self._new_files: list[DataFileMeta] = []
         self.next_sequence_number = next_sequence_number
-        self._held_bytes = 0
+        self._held_bytes = self._large_row_bytes = 0
         self._lock = threading.Lock()
 
     @property
@@ -335,12 +335,17 @@ class AppendBucketWriter:
 
     @property
     def large_row_bytes(self) -> int:
-        return max((large_row_bytes(rows.nbytes, rows.num_rows) for rows in self._batches), default=0)
+        return self._large_row_bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:
-            self._batches.append(rows.select(self._table_columns))
-            self._held_bytes += self._batches[-1].nbytes
+            self._hold(rows.select(self._table_columns))
+
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        nbytes = rows.nbytes  # Arrow computes it again for each access
+        self._batches.append(rows)
+        self._held_bytes += nbytes
+        self._large_row_bytes = max(self._large_row_bytes, large_row_bytes(nbytes, rows.num_rows))
 
     def flush_memory(self) -> None:
         with self._lock:
@@ -415,7 +420,7 @@ class AppendBucketWriter:
 
     def _release_memory(self) -> None:
         self._batches = []
-        self._held_bytes = 0
+        self._held_bytes = self._large_row_bytes = 0
 
 
 def _write_all(writer: RollingFileWriter, batches: Iterator[pa.RecordBatch]) -> list[DataFileMeta]:
