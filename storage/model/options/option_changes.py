@@ -120,6 +120,12 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
                     f"option {key}: without a full compaction, rows could be duplicated or reappear; run a full "
                     "compaction, and set 'deletion-vectors.modifiable' = 'true' first"
                 )
+        case "changelog-producer" if old.text(key) != _text(key, new):
+            raise BadInput(
+                f"option {key} can't change from {old.changelog_producer} to {new or 'none'} once rows are written: "
+                "changes that were not announced yet would be lost or announced twice, and followers from the earliest "
+                "snapshot would miss those before. Create another table with it, copy the rows into it, and follow that"
+            )
         case "ignore-delete" | "ignore-update-before" if old.is_on(key) and not _is_on(key, new):
             raise BadInput(f"option {key} can't be reverted: the dropped data is lost; create another table")
         case "manifest.format" if old.manifest_format.lower() != (new or "avro").strip().lower():
