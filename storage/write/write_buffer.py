@@ -138,9 +138,8 @@ class WriteBuffer:
             if number >= part.count:
                 break
             part, rest = _PartOfKeys(self._merge_function, number, is_in_memory), part.rest
-            yield self._checked(
-                self._merged(part) if rest is None else iter([merge_batch(rest, self._order, part.merge)]), part
-            )
+            merged = self._merged(part) if rest is None else iter([merge_batch(rest, self._order, part.merge)])
+            yield self._checked(merged, part)
         if part.count > PARTS_MAX:
             _log.warning("retracts merged without their rows", why=f"a key has {part.count} updates in one flush")
         self.clear()
