@@ -43,7 +43,7 @@ class ChecksumRanges:
         return first_not_less(ends, keys)
 
     def _words(self, rows: pa.RecordBatch) -> list[NormalizedKey]:
-        return [normalize_column(rows.column(name), nullable=False) for name in self.key_columns]
+        return [normalize_column(rows.column(name), nullable=True) for name in self.key_columns]
 
 
 class Checksums:
