@@ -115,7 +115,7 @@ def check_relied_on(
             places[bucket].add(entry.file.place)
     for message in looked_up:
         bucket, done = message.bucket, message.increment.compacted
-        if places[bucket] != done.relied_on:
+        if done.relied_on is not None and places[bucket] != set(done.relied_on):
             raise CommitConflict(
                 f"{name_partition(bucket.partition)}, bucket {bucket.bucket}: another commit changed the files above "
                 "level 0 in which this compaction looked up older rows: another job compacted or overwrote this "

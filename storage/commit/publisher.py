@@ -110,7 +110,7 @@ class Publisher:
         self._tracker = SnapshotTracker(self._store, commit_user, context.name, context.identity)
         self._builder = SnapshotBuilder(context)
         self._own = OwnSnapshots()
-        self._in_doubt: set[str] = set()  # the uuids of our attempts that may be published
+        self._in_doubt: set[str | None] = set()  # the uuids of our attempts that may be published
         self._conflicts = ConflictCheck(context, self._own)
 
     def adopt_schema(self, context: TableContext) -> None:

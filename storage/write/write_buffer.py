@@ -230,7 +230,7 @@ class _PartOfKeys:
         begins = is_retract(kinds)
         begins[1:] |= begins[:-1]
         begins[groups.starts] = False
-        parts = np.cumsum(begins)
+        parts = np.cumsum(begins, dtype=np.intp)
         parts -= groups.broadcast(parts[groups.starts])
         self.count = max(self.count, int(parts.max(initial=-1)) + 1)
         parts = np.minimum(parts, PARTS_MAX - 1)
