@@ -127,9 +127,9 @@ class TableWriter:
             if rows is not None:
                 self._memory.make_room_for(rows)
             for bucket, part in self._router.parts(routed):
-                opened = self._buckets.open(bucket).opened
-                opened.write(part)
-                self._memory.grew(opened)
+                record = self._buckets.open(bucket)
+                record.write(part)
+                self._memory.grew(record.opened)
 
     @property
     def is_memory_short(self) -> bool:
