@@ -154,6 +154,7 @@ class MergeTree:
             known_files=frozenset(file.file_name for file in levels.files) if tombstones else frozenset(),
             new_index_files=index.new,
             deleted_index_files=index.deleted,
+            relied_on=levels.upper_places if self._context.options.needs_lookup else None,
         )
 
     def _task(self, output_level: int, is_cancelled: IsCancelled) -> _Task:

@@ -91,7 +91,8 @@ class RowConverter:
             kind = RowKind(int(kinds[is_retract(kinds)][0])).symbol
             raise BadInput(
                 f"{self._table_name}: row kind {kind} is not possible in an append table, which only accepts inserts. "
-                "Create the table with a primary_key, or set the option 'ignore-delete' = 'true'"
+                "Create the table with a primary_key of columns that identify a row. With the option 'ignore-delete' = "
+                "'true' it keeps all versions of a row: deletes, and the old rows of updates, are dropped"
             )
         return converted
 

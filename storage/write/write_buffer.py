@@ -230,8 +230,8 @@ class _PartOfKeys:
         begins = is_retract(kinds)
         begins[1:] |= begins[:-1]
         begins[groups.starts] = False
-        parts = np.cumsum(begins)
-        parts -= groups.broadcast(parts[groups.starts])
+        parts = np.cumsum(begins, dtype=np.intp)
+        parts = parts - groups.broadcast(parts[groups.starts])
         self.count = max(self.count, int(parts.max(initial=-1)) + 1)
         parts = np.minimum(parts, PARTS_MAX - 1)
         of_last = parts[groups.ends - 1]
