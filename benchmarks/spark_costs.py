@@ -112,14 +112,14 @@ def measured(shape: Shape) -> Costs:
         context = context.with_cache(MetadataCache())
         template = _message(context)
         for batch_id in range(shape.levels):
-            _publish(context, batch_id, _messages(template, shape.buckets))
+            _publish(context, batch_id, _messages(context, template, shape.buckets))
         costs = Costs(shape)
         statistics = _statistics(costs, context, template.partition)
         with costs.step(PLAN):
             plans = task_plans([context], statistics, plan_shuffle(statistics, SHUFFLE_PARTITIONS, shape.write_tasks))
             payloads = [plan.to_payload() for plan in plans]
         costs.plan_bytes = sum(map(len, payloads))
-        written = _messages(template, shape.buckets)
+        written = _messages(context, template, shape.buckets)
         shares = [pickle.dumps(written[n :: len(plans)]) for n in range(len(plans))]
         costs.message_bytes = sum(map(len, shares))
         with costs.step(UNPACK):
@@ -155,11 +155,12 @@ def _message(context: TableContext) -> CommitMessage:
         writer.abort()
 
 
-def _messages(template: CommitMessage, buckets: int) -> list[CommitMessage]:
+def _messages(context: TableContext, template: CommitMessage, buckets: int) -> list[CommitMessage]:
+    base = replace(template.base, snapshot_id=context.snapshots.latest_id())
     (file,) = template.increment.new_files
     files = [replace(file, file_name=f"data-{uuid.uuid4()}-0.parquet") for _ in range(buckets)]
     return [
-        CommitMessage(BucketId(template.partition, bucket), CommitIncrement(new_files=(one,)), template.base)
+        CommitMessage(BucketId(template.partition, bucket), CommitIncrement(new_files=(one,)), base)
         for bucket, one in enumerate(files)
     ]
 
