@@ -87,13 +87,9 @@ class BucketCompactManager:
         unit = None if self._is_cancelled or self.is_stale else self._tree.pick(full=full)
         if unit is None:
             return
-        if any(file.schema_id > self._context.schema.id for file in unit.files):
-            # under this writer's older schema, the rewritten rows would lose columns that were added since
-            _log.info("compaction left to a writer of the newer schema", **self._where)
-        else:
-            self._task = self._scheduler.submit(self._context.name, partial(self._tree.compact, unit))
-            if self._is_cancelled:  # cancelled meanwhile
-                self._task.cancel()
+        self._task = self._scheduler.submit(self._context.name, partial(self._tree.compact, unit))
+        if self._is_cancelled:  # cancelled meanwhile
+            self._task.cancel()
 
     def take(self, *, wait: bool) -> CompactResult | None:
         if self._task is None or not (wait or self._task.is_done):
@@ -136,6 +132,11 @@ class BucketCompactManager:
         self._tree.close()
 
     def _tree_of(self, bucket: RestoredBucket) -> MergeTree:
+        if any(file.schema_id > self._context.schema.id for file in bucket.files):
+            # Under the writer's older schema, the rewritten rows would lose columns that were added since.
+            newest = self._context.schemas.latest()
+            self._context = self._context if newest is None else self._context.with_schema(newest)
+            _log.info("compactions follow the table's newer schema", schema=self._context.schema.id, **self._where)
         return MergeTree(
             self._context,
             self._key,

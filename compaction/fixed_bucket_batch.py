@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidelake.compaction.postpone_compaction import in_order
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
@@ -90,7 +90,7 @@ def plan_fixed_bucket_writes(
         number, must_rescale = options.fixed_bucket_num(rows, size_bytes, numbers.get(partition))
         if must_rescale:
             rescale(context.with_options({"bucket": str(number)}), partition)
-        writes.append(FixedBucketWrite(partition, tuple(in_order(of_partition)), number))
+        writes.append(FixedBucketWrite(partition, tuple(in_order_of_writing(of_partition)), number))
     return FixedBucketPlan(writes, placed, kept)
 
 

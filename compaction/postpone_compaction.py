@@ -11,9 +11,8 @@ Source: Java `flink/postpone/PostponeBucketCompactSplitSource.java`, `RewritePos
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +26,7 @@ from tidelake.storage.commit.commit_steps import retry_on_conflict
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
@@ -36,7 +36,6 @@ from tidelake.storage.write.restored_table import restore_files
 from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5
-_NUMBER: Final = re.compile(r"-(\d+)\.[^-]*$")
 _REASON: Final = "rows that waited for their bucket"
 
 
@@ -132,21 +131,9 @@ def postponed_files(context: TableContext) -> list[PostponedFiles]:
         else:
             bucket_nums[entry.partition] = entry.total_buckets
     return [
-        PostponedFiles(partition, in_order(files), bucket_nums.get(partition)) for partition, files in waiting.items()
+        PostponedFiles(partition, in_order_of_writing(files), bucket_nums.get(partition))
+        for partition, files in waiting.items()
     ]
-
-
-def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
-    """Sort files by time.
-
-    Files of the same time are sorted by their number within their writer, then keep their order.
-    """
-
-    def order(file: DataFileMeta) -> tuple[int, int]:
-        number = _NUMBER.search(file.file_name)
-        return file.creation_time_ms or 0, int(number[1]) if number else 0
-
-    return sorted(files, key=order)
 
 
 def _removal(waiting: PostponedFiles) -> CommitMessage:

@@ -80,7 +80,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         match. Default: the table part of `name`; for an entry that stands for many tables: all
     topics: shell patterns of the topics that feed the table; default: all. With many topics it keeps positions short
     primary_key: primary key of the table if it is created; default: the key of its records
-    key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one
+    key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one.
+        Records whose key has columns outside of the table's key are then accepted, too: they may share a row
+    key_columns: columns that only the keys of records have (`__dbz__physicalTableIdentifier`). They become columns of
+        the table, and a part of its key if it is created
     partition_by: partition columns of the table if it is created
     options: table options of the table if it is created. An existing table is not changed: if it contradicts
         `primary_key`, `partition_by` or `options`, `plan` says so, and `run` refuses differences that would change the
@@ -104,6 +107,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     topics: Name | list[Name] = []
     primary_key: list[Name] = []
     key_from_records: bool = True
+    key_columns: list[Name] = []
     partition_by: list[Name] = []
     options: Mapping[str, str | int | float | bool] = {}
     shared_with: Name | list[Name] = []

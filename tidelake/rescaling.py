@@ -27,6 +27,7 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
+from tidelake.storage.read.state_files import hides_level_0
 from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5
@@ -99,7 +100,8 @@ def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
         return entry.partition == partition and entry.bucket >= 0
 
     scan = TableScan(context, keep_entry=is_in_partition)
-    if scan.skips_level_0 and any(e.file.level == 0 for e in live_entries(context, base, keep_entry=is_in_partition)):
+    live = live_entries(context, base, keep_entry=is_in_partition) if hides_level_0(context) else ()
+    if any(entry.file.level == 0 for entry in live):
         raise BadInput(
             f"{context.name}: rows of {partition_directory(context, partition) or 'the table'} wait for a compaction, "
             "and a rescale would lose them. Compact the table first"

@@ -44,6 +44,7 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.fallback_branch import fallback_branch, refuse_fallback_branch
 from tidelake.storage.read.follow import Bound, CancelEvent, Follower, follow
 from tidelake.storage.read.incremental_read import (
@@ -368,7 +369,7 @@ class Table:
         Returns the id of the snapshot; None if no row matches, or (commit_user, identifier) was committed before.
         """
         return self._change_rows(
-            RowLevelOperation(as_predicate(where, self._context.schema.arrow)), commit_user, identifier
+            RowLevelOperation(as_predicate(where, tracked_schema(self._context))), commit_user, identifier
         )
 
     @checked
@@ -387,7 +388,7 @@ class Table:
         values: the new value of each column: a value, or an expression over the old row made with `pyarrow.compute`
             (`{"amount": pc.field("amount") * 2}`)
         """
-        change = RowLevelOperation(as_predicate(where, self._context.schema.arrow), Assignments(values))
+        change = RowLevelOperation(as_predicate(where, tracked_schema(self._context)), Assignments(values))
         return self._change_rows(change, commit_user, identifier)
 
     def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:

@@ -411,7 +411,8 @@ class _Job:
         publishable: list[TaskResult] = []
         lost: list[TaskResult] = []
         for one in done:
-            is_live = table.holds(one.task.key, one.result.before, one.task.deletion_files)
+            done_before, relied_on = one.result.before, one.result.relied_on
+            is_live = table.holds(one.task.key, done_before, one.task.deletion_files, relied_on)
             (publishable if is_live else lost).append(one)
         return publishable, lost
 

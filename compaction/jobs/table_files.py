@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -38,11 +38,18 @@ class TableFiles:
         """Return the position of each data file's deletion vector."""
         return deletion_files_of(self.context, key.partition, key.bucket, self.index_files(key))
 
-    def holds(self, key: BucketId, files: Iterable[DataFileMeta], deletions: Mapping[str, DeletionFile]) -> bool:
+    def holds(
+        self,
+        key: BucketId,
+        files: Iterable[DataFileMeta],
+        deletions: Mapping[str, DeletionFile],
+        relied_on: Collection[tuple[int, str]] | None = None,
+    ) -> bool:
         """Return whether the files are live, with exactly these rows deleted.
 
         deletions: of the whole bucket if the table has a primary key: a compaction then knows the rows of all its
             files.
+        relied_on: the places of all files that the bucket must have above level 0; None: any.
         """
         files = list(files)
         now = self.deletion_files(key)
@@ -50,6 +57,8 @@ class TableFiles:
             is_same = now == deletions
         else:
             is_same = all(now.get(file.file_name) == deletions.get(file.file_name) for file in files)
+        if relied_on is not None:
+            is_same &= {place for bucket, place in self._places if bucket == key and place[0] > 0} == set(relied_on)
         return is_same and all((key, file.place) in self._places for file in files)
 
     @cached_property

@@ -73,6 +73,11 @@ class Levels:
         return tuple(file for run in self.runs for file in run.files)
 
     @property
+    def upper_places(self) -> frozenset[tuple[int, str]]:
+        """The places of all files above level 0, in which compactions look up rows."""
+        return frozenset(file.place for run in self.runs if run.level > 0 for file in run.files)
+
+    @property
     def highest_level(self) -> int:
         """The highest level with files; -1 for an empty bucket."""
         return self.runs[-1].level if self.runs else -1

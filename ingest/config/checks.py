@@ -19,10 +19,10 @@ from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.fileio.local import LocalFileIO
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import UNAWARE_BUCKET
-from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation, TableOptions
-from tidelake.storage.model.options.registry import TABLE_REGISTRY, find_option
+from tidelake.storage.model.options.option_changes import meant_instead
+from tidelake.storage.model.options.registry import find_option
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import STRING, DataField
@@ -149,7 +149,7 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
         if key in _KEYS:
             yield key, f"option {key} has the same meaning as `{_KEYS[key]}`", f"Set `{_KEYS[key]}` instead."
         elif (option := find_option(key)) is None:
-            if hint := did_you_mean(key, TABLE_REGISTRY.keys):
+            if hint := meant_instead(key):
                 yield key, f"Paimon has no option {key!r}{hint}", "Correct the name, or leave the option out."
         else:
             try:

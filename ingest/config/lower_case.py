@@ -53,6 +53,7 @@ def _lower_case(table: TableSettings) -> TableSettings:
         partition_by=_lowered(table.partition_by),
         source_types=_keyed(table, "source_types", table.source_types),
         rounded_columns=_lowered(table.rounded_columns),
+        key_columns=_lowered(table.key_columns),
         columns=_keyed(table, "columns", table.columns),
         computed_columns={name: with_lower_case_column(name, text) for name, text in computed.items()},
         metadata_column_prefix=table.metadata_column_prefix.lower(),

@@ -53,6 +53,8 @@ class Target:
     follows_texts: whether a column also becomes a text column if the records' schema declares a text.
     ignored_columns: columns of the records that the table lacks and must not get. Their values are ignored.
     fixed_columns: columns whose type never changes. A record with a value that doesn't fit is a bad record.
+    compares_keys: whether a record whose key has a column outside of the primary key is refused.
+    key_columns: columns of the table that only the records' keys have, not their row images.
     """
 
     name: str
@@ -69,10 +71,16 @@ class Target:
     follows_texts: bool = False
     ignored_columns: frozenset[str] = frozenset()
     fixed_columns: frozenset[str] = frozenset()
+    compares_keys: bool = False
+    key_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise BadInput for a setting that names a column which the table lacks, or to which it can't apply."""
-        for setting, names in (("source_types", self.source_types), ("rounded_columns", self.rounded_columns)):
+        for setting, names in (
+            ("source_types", self.source_types),
+            ("rounded_columns", self.rounded_columns),
+            ("key_columns", self.key_columns),
+        ):
             for name in sorted(set(names) - self.schema.by_name.keys()):
                 hint = did_you_mean(name, self.schema.names) or "."
                 raise BadInput(
@@ -85,8 +93,20 @@ class Target:
             )
 
     @classmethod
-    def of(cls, table: TableContext, source_types: Mapping[str, str], rounded_columns: Iterable[str] = ()) -> Target:
-        """Return the target for a table, derived from its key and options."""
+    def of(
+        cls,
+        table: TableContext,
+        source_types: Mapping[str, str],
+        rounded_columns: Iterable[str] = (),
+        *,
+        key_from_records: bool = True,
+        key_columns: Iterable[str] = (),
+    ) -> Target:
+        """Return the target for a table, derived from its key and options.
+
+        key_from_records: whether the keys of records identify the rows of the table.
+        """
+        holds_source_rows = table.options.merge_engine is MergeEngine.DEDUPLICATE
         is_log = not table.schema.has_primary_key or table.options.changelog_producer is ChangelogProducer.INPUT
         aggregates = _aggregates(table)
         return cls(
@@ -97,9 +117,11 @@ class Target:
             needs_retractions=aggregates,
             is_ordered_by_columns=_is_ordered_by_columns(table),
             location=table.location,
-            holds_source_rows=table.options.merge_engine is MergeEngine.DEDUPLICATE,
+            holds_source_rows=holds_source_rows,
             last_record_wins=_last_record_wins(table),
             rounded_columns=frozenset(rounded_columns),
+            compares_keys=key_from_records and holds_source_rows and table.schema.has_primary_key,
+            key_columns=tuple(key_columns),
         )
 
 
@@ -157,6 +179,7 @@ class FailureKind(StrEnum):
     UNKNOWN_VALUE = "unknown value"  # the record left out a value that can't be looked up: `errors.tolerance` decides
     UNKNOWN_COLUMN = "unknown column"  # the table lacks a column: a dead letter would lose good rows, so stop or evolve
     NARROW_COLUMN = "narrow column"  # the column's type can't hold a good value exactly: stop or evolve, as above
+    WIDER_KEY = "wider key"  # the record's key has a column outside of the table's: a dead letter would lose good rows
     SCHEMA_CHANGE = "schema change"  # the record is right: `schema_evolution` decides
     TRUNCATE = "truncate"  # the source emptied its table: an operator has to decide
 
@@ -306,6 +329,8 @@ class DecodedBatch:
     unrouted: the source tables of the records counted as Skipped.UNROUTED, with the row of the first such record. A
         pipeline that creates its tables derives them from these records.
     unrouted_records: how many records each of these source tables has.
+    only_deleted: those of the source tables of which the batch has only deletes. They create no table: there is nothing
+        to delete, and a delete may have only the key.
     nbytes: bytes of the rows.
     """
 
@@ -314,7 +339,13 @@ class DecodedBatch:
     skipped: Mapping[Skipped, int]
     unrouted: Mapping[SourceTable, int]
     unrouted_records: Mapping[SourceTable, int] = field(default_factory=dict)
+    only_deleted: frozenset[SourceTable] = frozenset()
     nbytes: int = field(init=False)  # computed once, at creation: Arrow releases the GIL each time it counts
+
+    @property
+    def creating(self) -> Mapping[SourceTable, int]:
+        """Source tables without a target, with the row of the first record that can create a table for them."""
+        return {source: row for source, row in self.unrouted.items() if source not in self.only_deleted}
 
     @property
     def needs_lookups(self) -> bool:
@@ -357,12 +388,14 @@ class InferredTable:
     primary_key: empty if the record has no key, or an unreadable one.
     sources: column name to the type that the record declares.
     key_error: why the record's key can't be read; "" if it can, or if the record has no key.
+    outside: column name to declared type of the columns of the record's key that its row lacks.
     """
 
     fields: tuple[DataField, ...]
     primary_key: tuple[str, ...]
     sources: Mapping[str, SourceType] = field(default_factory=dict)
     key_error: str = ""
+    outside: Mapping[str, SourceType] = field(default_factory=dict)
 
 
 class Format(Protocol):

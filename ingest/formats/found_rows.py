@@ -16,6 +16,7 @@ from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.narrow_columns import NarrowColumns
 from tidelake.ingest.formats.online_ddl import shadow_changes
 from tidelake.ingest.formats.record_schema import UnknownColumns
+from tidelake.ingest.formats.source_keys import WiderSourceKey
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch
@@ -33,6 +34,7 @@ class FoundRows:
         self.skipped: dict[Skipped, int] = {}
         self.unrouted: dict[SourceTable, int] = {}
         self.unrouted_records: dict[SourceTable, int] = {}
+        self.only_deleted: set[SourceTable] = set()
 
     def add(self, row: int, changed: Sequence[ChangedRow], target: Target) -> None:
         self._rows.setdefault(target.name, _TargetRows(target)).add(row, changed)
@@ -40,10 +42,20 @@ class FoundRows:
     def skip(self, kind: Skipped, count: int = 1) -> None:
         self.skipped[kind] = self.skipped.get(kind, 0) + count
 
-    def skip_unrouted(self, row: int, source: SourceTable, count: int = 1) -> None:
-        """Count records of a source table without a target. row: of the first of them."""
+    def skip_unrouted(self, row: int, source: SourceTable, count: int = 1, *, is_delete: bool = False) -> None:
+        """Count records of a source table without a target.
+
+        row: of the first of them; of the first that is no delete, if there is one.
+        is_delete: whether all of them are deletes.
+        """
         self.skip(Skipped.UNROUTED, count)
-        self.unrouted.setdefault(source, row)
+        if source not in self.unrouted:
+            self.unrouted[source] = row
+            if is_delete:
+                self.only_deleted.add(source)
+        elif source in self.only_deleted and not is_delete:
+            self.unrouted[source] = row
+            self.only_deleted.remove(source)
         self.unrouted_records[source] = self.unrouted_records.get(source, 0) + count
 
     def fail(self, row: int, offset: int, error: BadValue, source: SourceTable | None) -> None:
@@ -54,6 +66,10 @@ class FoundRows:
                 kind = FailureKind.UNKNOWN_COLUMN if is_new else FailureKind.NARROW_COLUMN
                 about = (source, error.columns, error.needed, error.target)
                 self.failures.append(DecodeFailure(row, offset, kind, str(error), *about))
+                return
+            case WiderSourceKey():
+                about = (source, (), (), error.target)
+                self.failures.append(DecodeFailure(row, offset, FailureKind.WIDER_KEY, str(error), *about))
                 return
             case Truncated():
                 about = (source, (), (), error.target)

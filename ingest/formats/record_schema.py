@@ -5,10 +5,11 @@ Each column has a value decoder and a column decoder.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from tidelake.ingest.formats.connect_schema import (
     spelled_source_type,
 )
 from tidelake.ingest.formats.narrow_columns import NarrowColumn, NarrowColumns, narrow_by_schema
+from tidelake.ingest.formats.source_keys import WiderSourceKey, columns_outside
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.conversion import ColumnDecoder
@@ -34,9 +36,25 @@ from tidelake.ingest.formats.values.nested import UnknownField
 from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders
 from tidelake.storage.model.format import is_reserved_column
 from tidelake.storage.model.messages import add_column, alter_command, path_text
-from tidelake.storage.model.types import BINARY_ROOTS, STRING, DataType, arrow_type
+from tidelake.storage.model.types import (
+    BINARY_ROOTS,
+    INTEGER_ROOTS,
+    STRING,
+    STRING_ROOTS,
+    TIMESTAMP_ROOTS,
+    AtomicType,
+    DataType,
+    Root,
+    arrow_type,
+    nullable,
+)
 
 S = TypeVar("S")
+
+_DATES: Final = frozenset({Root.DATE, *TIMESTAMP_ROOTS})
+_ZERO_DATE: Final = re.compile(rb'"\d{4}-(?:00-\d\d|\d\d-00)(?:[ T][\d:.]*Z?)?"')
+_KINDS: Final = (INTEGER_ROOTS, (Root.FLOAT, Root.DOUBLE), STRING_ROOTS, BINARY_ROOTS, TIMESTAMP_ROOTS)
+"""Families of column types. A type of no family is a kind by itself."""
 
 
 class UnknownColumns(BadValue):
@@ -127,6 +145,7 @@ class RecordSchema:
     placeholders: the placeholders of values that did not change.
     rounds: whether digits that a column's type lacks are rounded off or cut. Columns of the primary key and keys of a
         MAP are never rounded.
+    zero_dates_are_null: whether a date of MySQL whose month or day is zero is NULL. Otherwise it is a bad value.
     """
 
     def __init__(
@@ -140,8 +159,10 @@ class RecordSchema:
         placeholders: Placeholders,
         undeclared: SourceType = UNDECLARED,
         rounds: bool = False,
+        zero_dates_are_null: bool = False,
     ) -> None:
         self.target = target
+        self._zero_dates_are_null = zero_dates_are_null
         self.connector = connector
         self.key_columns = key_columns
         self.placeholders = placeholders
@@ -178,6 +199,8 @@ class RecordSchema:
         if source.word == "longtext" and type_.root in BINARY_ROOTS:  # see `type_mapping`
             source = replace(source, semantic_type=SemanticType.UTF8)
         decode = value_decoder_for(source, type_, self.connector, settings, rounds=rounds)
+        if self._zero_dates_are_null and type_.root in _DATES:
+            decode = _null_for_zero_dates(decode)
         whole = completed(source, type_, self.connector, settings)
         decode_column = column_decoder_for(whole, type_, self.placeholders, rounds=rounds)
         by_value = any_value_decoder(whole, decode, type_, self.placeholders)
@@ -190,6 +213,17 @@ class RecordSchema:
     def rounds_inexact_values(self, column: str) -> bool:
         """Return whether digits that the column's type lacks are rounded off or cut."""
         return column in self._rounded
+
+    @cached_property
+    def has_wider_key(self) -> bool:
+        """Whether the records' keys have columns outside of the primary key, so that no row may be written."""
+        target = self.target
+        return target.compares_keys and bool(columns_outside(self.key_columns, target.schema.primary_keys))
+
+    def check_key(self) -> None:
+        """Raise WiderSourceKey if the records' keys have columns outside of the primary key."""
+        if self.has_wider_key:
+            raise WiderSourceKey(self.target, self.key_columns)
 
     @cached_property
     def key_has_primary_key(self) -> bool:
@@ -250,7 +284,33 @@ class RecordSchema:
             narrow = NarrowColumn((column.name, *e.path), e.target, e.fits, str(e), e.can_round, e.is_in_key)
             raise NarrowColumns(self.target, [narrow]) from None
         except (ValueError, ArithmeticError) as e:
+            if (declared := self._declared_other_kind(column)) is not None:
+                reason = f"{e}, and the records declare {nullable(declared)}"
+                raise NarrowColumns(
+                    self.target, [NarrowColumn((column.name,), column.type, declared, reason, False)]
+                ) from None
             raise BadValue(f"column {column.name}: {e}") from None
+
+    def _declared_other_kind(self, column: RecordColumn) -> DataType | None:
+        """Return the type that the records declare if it is of another kind than the column's type, else None.
+
+        Then the column's type was changed at the source, and a value that the column can't hold is a good value.
+        """
+        source = self.declared.get(column.name)
+        if source is None or column.name in self._spelled or column.name in self.target.fixed_columns:
+            return None
+        declared = inferred_type(source)
+        if not isinstance(declared, AtomicType) or not isinstance(column.type, AtomicType):
+            return None
+        return None if _kind_of_type(declared) == _kind_of_type(column.type) else declared
+
+
+def _kind_of_type(type_: AtomicType) -> object:
+    return next((number for number, roots in enumerate(_KINDS) if type_.root in roots), type_.root)
+
+
+def _null_for_zero_dates(decode: ValueDecoder) -> ValueDecoder:
+    return lambda raw: None if _ZERO_DATE.fullmatch(raw) else decode(raw)
 
 
 def ignored_fields(target: Target) -> list[tuple[str, Any, Any]]:

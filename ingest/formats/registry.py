@@ -19,6 +19,8 @@ from tidelake.storage.model.messages import did_you_mean
 FORMATS: Final[Mapping[str, str]] = {
     "debezium-json": "tidelake.ingest.formats.debezium.debezium_json:DebeziumJson",
     "debezium-avro": "tidelake.ingest.formats.avro.debezium_avro:DebeziumAvro",
+    "debezium-flattened-json": "tidelake.ingest.formats.debezium.flattened_json:FlattenedJson",
+    "debezium-flattened-avro": "tidelake.ingest.formats.avro.flattened_avro:FlattenedAvro",
     "debezium-bson": "tidelake.ingest.formats.envelopes.debezium_bson:DebeziumBson",
     "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
     "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",
@@ -76,6 +78,16 @@ def other_format_hint(value: bytes, format_: str) -> str:
     except BadValue:
         return ""
     return "" if found in (None, format_) else f". It looks like {found}: set `format` to the format of the topic"
+
+
+def omitted_columns_text(name: str, options: Mapping[str, Any]) -> str:
+    """Return what a column is that an update leaves out, if the format has the option `omitted`; else ""."""
+    default = getattr(getattr(format_class(name), "ENVELOPE", None), "OMITTED", None)
+    if default is None:
+        return ""
+    meaning = {"null": "NULL", "unchanged": "unchanged"}[options.get("omitted", default)]
+    why = "`omitted` in `format_options`" if "omitted" in options else f"`omitted`, by default of {name}"
+    return f"columns that an update leaves out are {meaning} ({why}), unless the record proves the opposite"
 
 
 def open_format(name: str, options: Mapping[str, Any]) -> Format:

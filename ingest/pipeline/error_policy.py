@@ -24,6 +24,7 @@ _REMEDIES: Final = {
     FailureKind.SCHEMA_CHANGE: (
         "Change the table in the same way and start again, or include the change in `schema_evolution`"
     ),
+    FailureKind.WIDER_KEY: "Then start again: reading continues with this record",
     FailureKind.TRUNCATE: (
         "Decide whether to keep the rows. `--skip-record` skips this record, `truncates: skip` in `format_options` "
         "skips all such records"

@@ -208,7 +208,7 @@ class Flow:
     async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:
         """Create tables for records of the batch. Returns whether any was created, or failed."""
         try:
-            return await run_uncancellable(self._create_tables, batch, result.unrouted)
+            return await run_uncancellable(self._create_tables, batch, result.creating)
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 partition, offset = TopicPartition(batch.topic, batch.partition), int(batch.offsets[failed.error.row])

@@ -19,7 +19,7 @@ from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config, TableSettings
-from tidelake.ingest.tables.pipeline_tables import check_inferred
+from tidelake.ingest.tables.pipeline_tables import check_inferred, with_key_columns
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
@@ -93,7 +93,7 @@ class SampledTables:
         """Add the records of a batch. Raises the decoder's errors, for example for an unavailable schema registry."""
         decoded = self._decoder.decode(raw)
         for _ in range(_ROUNDS_MAX):
-            made = [source for source, row in decoded.unrouted.items() if self._make(raw, source, row)]
+            made = [source for source, row in decoded.creating.items() if self._make(raw, source, row)]
             followed = [self._apply_schema_change(failure) for failure in _first_of_each_table(decoded)]
             if not made and not any(followed):
                 break
@@ -146,7 +146,7 @@ class SampledTables:
         return True
 
     def _preview(self, name: str, settings: TableSettings, raw: RawBatch, row: int) -> TableContext:
-        inferred = self._format.infer_table(raw, row)
+        inferred = with_key_columns(settings, self._format.infer_table(raw, row))
         check_inferred(settings, inferred, raw, row)
         if isinstance(settings, ExpandedTable):
             self._configured.add(settings)

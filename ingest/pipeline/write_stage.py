@@ -320,7 +320,7 @@ class WriteStage:
         skipped = Counter({kind.value: n for kind, n in decoded.skipped.items()})
         skipped -= Counter({Skipped.UNROUTED.value: sum(decoded.unrouted_records.get(source, 0) for source in kept)})
         self._observed.batch_decoded(batch.raw, skipped)
-        for source in decoded.unrouted.keys() - self._unrouted - kept:
+        for source in decoded.creating.keys() - self._unrouted - kept:
             self._unrouted.add(source)
             _log.warning("no table takes these records; they are skipped", source=str(source), topic=source.topic)
 

@@ -309,7 +309,7 @@ class _Attempt:
     async def _created(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
         router = self._parts.quarantine.router
         own_unrouted = {
-            source: row for source, row in decoded.unrouted.items() if router.table_of(source) == self._table
+            source: row for source, row in decoded.creating.items() if router.table_of(source) == self._table
         }
         if not own_unrouted or self._table in self._tables.sinks:
             return False

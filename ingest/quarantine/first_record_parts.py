@@ -38,7 +38,7 @@ async def decoded_parts(
         rest = batch.slice(begin, len(batch))
         decoded = await decode(rest)
         try:
-            if decoded.unrouted and await create(rest, decoded):
+            if decoded.creating and await create(rest, decoded):
                 decoded = await decode(rest)
         except TableNotInferred as error:
             if not _tolerates(rest, error, tolerates):
@@ -68,11 +68,11 @@ async def _failure(
         return None
     decoded = await decode(record)
     try:
-        if decoded.unrouted:
+        if decoded.creating:
             await create(record, decoded)
     except TableNotInferred as error:
         if _tolerates(record, error, tolerates):
-            (source,) = decoded.unrouted
+            (source,) = decoded.creating
             return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, error.reason, source)
     return None
 

@@ -104,6 +104,8 @@ class RawRecords:
     keeps_dead_letters: records that can't be decoded become dead letters. Otherwise the first one stops the query.
     source_types: see `tidelake.ingest.formats.base.Target`.
     rounded_columns: see `tidelake.ingest.formats.base.Target`.
+    key_from_records: see `tidelake.ingest.formats.base.Target.of`.
+    key_columns: see `tidelake.ingest.formats.base.Target`.
     topics: patterns of topics whose records are written.
     decisions: for a query whose tables follow their sources: the schema needs of records are sent to the driver.
         None: the first record that needs a schema change stops the query.
@@ -119,6 +121,8 @@ class RawRecords:
     topics: tuple[str, ...] = ("*",)
     decisions: ColumnDecisions | None = None
     new_columns: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    key_from_records: bool = True
+    key_columns: tuple[str, ...] = ()
     has_order = True
     replaces = False
     is_converted = False  # rows may have unavailable values, which are looked up first
@@ -168,7 +172,13 @@ class _RawReader:
         self._takes_all = len(tables) == 1 and self._inputs[0].match is None
         self._router = TableRouter([Route(context.name, one.match or ("*",), one.topics) for context, one in tables])
         for context, one in tables:
-            target = Target.of(context, one.source_types, one.rounded_columns)
+            target = Target.of(
+                context,
+                one.source_types,
+                one.rounded_columns,
+                key_from_records=one.key_from_records,
+                key_columns=one.key_columns,
+            )
             self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
         self._needs: set[tuple[int, str]] = set()
         self._format = self._inputs[0].format

@@ -83,7 +83,7 @@ class FirstRecordsTask:
         first: dict[SourceTable, FirstRecord] = {}
         for batch in batches:
             for raw in raw_batches(batch, self.format.KEPT_HEADERS):
-                for source, row in decoder.decode(raw).unrouted.items():
+                for source, row in decoder.decode(raw).creating.items():
                     found = FirstRecord.of(source, raw, row)
                     if source not in first or found.order < first[source].order:
                         first[source] = found

@@ -78,6 +78,8 @@ def sink(  # noqa: PLR0913 - one parameter per setting
     connector: Mapping[str, Any] | None = None,
     truncates: Literal["fail", "skip"] = "fail",
     topics: Sequence[str] = ("*",),
+    key_from_records: bool = True,
+    key_columns: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> SparkSink:
     """Return a function for `df.writeStream.foreachBatch(...)` that writes each batch to a table exactly once.
@@ -100,6 +102,9 @@ def sink(  # noqa: PLR0913 - one parameter per setting
 
     Only for raw records:
     topics: patterns of topics whose records are written. The table's position includes these topics.
+    key_from_records: whether the keys of records identify the table's rows. If not, a key with columns outside of the
+        table's key is not refused.
+    key_columns: columns of the table that only the keys of records have.
     reread: accept offsets that are in the table already, instead of refusing them.
     accept_gap: let a query begin past the table's offsets. The snapshot records this decision.
     dead_letters: a location for records that can't be decoded. Default: the first of them stops the query.
@@ -123,6 +128,8 @@ def sink(  # noqa: PLR0913 - one parameter per setting
             dict(source_types or {}),
             tuple(rounded_columns),
             tuple(topics),
+            key_from_records=key_from_records,
+            key_columns=tuple(key_columns),
         )
     return SparkSink(table, warehouse, rows, commit_user, reread, accept_gap, dead_letters, dict(options or {}))
 

@@ -6,10 +6,13 @@ Only the records of the source show which columns a table has. So a new table is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 
 from tidelake.errors import BadInput, TableNotInferred, TableUnusable
 from tidelake.ingest.formats.base import InferredTable, Target
+from tidelake.ingest.formats.source_keys import columns_outside, wider_key_text
 from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.column_types import ColumnTypes
@@ -24,6 +27,7 @@ from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField, not_null
 
 _log = get_logger(__name__)
 
@@ -83,7 +87,7 @@ class PipelineTables:
             name = self.router.table_of(source)
             if name is not None and name not in self.sinks:
                 table = self._settings.get(name) or self._name(source)
-                inferred = self._infer(batch, row)
+                inferred = with_key_columns(table, self._infer(batch, row))
                 check_inferred(table, inferred, batch, row)
                 self._create(table, inferred, source)
                 created = True
@@ -205,8 +209,31 @@ class PipelineTables:
             )
 
 
+def with_key_columns(table: TableSettings, inferred: InferredTable) -> InferredTable:
+    """Return the table with the columns that only the records' keys have, as far as the settings name them."""
+    taken = [name for name in table.key_columns if name in inferred.outside]
+    if not taken:
+        return inferred
+    types = [inferred_type(inferred.outside[name]) for name in taken]
+    first = len(inferred.fields)
+    added = [
+        DataField(first + i, name, not_null(type_)) for i, (name, type_) in enumerate(zip(taken, types, strict=True))
+    ]
+    return replace(
+        inferred,
+        fields=(*inferred.fields, *added),
+        primary_key=(*taken, *inferred.primary_key),
+        sources={**inferred.sources, **{name: inferred.outside[name] for name in taken}},
+        outside={name: source for name, source in inferred.outside.items() if name not in taken},
+    )
+
+
 def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatch, row: int) -> None:
-    """Raise TableNotInferred for a record without columns, or with an unreadable key that the table needs."""
+    """Check that a table can be created from a record.
+
+    Raises TableNotInferred for a record without columns, or with an unreadable key that the table needs, and BadInput
+    if the record's key has columns that the table's key would lack.
+    """
     if not inferred.fields:
         raise TableNotInferred.for_record(batch, row, "its row has no columns")
     if inferred.key_error and not table.primary_key and table.key_from_records:
@@ -216,6 +243,14 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
             f"the primary key of {table.name} cannot be derived from this record's key: {inferred.key_error}. "
             "Set `primary_key` of the table, or create the table without one (`key_from_records: false`)",
         )
+    primary_key = table.key_of_new(inferred.primary_key)
+    key_of_record = (*inferred.primary_key, *inferred.outside)
+    engine = table.raw_options.get("merge-engine", MergeEngine.DEDUPLICATE)
+    is_known = any(field.name in primary_key for field in inferred.fields)  # else another check names the column
+    compares_keys = is_known and table.key_from_records and engine == MergeEngine.DEDUPLICATE
+    if compares_keys and columns_outside(key_of_record, primary_key):
+        text = wider_key_text(table.name, key_of_record, primary_key, [f.name for f in inferred.fields])
+        raise BadInput(f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: {text}")
 
 
 def check_unread(sink: TableSink) -> None:

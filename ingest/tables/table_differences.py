@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.types.inferred_types import is_widening
 from tidelake.ingest.settings import TableSettings
-from tidelake.storage.ddl.option_changes import check_option_change
 from tidelake.storage.model.messages import alter_command, set_option, set_type
+from tidelake.storage.model.options.option_changes import check_option_change, has_same_meaning, text_of
 from tidelake.storage.model.options.registry import find_option
 from tidelake.storage.model.schema.type_changes import can_change
 from tidelake.storage.model.table import TableContext
@@ -64,8 +64,8 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
             shown = str(nullable(existing.type))
             found.append(TableDifference(name, f"columns: {column}", text, shown, False, command))
     for key, text in settings.raw_options.items():
-        has_text = _text_of(schema.options, key)
-        if not _has_same_meaning(key, text, has_text):
+        has_text = text_of(schema.options, key)
+        if not has_same_meaning(key, text, has_text):
             is_refused = _is_refused(schema.options, key, text)
             command = None if is_refused else alter_command(name, context.location, set_option(key, text))
             shown = "not set" if has_text is None else repr(has_text)
@@ -87,30 +87,6 @@ def check_differences(found: Sequence[TableDifference]) -> None:
 
 def _names(names: Sequence[str]) -> str:
     return f"({', '.join(names)})"
-
-
-def _text_of(options: Mapping[str, str], key: str) -> str | None:
-    """Return a table's value of an option, under any of its names."""
-    option = find_option(key)
-    names = (key,) if option is None or option.is_family else (key, option.key, *option.fallbacks)
-    return next((options[name] for name in names if name in options), None)
-
-
-def _has_same_meaning(key: str, text: str, has_text: str | None) -> bool:
-    option = find_option(key)
-    if has_text is None and option is not None:
-        has_text = option.in_effect
-    if has_text is None:
-        return False
-    if text.strip().lower() == has_text.strip().lower():
-        return True
-    if option is None:
-        return False
-    try:
-        first, second = option.kind.check(text), option.kind.check(has_text)  # 128 mb equals 128mb
-    except BadInput:
-        return False
-    return first is not None and first == second
 
 
 def _is_refused(options: Mapping[str, str], key: str, text: str) -> bool:

@@ -60,7 +60,14 @@ class TableTargets:
         settings = self._settings[table.name]
         if derived := self._derived.get(table.name):
             derived.bind(table.schema, table.name, table.location)
-        return self.with_decisions(Target.of(table, settings.source_types, settings.rounded_columns))
+        target = Target.of(
+            table,
+            settings.source_types,
+            settings.rounded_columns,
+            key_from_records=settings.key_from_records,
+            key_columns=settings.key_columns,
+        )
+        return self.with_decisions(target)
 
     def with_decisions(self, target: Target) -> Target:
         """Return the target with the current decisions about its columns."""

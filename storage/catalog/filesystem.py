@@ -302,16 +302,16 @@ class FileSystemCatalog:
             raise self._no_table(identifier)
         location = self._paths(identifier).location
         try:
-            return TableContext.open(
+            stored = TableContext.open(
                 self._io,
                 location,
                 identifier.full_name,
                 branch=identifier.branch,
-                options=options,
                 snapshot_commit=self._snapshot_commit,
             )
         except BadInput:
             raise self._no_table(identifier) from None
+        return stored.opened_with(options)
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
         """See Catalog. Always None: this catalog knows tables by their schema files, and a format table has none."""

@@ -31,6 +31,8 @@ class CompactResult:
     tombstones, known_files: see `tidelake.storage.commit.tombstones`
     new_index_files: deletion vectors of the bucket
     deleted_index_files: index files that these replace
+    relied_on: the `place` of each file above level 0 that the bucket had, where the compaction looked up older rows;
+        None: it looked up none, so it only relies on the files of `before`
     """
 
     before: tuple[DataFileMeta, ...] = ()
@@ -41,6 +43,7 @@ class CompactResult:
     known_files: frozenset[str] = frozenset()
     new_index_files: tuple[IndexFileMeta, ...] = ()
     deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    relied_on: frozenset[tuple[int, str]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -75,6 +78,7 @@ class CompactResult:
             self.known_files | then.known_files,
             (*_without(self.new_index_files, then.deleted_index_files), *then.new_index_files),
             (*self.deleted_index_files, *_without(then.deleted_index_files, self.new_index_files)),
+            then.relied_on if self.is_empty else self.relied_on,
         )
         replaced = [file for file in self.new_index_files if file in then.deleted_index_files]
         return merged, CompactResult(after=tuple(unneeded), new_index_files=tuple(replaced))

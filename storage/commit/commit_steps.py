@@ -53,7 +53,7 @@ def settle_writer(
         writer.dropped()  # before its files are deleted: a compaction may be reading them
         commit.discard_already_committed(committable)
     else:
-        writer.committed(published)
+        writer.committed(commit.rows_snapshot_id or published)
         on_published(published)
     compacted = commit.compact_level_0(committable, writer.compact_level_0)
     return published if published is None or compacted is None else compacted

@@ -9,24 +9,36 @@ A commit is refused for one of two reasons:
 
     what was computed                         from                       what others may not have changed since
     sequence numbers of new rows              `base.snapshot_id`         their buckets (compactions may)
+    buckets of new rows, if fixed             `base.total_buckets`       the number of buckets of their partition
     buckets of keys that move                 `base.key_index`           any bucket (compactions may)
     buckets by a hash index                   `base.hash_index`          the index of their partition
     columns of older rows                     `base.row_ids`             the files and columns of these rows
+    merges with rows that were looked up      `compacted.relied_on`      the files above level 0 of their bucket
+
+Others are all but this object, also those with its commit user. A compaction that is refused loses only work: it is
+computed again from the newest files.
 
 The check reads files, but keeps its rules in functions that read none: `conflicts`, `index_changes`, `row_ids`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelake.errors import CommitConflict
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
-from tidelake.storage.commit.concurrent_writes import ConcurrentWrites
-from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
+from tidelake.storage.commit.concurrency_rules import ConcurrencyRules
+from tidelake.storage.commit.concurrent_writes import ConcurrentWrites, HistoryExpired, OwnSnapshots
+from tidelake.storage.commit.conflicts import (
+    check_base_is_current,
+    check_bucket_counts,
+    check_buckets_unchanged,
+    check_no_conflict,
+    check_relied_on,
+)
 from tidelake.storage.commit.index_changes import changed_index, check_hash_index, check_vectors
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -34,10 +46,9 @@ from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
 from tidelake.storage.commit.row_ids import check_rows_unchanged
 from tidelake.storage.files.bucket_directory import partition_directory
-from tidelake.storage.merge.aggregate_functions import is_order_free
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.bucketing import BucketMode, bucket_mode
-from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind
+from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
+from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
@@ -54,21 +65,20 @@ class CheckedChanges:
 
 
 class ConflictCheck:
-    """The conflict check of one commit user. It remembers what others wrote, so that most checks read nothing.
+    """The conflict check of one committer. It remembers what others wrote, so that most checks read nothing.
 
+    own: the snapshots that the committer published, as far as they are known. It may add to them at any time.
     Not thread-safe.
     """
 
-    def __init__(self, context: TableContext, commit_user: str) -> None:
+    def __init__(self, context: TableContext, own: OwnSnapshots) -> None:
         self.context = context
         self._manifests = context.shared(ManifestStore)
         self._key_types = [f.type for f in context.schema.key_fields]
-        self._is_ordered_by_arrival = bool(self._key_types) and not (
-            context.options.sequence_fields or is_order_free(context.schema, context.options)
-        )
+        self._rules = ConcurrencyRules.of(context.schema, context.options)
         self._drops_duplicates = context.options.discard_duplicate_files
         self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
-        self._others = ConcurrentWrites(context.snapshots, self._delta_entries, commit_user, context.name)
+        self._others = ConcurrentWrites(context.snapshots, self._delta_entries, own, context.name)
 
     def observe(self, snapshot: Snapshot) -> None:
         """Take each new snapshot, in their order, so that it is not read again."""
@@ -82,7 +92,7 @@ class ConflictCheck:
         changes = request.changes(base)
         self._check_since_base(request, base)
         self._check_hash_index(request, changes, base)
-        return self._check_content(changes, base)
+        return self._check_content(request.committable.messages, changes, base)
 
     # ------------------------------------------------------------ since the state that was read
 
@@ -91,9 +101,34 @@ class ConflictCheck:
         check_rows_unchanged(messages, base, self.context.snapshots, self._delta_entries, self.context.name)
         if request.is_first:
             self._check_key_index(messages, base)
-        if request.adds_rows and self._is_ordered_by_arrival and (read := _sequence_bases(messages)):
-            written = self._others.after(min(read.values()), base)
-            check_base_is_current(read, written, self._name_partition)
+        if request.adds_rows and (read := _sequence_bases(messages)):
+            if self._rules.has_bucket_count:
+                self._check_buckets(messages, read, base)
+            if self._rules.rows_have_order:
+                written = self._others.after(min(read.values()), base)
+                check_base_is_current(read, written.newest, self._name_partition)
+
+    def _check_buckets(
+        self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None
+    ) -> None:
+        """Check that the partitions of new rows still have the number of buckets that the rows were placed into."""
+        default = Bucketing.of(self.context.schema, self.context.options).total_buckets
+        counts_of = {m.partition: m.base.total_buckets for m in messages if m.bucket in read}
+        placed = {partition: default if count is None else count for partition, count in counts_of.items()}
+        totals = {partition: count for partition, count in placed.items() if count > 0}
+        if not totals:
+            return
+        try:
+            counts = self._others.after(min(read.values()), base).bucket_counts
+        except HistoryExpired:
+            live = live_entries_of(self._manifests, base, set(totals), self.context.name)
+            counts = {e.partition: (base.id, e.total_buckets) for e in live if base is not None and e.bucket >= 0}
+            check_buckets_unchanged(totals, {}, counts, self._name_partition)
+            return
+        since: dict[bytes, int] = {}
+        for bucket, base_id in read.items():
+            since[bucket.partition] = min(base_id, since.get(bucket.partition, base_id))
+        check_buckets_unchanged(totals, since, counts, self._name_partition)
 
     def _check_key_index(self, messages: Sequence[CommitMessage], base: Snapshot | None) -> None:
         """Check that others added no rows after the snapshot whose key index placed our rows."""
@@ -101,9 +136,10 @@ class ConflictCheck:
         if not known:
             return
         written = self._others.after(min(known), base)
-        if any(snapshot_id > min(known) for snapshot_id in written.values()):
+        newest = max(written.newest.values(), default=0)
+        if newest > min(known):
             raise CommitConflict(
-                f"{self.context.name}: another writer has published snapshot {max(written.values())} since, so a "
+                f"{self.context.name}: another writer has published snapshot {newest} since, so a "
                 "key could get a row in two partitions. Nothing was published. Open the table again, and write the "
                 "uncommitted rows again. Let only one job write to a table whose keys move between partitions"
             )
@@ -116,7 +152,9 @@ class ConflictCheck:
 
     # ------------------------------------------------------------ the table's content
 
-    def _check_content(self, changes: CommitChanges, base: Snapshot | None) -> CheckedChanges:
+    def _check_content(
+        self, messages: Sequence[CommitMessage], changes: CommitChanges, base: Snapshot | None
+    ) -> CheckedChanges:
         drops_duplicates = self._drops_duplicates and changes.kind is CommitKind.APPEND
         if changes.kind is CommitKind.APPEND and not (drops_duplicates and base is not None):
             if base is None:
@@ -124,6 +162,10 @@ class ConflictCheck:
             return CheckedChanges(changes, self._changed_index(changes, base))
         partitions = {entry.partition for entry in changes.entries} | {entry.partition for entry in changes.index}
         live = live_entries_of(self._manifests, base, partitions, self.context.name)
+        if changes.kind is CommitKind.COMPACT:
+            check_relied_on(messages, live, self._name_partition)
+        elif changes.kind is CommitKind.OVERWRITE:
+            self._check_replaced_buckets(changes, live)
         if drops_duplicates:
             live_files = {entry.identity for entry in live}
             changes = replace(changes, entries=[e for e in changes.entries if e.identity not in live_files])
@@ -140,6 +182,17 @@ class ConflictCheck:
             known = self._index_of(base) if index is None else index
             check_vectors(known, changes.index, changes.entries, after, self._name_partition)
         return CheckedChanges(changes, index)
+
+    def _check_replaced_buckets(self, changes: CommitChanges, live: Sequence[ManifestEntry]) -> None:
+        """Check an overwrite by a writer that was opened before its partition got the table's number of buckets."""
+        now = {entry.partition: entry.total_buckets for entry in live if entry.total_buckets > 0}
+        new = {e.partition: e.total_buckets for e in changes.entries if e.kind is FileKind.ADD and e.total_buckets > 0}
+        differing = {partition: total for partition, total in new.items() if now.get(partition, total) != total}
+        if not differing or (newest := self.context.schemas.latest()) is None:
+            return
+        table_total = Bucketing.of(newest, self.context.with_schema(newest).options).total_buckets
+        is_rescaled = {p: (1, now[p]) for p, total in differing.items() if now[p] == table_total != total}
+        check_buckets_unchanged(differing, {}, is_rescaled, self._name_partition)
 
     def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
         if not changes.index:

@@ -3,9 +3,9 @@
 Each check raises CommitConflict. `base` are the live files of the partitions that the commit changes; `delta` is what
 the commit adds and deletes. These checks apply to each kind of commit:
 
-                       one bucket count   deletes are live   levels don't overlap   no write in between
+                       one bucket count   deletes are live   levels don't overlap   nothing in between
     APPEND             first snapshot     -                  -                      where order of rows matters
-    COMPACT            yes                yes                yes                    -
+    COMPACT            yes                yes                yes                    above level 0, for lookups
     OVERWRITE          -                  yes                yes                    -
 
 Source: Java `operation/commit/ConflictDetection.java`, `PrimaryKeyConflictDetection.java`. The last column
@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from tidelake.errors import CommitConflict, StaleSequenceNumbers
+from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, key_ranges
@@ -95,6 +96,55 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
                 "compaction jobs"
             )
     return merged
+
+
+def check_relied_on(
+    messages: Iterable[CommitMessage], live: Iterable[ManifestEntry], name_partition: NamePartition
+) -> None:
+    """Raise if a compaction looked up rows in other files than its bucket has above level 0.
+
+    Its result then doesn't replace rows that it did not find, or has values of rows that are gone. Files that others
+    added to level 0 are no problem: their own compaction will look up the rows of this one.
+
+    live: the live files of the partitions. Of several messages of a bucket, each builds on the one before.
+    """
+    looked_up = [message for message in messages if message.increment.compacted.relied_on is not None]
+    places: dict[BucketId, set[tuple[int, str]]] = {message.bucket: set() for message in looked_up}
+    for entry in live if looked_up else ():
+        if entry.file.level > 0 and (bucket := entry.bucket_id) in places:
+            places[bucket].add(entry.file.place)
+    for message in looked_up:
+        bucket, done = message.bucket, message.increment.compacted
+        if done.relied_on is not None and places[bucket] != set(done.relied_on):
+            raise CommitConflict(
+                f"{name_partition(bucket.partition)}, bucket {bucket.bucket}: another commit changed the files above "
+                "level 0 in which this compaction looked up older rows: another job compacted or overwrote this "
+                "bucket. The compaction was not published. Compact the bucket again"
+            )
+        places[bucket] -= {file.place for file in done.before}
+        places[bucket] |= {file.place for file in done.after if file.level > 0}
+
+
+def check_buckets_unchanged(
+    totals: Mapping[bytes, int],
+    since: Mapping[bytes, int],
+    found: Mapping[bytes, tuple[int, int]],
+    name_partition: NamePartition,
+) -> None:
+    """Raise if others gave a partition another number of buckets: a key would be in two buckets.
+
+    totals: for each partition that we write to, its number of buckets when we opened it.
+    since: the snapshot at which it was opened; absent: any.
+    found: see `OthersWrites.bucket_counts`.
+    """
+    for partition, total in totals.items():
+        snapshot_id, count = found.get(partition, (0, total))
+        if count != total and snapshot_id > since.get(partition, 0):
+            raise CommitConflict(
+                f"{name_partition(partition)}: another commit has put its rows into {count} buckets, but the rows of "
+                f"this commit are for {total} buckets, so a key would be in two buckets. Nothing was "
+                "published. Load the table again, open a new writer, and write the uncommitted rows again"
+            )
 
 
 def check_levels(live: Iterable[ManifestEntry], key_types: Sequence[DataType], name_partition: NamePartition) -> None:

@@ -48,6 +48,7 @@ from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, Tide
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
+from tidelake.storage.commit.concurrent_writes import OwnSnapshots
 from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
@@ -108,7 +109,9 @@ class Publisher:
         self._store = context.snapshots
         self._tracker = SnapshotTracker(self._store, commit_user, context.name, context.identity)
         self._builder = SnapshotBuilder(context)
-        self._conflicts = ConflictCheck(context, commit_user)
+        self._own = OwnSnapshots()
+        self._in_doubt: set[str | None] = set()  # the uuids of our attempts that may be published
+        self._conflicts = ConflictCheck(context, self._own)
 
     def adopt_schema(self, context: TableContext) -> None:
         """Use this version of the schema for later commits. The table and its keys must be the same."""
@@ -203,6 +206,7 @@ class Publisher:
         checked = self._conflicts.check(request, base)
         prepared = self._builder.build(base, checked.changes, checked.index, self._metadata(request), merge=retry == 0)
         unknown.append(prepared)
+        self._in_doubt.add(prepared.snapshot.uuid)
         try:
             is_committed = self._snapshot_commit.commit(
                 base, prepared.snapshot, lambda: partition_statistics(checked.changes.entries)
@@ -215,6 +219,8 @@ class Publisher:
     def _refresh(self, *, search_own: bool) -> None:
         new_snapshots = self._tracker.refresh(search_own=search_own)
         for snapshot in new_snapshots.snapshots:
+            if snapshot.uuid in self._in_doubt:  # it was published, though the store gave no answer
+                self._own.add(snapshot.id)
             self._conflicts.observe(snapshot)
         if self._guard is not None:
             self._unguarded = self._unguarded.followed_by(new_snapshots)
@@ -241,6 +247,8 @@ class Publisher:
             self._discard(prepared, unknown)
             return None
         unknown.remove(prepared)
+        self._in_doubt.discard(prepared.snapshot.uuid)
+        self._own.add(prepared.snapshot.id)
         for other in list(unknown):  # this snapshot has their id
             self._discard(other, unknown)
         if self._tracker.latest is None or self._tracker.latest.id < prepared.snapshot.id:
@@ -251,6 +259,7 @@ class Publisher:
     def _discard(self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> None:
         """Delete the metadata files of a snapshot that surely is not published, and never will be."""
         unknown.remove(prepared)
+        self._in_doubt.discard(prepared.snapshot.uuid)
         with suppress(Exception):  # files that are left are orphans
             self._manifests.delete(prepared.files)
 

@@ -40,6 +40,8 @@ class TableCommit:
     has seen, so that a commit reads almost nothing. Not thread-safe.
 
     commit_user: name of this stream of commits; it never changes
+    rows_snapshot_id: the snapshot that the last commit or overwrite published first, with its rows. Others may have
+        written between it and the snapshot of its compaction
     guard: see `Publisher`
     on_lost_compaction: called with the messages of a compaction that met a conflict after the rows of the same commit
         were published (two jobs compact one bucket). Its files are deleted, and the commit succeeds without it. Also
@@ -71,6 +73,7 @@ class TableCommit:
         self._options = context.options
         self._on_lost_compaction = on_lost_compaction
         self._manifests = context.shared(ManifestStore)
+        self.rows_snapshot_id: int | None = None
         self._table_bucket = Bucketing.of(context.schema, context.options).total_buckets
         self._publisher = Publisher(context, commit_user, guard, environment or CommitEnvironment())
 
@@ -107,6 +110,7 @@ class TableCommit:
         operation: the `operation` of the first snapshot
         """
         ignores_empty = self._ignores_empty(committable.identifier)
+        self.rows_snapshot_id = None
         result: CommitResult | None = None
         for change in commit_changes(committable.messages, self._table_bucket, ignore_empty=ignores_empty):
             if change.kind is CommitKind.COMPACT:
@@ -114,6 +118,7 @@ class TableCommit:
             else:
                 request = CommitRequest(committable, always(change), adds_rows=True, operation=operation)
                 result = self._publisher.publish(request)
+                self.rows_snapshot_id = result.snapshot.id
             if result.is_already_committed:
                 return None
         return result.snapshot.id if result is not None else None
@@ -148,6 +153,7 @@ class TableCommit:
         if replacement is None:
             return None
         result = self._publisher.publish(CommitRequest(committable, replacement))
+        self.rows_snapshot_id = result.snapshot.id
         if not result.is_already_committed and not compacted.is_empty:
             result = self._compactions.publish(committable, compacted, result)
         return None if result.is_already_committed else result.snapshot.id

@@ -250,6 +250,11 @@ CONFLICTS: Final = (
         "the table has no primary key; name one, or unset the option",
     ),
     OptionConflict(
+        "primary-key.nullable",
+        lambda s, o: o.is_on("primary-key.nullable") and s.crosses_partitions,
+        "keys that move between partitions can't be null; add the partition columns to the key, or unset the option",
+    ),
+    OptionConflict(
         "changelog-producer",
         lambda s, o: o.changelog_producer is not ChangelogProducer.NONE and not s.has_primary_key,
         "only primary-key tables have a changelog; name a primary key, or unset the option",

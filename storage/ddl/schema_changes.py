@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_members, shown
-from tidelake.storage.ddl.option_changes import check_option_change
 from tidelake.storage.ddl.schema_creation import normalize_keys
 from tidelake.storage.ddl.schema_validation import check_schema
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.option_changes import check_option_change, check_spelling
 from tidelake.storage.model.options.renamed_columns import rename_in_options
 from tidelake.storage.model.options.values import parse_names
 from tidelake.storage.model.schema.field_ids import FieldIds
@@ -333,6 +333,7 @@ def _refuse_keys(path: Path, columns: Sequence[str], what: str) -> None:
 def _set_option(schema: TableSchema, change: SetOption, has_snapshots: bool) -> TableSchema:
     if _has_value(schema, change.key, change.value):
         return schema
+    check_spelling([change.key])
     check_option_change(schema.options, change.key, change.value, has_snapshots=has_snapshots)
     return replace(schema, options={**schema.options, change.key: change.value})
 

@@ -20,6 +20,7 @@ from tidelake.storage.model.bucketing import BucketMode, bucket_mode, check_new_
 from tidelake.storage.model.format import KEY_COLUMN_PREFIX, RESERVED_COLUMNS, is_reserved_column
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.option_changes import check_spelling
 from tidelake.storage.model.schema.table_schema import TableSchema, walk_fields
 from tidelake.storage.model.types import (
     BINARY_ROOTS,
@@ -178,6 +179,10 @@ def _primary_key_exceeds_partition_keys(schema: TableSchema, _: TableOptions) ->
 # ---------------------------------------------------------------- new tables
 
 
+def _new_table_options_are_spelt_right(_: TableSchema, options: TableOptions) -> None:
+    check_spelling(options)
+
+
 def _new_table_type_is_supported(_: TableSchema, options: TableOptions) -> None:
     kind = options.get("type", "table").strip().lower()
     if kind == "format-table":
@@ -233,6 +238,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *OPTION_RULES,
 )
 RULES_OF_NEW_TABLES: Final[tuple[Rule, ...]] = (
+    _new_table_options_are_spelt_right,
     _new_table_type_is_supported,
     _new_table_has_writable_formats,
     _new_table_has_partition_directories,

@@ -303,7 +303,8 @@ class _ReadPlan:
             if value_id in by_id and f.id not in constants:
                 stored.setdefault(value_id, by_id[value_id])
                 position[f.id] = list(stored).index(value_id)
-        keys = {*file_schema.primary_keys, *(f.name for f in special.values() if not f.type.nullable)}
+        primary_keys = () if context.options.has_nullable_keys else file_schema.primary_keys
+        keys = {*primary_keys, *(f.name for f in special.values() if not f.type.nullable)}
         never_null = [i for i, f in enumerate(stored.values()) if f.name in keys]
         first, sequence = file.first_row_id, file.max_sequence_number
         return cls(list(stored.values()), position, constants, never_null, first, sequence)

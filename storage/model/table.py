@@ -14,6 +14,7 @@ from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.option_changes import check_dynamic_options
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -114,8 +115,13 @@ class TableContext:
         """Return the same table with another version of its schema and the same dynamic options."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))
 
+    def opened_with(self, options: Mapping[str, str] | None) -> TableContext:
+        """Return the same table with dynamic options of a caller. Raises BadInput for those that can't override."""
+        check_dynamic_options(self.schema.options, options or {})
+        return self.with_options(options or {})
+
     def with_options(self, options: Mapping[str, str]) -> TableContext:
-        """Return the same table with these dynamic options on top of its own."""
+        """Return the same table with these dynamic options on top of its own. Unchecked: for steps of this release."""
         return replace(self, options=self.options.overridden(options))
 
     def with_cache(self, cache: MetadataCache) -> TableContext:
@@ -144,10 +150,14 @@ class TableContext:
         options: Mapping[str, str] | None = None,
         snapshot_commit: SnapshotCommits | None = None,
     ) -> TableContext:
-        """Return the table with its latest schema. Raises BadInput if the table or the branch does not exist."""
+        """Return the table with its latest schema.
+
+        Raises BadInput if the table or the branch does not exist, and for options that can't override the stored ones.
+        """
         schemas = SchemaStore(io, TablePaths(location, branch))
         schema = schemas.latest()
         if schema is None:
             what = f"{name} at {location}" if branch == DEFAULT_BRANCH else f"{name} at {location} (branch {branch})"
             raise BadInput(f"{what} is not a table: it has no schema file. Create it with create_table first")
-        return cls(io, location, name, schema, TableOptions(schema.options, options or {}), branch, snapshot_commit)
+        stored = TableOptions(schema.options)
+        return cls(io, location, name, schema, stored, branch, snapshot_commit).opened_with(options)

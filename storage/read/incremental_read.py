@@ -8,11 +8,13 @@ Source: Java `table/source/AbstractDataTableScan.java` (createIncrementalStartin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final, TypeAlias
+
+import pyarrow as pa
 
 from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
@@ -20,7 +22,9 @@ from tidelake.storage.model.options.scan_options import IncrementalScanMode, Sta
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.snapshots.tags import TagPeriod
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.append_diff import AppendDiff
 from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource, files_of_changes
+from tidelake.storage.read.changes.position import ChangePosition
 from tidelake.storage.read.changes.subtask import Subtask
 from tidelake.storage.read.expired_snapshots import snapshot_by_id
 from tidelake.storage.read.snapshot_diff import SnapshotDiff
@@ -146,7 +150,27 @@ def read_increment(context: TableContext, increment: Increment) -> Iterator[Chan
                 reader.get(snapshot_id)
             return reader.read_range(increment.start, increment.end)
         case SnapshotDifference():
-            return SnapshotDiff(context, increment.before, increment.after).read()
+            rows = difference_of(context, increment.before, increment.after).rows()
+            return difference_batches(increment.after, rows)
+
+
+def difference_of(
+    context: TableContext, before: Snapshot | None, after: Snapshot, *, sequence_numbers: bool = False
+) -> SnapshotDiff | AppendDiff:
+    """Return the difference of two states. With a primary key, rows are compared by key, otherwise as a multiset."""
+    kind = SnapshotDiff if context.schema.has_primary_key else AppendDiff
+    return kind(context, before, after, sequence_numbers=sequence_numbers)
+
+
+def difference_batches(after: Snapshot, rows: Iterable[pa.RecordBatch]) -> Iterator[ChangeBatch]:
+    """Yield the rows of a difference. Only the last batch has a position: reading continues behind the later state."""
+    held: pa.RecordBatch | None = None
+    for batch in rows:
+        if held is not None:
+            yield ChangeBatch(after.id, held, is_last=False)
+        held = batch
+    if held is not None:
+        yield ChangeBatch(after.id, held, position=ChangePosition.behind(after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +195,7 @@ class _Range:
         start, end = int(first), int(second)
         if end < start:
             raise BadInput(f"{where}: the second snapshot is before the first; swap them")
-        if start == end:
+        if start == end or self.context.snapshots.latest_id() is None:
             return None
         if self.mode is IncrementalScanMode.DIFF:
             return _difference(snapshot_by_id(self.context, start), snapshot_by_id(self.context, end))

@@ -138,7 +138,7 @@ class Compare(_ColumnPredicate):
 
 @dataclass(frozen=True, slots=True)
 class IsIn(_ColumnPredicate):
-    """`column` is one of `values`. Nulls in `values` match nothing."""
+    """`column` is one of `values`. With a null in `values` it is true or null, never false, as in SQL and in Java."""
 
     values: tuple[Any, ...]
 
@@ -156,7 +156,8 @@ class IsIn(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         own = self.values_in(schema).expression
         is_one = own.isin(self.value_set(schema))
-        return pc.if_else(own.is_valid(), is_one, pa.scalar(None, pa.bool_()))  # with `isin` alone, ~ would match null
+        is_known = is_one if None in self.values else own.is_valid()
+        return pc.if_else(is_known, is_one, pa.scalar(None, pa.bool_()))  # with `isin` alone, ~ would match null
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)

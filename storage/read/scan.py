@@ -19,15 +19,16 @@ from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.files.statistics import key_bounds, value_bounds
 from tidelake.storage.merge.sorted_run import Section, interval_partition, key_ranges
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
+from tidelake.storage.model.bucketing import Bucketing, BucketMode
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.option_support import check_supported
-from tidelake.storage.model.options import MergeEngine, Operation
+from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import Root, same_ignoring_nullability
@@ -38,6 +39,7 @@ from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import Compare, Maybe, Predicate
 from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 from tidelake.storage.read.split import BinPacking, Split, append_splits, evolution_splits, merge_tree_splits
+from tidelake.storage.read.state_files import StateFiles
 
 
 class SkipReason(StrEnum):
@@ -59,6 +61,7 @@ class TableScan:
     context: its schema is used for the read.
     keep_entry: returns False for a file that must be left out, before any other rule is applied.
     in_key_order: for a primary-key table: plan one split for each bucket, whose rows are ordered by their keys.
+    files: which files of the snapshot are read.
     report: called with each file that is left out, except for those that keep_entry leaves out.
     """
 
@@ -66,10 +69,14 @@ class TableScan:
     predicate: Predicate | None = None
     keep_entry: Callable[[ManifestEntry], bool] | None = None
     in_key_order: bool = False
+    files: StateFiles = StateFiles.VISIBLE
     report: Callable[[DataFileMeta, SkipReason], None] = field(default=lambda file, why: None)
 
     def plan(self, snapshot: Snapshot | None) -> list[Split]:
-        """Return splits in the order of partitions and buckets; none for a table without snapshots."""
+        """Return splits in the order of partitions and buckets; none for a table without snapshots.
+
+        Rows of the postpone bucket come after those of their partition's other buckets, which are older.
+        """
         check_supported(self.context, Operation.READ)
         if snapshot is None:
             return []
@@ -86,15 +93,19 @@ class TableScan:
     ) -> list[Split]:
         """Return the splits of these files. The files may be of any snapshot.
 
+        Rows of the postpone bucket are not sorted by key. So its files are never merged, and follow in their order.
+
         vectors: deletion files by partition and bucket.
         """
         buckets: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
         for entry in entries:
             buckets[entry.bucket_id].append(entry.file)
         splits = []
-        for bucket, files in sorted(buckets.items(), key=lambda item: item[0]):
+        for bucket, files in sorted(buckets.items(), key=lambda item: (item[0].partition, _place(item[0].bucket))):
             of_bucket = vectors.get(bucket, {})
-            for sections, raw_convertible in self._groups(files):
+            is_postponed = bucket.bucket == POSTPONE_BUCKET
+            groups = [([[[f]] for f in in_order_of_writing(files)], False)] if is_postponed else self._groups(files)
+            for sections, raw_convertible in groups:
                 names = {file.file_name for section in sections for run in section for file in run}
                 of_split = {name: of_bucket[name] for name in of_bucket.keys() & names}
                 splits.append(Split(snapshot_id, *bucket, tuple(sections), raw_convertible, of_split))
@@ -107,17 +118,22 @@ class TableScan:
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         with raise_if_snapshot_expired(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
-        if bucket_mode(self.context.schema, self.context.options) is BucketMode.POSTPONE:
-            for entry in entries:
-                if entry.bucket == POSTPONE_BUCKET:
-                    self.report(entry.file, SkipReason.POSTPONED)
-            entries = [entry for entry in entries if entry.bucket != POSTPONE_BUCKET]
-        if self.skips_level_0:
-            for entry in entries:
-                if entry.file.level == 0:
-                    self.report(entry.file, SkipReason.LEVEL_0)
-            entries = [entry for entry in entries if entry.file.level > 0]
+        entries = self.among(entries)
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
+
+    def among(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+        """Return the entries that `files` include, and report the others."""
+        levels = {entry.file.level for entry in entries}
+        included = {level for level in levels if self.files.include_level(level, self.context)}
+        postponed = self.files.include_postponed(self.context)
+        kept = []
+        for entry in entries:
+            is_postponed = entry.bucket == POSTPONE_BUCKET
+            if postponed if is_postponed else entry.file.level in included:
+                kept.append(entry)
+            else:
+                self.report(entry.file, SkipReason.POSTPONED if is_postponed else SkipReason.LEVEL_0)
+        return kept
 
     def matching_entries(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """Return those files that may hold rows with the requested keys, in the same order."""
@@ -146,21 +162,6 @@ class TableScan:
                     continue
             kept.append(entry)
         return kept
-
-    @property
-    def skips_level_0(self) -> bool:
-        """Whether the scan skips files of level 0.
-
-        With deletion vectors, level 0 may hold new versions of keys whose old rows are not marked as deleted yet. With
-        first-row, it may hold keys that have their first row already. Only compaction finds this out, and the rows are
-        not visible before.
-        """
-        options = self.context.options
-        if not self.context.schema.has_primary_key:
-            return False
-        if self._has_vectors:
-            return not options.deletion_vectors_merge_on_read
-        return options.merge_engine is MergeEngine.FIRST_ROW
 
     def _has_bucket_key_types(self, schema_id: int) -> bool:
         """Return whether the bucket keys had the same types in this schema.
@@ -263,6 +264,10 @@ class TableScan:
             self.report(file, SkipReason.INDEX)
             return False
         return True
+
+
+def _place(bucket: int) -> tuple[bool, int]:
+    return bucket == POSTPONE_BUCKET, bucket
 
 
 def created_since(time_ms: int) -> Callable[[ManifestEntry], bool]:

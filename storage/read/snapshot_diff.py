@@ -1,4 +1,4 @@
-"""Reads the difference between two states of a table: for each key, the row before and the row after.
+"""Reads the difference between two states of a table with a primary key: for each key, the row before and after.
 
 Source: Java `table/source/splitread/IncrementalDiffSplitRead.java`. Java skips the files that are in both states, and
 so merges some keys without a part of their rows. Here only sections are skipped that are the same in both states.
@@ -14,37 +14,35 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.errors import BadInput
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows, row_changes
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
-from tidelake.storage.merge.sorted_run import Section
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.format import KIND_COLUMN, SEQUENCE_COLUMN, RowKind
+from tidelake.storage.model.format import KIND_COLUMN, POSTPONE_BUCKET, SEQUENCE_COLUMN, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
-from tidelake.storage.read.changes.change_reader import ChangeBatch
-from tidelake.storage.read.changes.position import ChangePosition
 from tidelake.storage.read.changes.subtask import Subtask
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
-from tidelake.storage.read.split import Split
+from tidelake.storage.read.split import Split, section_identity
+from tidelake.storage.read.state_files import StateFiles
 
 _IS_AFTER: Final = "_IS_AFTER"
 _Buckets = dict[BucketId, Split]
 
 
 class SnapshotDiff:
-    """The difference between two states of a table.
+    """The difference between two states of a table with a primary key.
 
     before: None for an empty table
     context: rows are mapped to its schema
     columns: only these columns and the primary key are read, in the table's order. Rows that differ only in other
         columns count as equal.
-
-    Raises UnsupportedFeature for a table without a primary key: its rows can't be matched.
+    files: which files of the two states are compared.
     """
 
     def __init__(
@@ -55,34 +53,23 @@ class SnapshotDiff:
         *,
         sequence_numbers: bool = False,
         columns: Sequence[str] | None = None,
+        files: StateFiles = StateFiles.ALL,
     ) -> None:
-        if not context.schema.has_primary_key:
-            raise UnsupportedFeature(
-                f"{context.name} has no primary key",
-                "the difference of two states can't be computed: no key identifies equal rows",
-                "Read the changes of the snapshots between them: incremental-between-scan-mode = delta, or "
-                "incremental-between-tag-to-snapshot = true for tags",
-            )
         self._context = context
         self._before = before
         self._after = after
+        self._files = files
         wanted = {*(context.schema.names if columns is None else columns), *context.schema.primary_keys}
         names = [name for name in context.schema.names if name in wanted]
         self._names = [*names, KIND_COLUMN, *([SEQUENCE_COLUMN] if sequence_numbers else [])]
         self._compared = [name for name in names if name not in context.schema.primary_keys]
         self._reader = SnapshotReader(context, tuple(self._names))
 
-    def read(self) -> Iterator[ChangeBatch]:
+    def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield +I, -U, +U and -D, ordered by bucket and key. Keys with the same row in both states are left out."""
-        held: pa.RecordBatch | None = None
-        for rows in self._rows(self._changes):
-            if held is not None:
-                yield ChangeBatch(self._after.id, held, is_last=False)
-            held = rows.select(self._names)
-        if held is not None:
-            yield ChangeBatch(self._after.id, held, position=ChangePosition.behind(self._after))
+        return (rows.select(self._names) for rows in self._rows(self._changes))
 
-    def read_as_java(self) -> Iterator[pa.RecordBatch]:
+    def rows_as_java(self) -> Iterator[pa.RecordBatch]:
         """Yield rows as Java does.
 
         These are the changed rows of the later state as they are stored, including deleted rows. Of keys that no longer
@@ -107,7 +94,7 @@ class SnapshotDiff:
     def _buckets(self, snapshot: Snapshot | None) -> _Buckets:
         """Return one split for each bucket, with rows in key order."""
         keep = Subtask.of(self._context.options).keep_entry(self._context)
-        splits = TableScan(self._context, keep_entry=keep, in_key_order=True).plan(snapshot)
+        splits = TableScan(self._context, keep_entry=keep, in_key_order=True, files=self._files).plan(snapshot)
         return {split.bucket_id: split for split in splits}
 
     def _run(self, split: Split, is_after: bool) -> Iterator[pa.RecordBatch]:
@@ -141,7 +128,10 @@ class SnapshotDiff:
         if self._before is None:
             return
         counts = [
-            {entry.partition: entry.total_buckets for entry in live_entries(self._context, snapshot)}
+            {
+                entry.partition: entry.total_buckets
+                for entry in live_entries(self._context, snapshot, keep_entry=_has_bucket)
+            }
             for snapshot in (self._before, self._after)
         ]
         for partition in counts[0].keys() & counts[1].keys():
@@ -162,17 +152,16 @@ def _before_and_after(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, 
     return KeyedRows(taken[0], keys[0]), KeyedRows(taken[1], keys[1])
 
 
+def _has_bucket(entry: ManifestEntry) -> bool:
+    return entry.bucket != POSTPONE_BUCKET
+
+
 def _without_equal_sections(before: Split | None, after: Split | None) -> Iterator[tuple[Split, bool]]:
     """Yield both splits without the sections that are the same in both. A split without sections is left out."""
     sides = [(split, is_after) for split, is_after in ((before, False), (after, True)) if split is not None]
-    known = [{_identity(section, split) for section in split.sections} for split, _ in sides]
+    known = [{section_identity(section, split) for section in split.sections} for split, _ in sides]
     same = known[0] & known[1] if len(known) == 2 else set()
     for split, is_after in sides:
-        kept = tuple(section for section in split.sections if _identity(section, split) not in same)
+        kept = tuple(section for section in split.sections if section_identity(section, split) not in same)
         if kept:
             yield replace(split, sections=kept), is_after
-
-
-def _identity(section: Section, split: Split) -> frozenset[tuple[str, object]]:
-    names = [file.file_name for run in section for file in run]
-    return frozenset((name, split.deletion_files.get(name)) for name in names)

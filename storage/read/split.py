@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.sorted_run import KeyRange, Section, interval_partition
@@ -18,6 +18,7 @@ from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, is_blob_file
 
 T = TypeVar("T")
+SectionIdentity: TypeAlias = frozenset[tuple[str, DeletionFile | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +117,9 @@ def merge_tree_splits(
 def _is_one_clean_file(sections: Sequence[Section]) -> bool:
     files = [file for section in sections for run in section for file in run]
     return len(files) == 1 and not files[0].delete_row_count
+
+
+def section_identity(section: Section, split: Split) -> SectionIdentity:
+    """Return the files of a section and their deletion vectors: the same in two states, if the rows are the same."""
+    names = [file.file_name for run in section for file in run]
+    return frozenset((name, split.deletion_files.get(name)) for name in names)

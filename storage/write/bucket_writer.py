@@ -298,10 +298,12 @@ class PrimaryKeyBucketWriter:
 
     def _write_files(self) -> None:
         changelog = _write_all(self.files.changelog(), self._changelog()) if self._writes_changelog else []
+        data: list[DataFileMeta] = []
         try:
-            data = _write_all(self.files.data(), map(self.files.file_rows, self._buffer.drain()))
+            for run in self._buffer.runs():
+                data += _write_all(self.files.data(), map(self.files.file_rows, run))
         except BaseException:
-            self.files.delete(changelog)
+            self.files.delete([*changelog, *data])
             raise
         self._changelog_files += changelog
         self._added(data)
@@ -326,7 +328,7 @@ class AppendBucketWriter:
         self._open: RollingFileWriter | None = None
         self._new_files: list[DataFileMeta] = []
         self.next_sequence_number = next_sequence_number
-        self._held_bytes = 0
+        self._held_bytes = self._large_row_bytes = 0
         self._lock = threading.Lock()
 
     @property
@@ -335,12 +337,17 @@ class AppendBucketWriter:
 
     @property
     def large_row_bytes(self) -> int:
-        return max((large_row_bytes(rows.nbytes, rows.num_rows) for rows in self._batches), default=0)
+        return self._large_row_bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:
-            self._batches.append(rows.select(self._table_columns))
-            self._held_bytes += self._batches[-1].nbytes
+            self._hold(rows.select(self._table_columns))
+
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        nbytes = rows.nbytes  # Arrow computes it again for each access
+        self._batches.append(rows)
+        self._held_bytes += nbytes
+        self._large_row_bytes = max(self._large_row_bytes, large_row_bytes(nbytes, rows.num_rows))
 
     def flush_memory(self) -> None:
         with self._lock:
@@ -415,7 +422,7 @@ class AppendBucketWriter:
 
     def _release_memory(self) -> None:
         self._batches = []
-        self._held_bytes = 0
+        self._held_bytes = self._large_row_bytes = 0
 
 
 def _write_all(writer: RollingFileWriter, batches: Iterator[pa.RecordBatch]) -> list[DataFileMeta]:

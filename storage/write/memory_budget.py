@@ -39,6 +39,9 @@ class MemoryOwner(Protocol):
 class MemoryBudget:
     """The memory that the write buffers of all tables share. Thread-safe.
 
+    It knows what its owners held when they last grew. What they released since makes these numbers too high, never too
+    low, so the owners are asked only if the numbers exceed the limit: a write costs the same with many open buckets.
+
     Call `rebalance` without holding an owner's lock: it may take any of these locks.
 
     limit_bytes: limit for the Arrow bytes of buffered rows of all tables. Additional memory of a flush is not counted.
@@ -48,21 +51,29 @@ class MemoryBudget:
         if limit_bytes <= 0:
             raise ValueError(f"limit_bytes must be positive, not {limit_bytes}")
         self.limit_bytes = limit_bytes
-        self._owners: set[MemoryOwner] = set()
+        self._held: dict[MemoryOwner, int] = {}
+        self._sum = self._greatest = self._large_row = 0
         self._lock = threading.Lock()
 
     def register(self, owner: MemoryOwner) -> None:
         with self._lock:
-            self._owners.add(owner)
+            self._held.setdefault(owner, 0)
+            self._count(owner)
 
     def unregister(self, owner: MemoryOwner) -> None:
         with self._lock:
-            self._owners.discard(owner)
+            self._sum -= self._held.pop(owner, 0)
+
+    def grew(self, owner: MemoryOwner) -> None:
+        """Learn that rows were added to an owner."""
+        with self._lock:
+            if owner in self._held:
+                self._count(owner)
 
     @property
     def held_bytes(self) -> int:
         with self._lock:
-            return sum(owner.held_bytes for owner in self._owners)
+            return sum(owner.held_bytes for owner in self._held)
 
     @property
     def is_exceeded(self) -> bool:
@@ -87,14 +98,25 @@ class MemoryBudget:
     def _largest(self, incoming_bytes: int = 0) -> MemoryOwner | None:
         """Return the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
         with self._lock:
-            held = {owner: owner.held_bytes for owner in self._owners}
-            incoming_bytes = max([incoming_bytes, *(owner.large_row_bytes for owner in self._owners)])
-        largest = max(held, key=held.__getitem__, default=None)
-        if largest is None or not held[largest]:
-            return None
-        if sum(held.values()) + incoming_bytes <= self.limit_bytes and held[largest] <= OWNER_BYTES_MAX:
-            return None
-        return largest
+            if self._fits(incoming_bytes):
+                return None
+            self._sum = self._greatest = self._large_row = 0
+            self._held = dict.fromkeys(self._held, 0)
+            for owner in self._held:
+                self._count(owner)
+            largest = max(self._held, key=self._held.__getitem__, default=None)
+            return None if largest is None or not self._held[largest] or self._fits(incoming_bytes) else largest
+
+    def _fits(self, incoming_bytes: int) -> bool:
+        needed = self._sum + max(incoming_bytes, self._large_row)
+        return needed <= self.limit_bytes and self._greatest <= OWNER_BYTES_MAX
+
+    def _count(self, owner: MemoryOwner) -> None:
+        held = owner.held_bytes
+        self._sum += held - self._held[owner]
+        self._held[owner] = held
+        self._greatest = max(self._greatest, held)
+        self._large_row = max(self._large_row, owner.large_row_bytes)
 
 
 def large_row_bytes(nbytes: int, num_rows: int) -> int:

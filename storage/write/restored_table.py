@@ -40,7 +40,8 @@ class RestoredTable:
         if found != total_buckets:
             raise BadInput(
                 f"{table_name}: option bucket = {total_buckets}, but files of this partition are in {found} buckets; "
-                f"a key would be in two buckets. Set bucket = {found}, or rewrite the partition with an overwrite"
+                f"a key would be in two buckets. If the table was rescaled, load it again and open a new writer. "
+                f"Otherwise set bucket = {found}, or rewrite the partition with an overwrite"
             )
 
 

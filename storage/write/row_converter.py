@@ -55,7 +55,8 @@ class RowConverter:
         self._alter_hints = AlterHints(schema, table_name, location)
         self._row_kind_field = options.row_kind_field
         self._dropped_kinds = _dropped_kinds(options)
-        self._required = {*schema.primary_keys, *(f.name for f in schema.fields if not f.type.nullable)}
+        keys = () if options.has_nullable_keys else schema.primary_keys
+        self._required = {*keys, *(f.name for f in schema.fields if not f.type.nullable)}
         self._defaults = {f.name: default_value(f) for f in schema.fields if f.default is not None}
         self._directory_columns = {f.name for f in schema.partition_fields if f.type.root in STRING_ROOTS}
         self._target = schema.arrow.append(pa.field(KIND_COLUMN, pa.int8(), nullable=False))
@@ -90,7 +91,8 @@ class RowConverter:
             kind = RowKind(int(kinds[is_retract(kinds)][0])).symbol
             raise BadInput(
                 f"{self._table_name}: row kind {kind} is not possible in an append table, which only accepts inserts. "
-                "Create the table with a primary_key, or set the option 'ignore-delete' = 'true'"
+                "Create the table with a primary_key of columns that identify a row. With the option 'ignore-delete' = "
+                "'true' it keeps all versions of a row: deletes, and the old rows of updates, are dropped"
             )
         return converted
 

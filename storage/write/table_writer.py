@@ -127,7 +127,9 @@ class TableWriter:
             if rows is not None:
                 self._memory.make_room_for(rows)
             for bucket, part in self._router.parts(routed):
-                self._buckets.open(bucket).write(part)
+                record = self._buckets.open(bucket)
+                record.write(part)
+                self._memory.grew(record.opened)
 
     @property
     def is_memory_short(self) -> bool:

@@ -27,7 +27,9 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader, ChangeSource
 from tidelake.storage.read.changes.subtask import ALL
+from tidelake.storage.read.incremental_read import difference_batches
 from tidelake.storage.read.snapshot_diff import SnapshotDiff
+from tidelake.storage.read.state_files import StateFiles
 
 _ROWS_MAX: Final = 5_000_000  # changed rows are held in memory
 
@@ -109,8 +111,8 @@ def _of_keys(context: TableContext, before: QueriedState, after: Snapshot, names
         _find_snapshot(context, before)  # raises with the reason
         raise NoChanges(f"snapshot {before.snapshot_id} of {context.name}, which the last refresh read, has expired")
     try:
-        difference = SnapshotDiff(context, known, after, columns=names).read()
-        rows = _collect_rows(difference, [*names, KIND_COLUMN], context)
+        difference = SnapshotDiff(context, known, after, columns=names, files=StateFiles.VISIBLE)
+        rows = _collect_rows(difference_batches(after, difference.rows()), [*names, KIND_COLUMN], context)
     except (BadInput, UnsupportedFeature) as error:
         raise NoChanges(str(error)) from None
     retracts = pa.array(is_retract(row_kinds(rows)))

@@ -209,6 +209,8 @@ def sinks_of(config: Config) -> list[SparkSink]:
             connector=config.format_options,
             options={key: str(value) for key, value in config.warehouse_options.items()},
             topics=table.topic_patterns,
+            key_from_records=table.key_from_records,
+            key_columns=table.key_columns,
         )
         for table in config.tables
     ]

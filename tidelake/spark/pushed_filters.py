@@ -81,11 +81,10 @@ def _plain(pushed: Filter, schema: pa.Schema) -> Predicate | None:
 
 
 def _in(column: Column, kind: pa.DataType, values: tuple[Any, ...]) -> Predicate | None:
-    given = [value for value in values if value is not None]
-    if not all(_is_comparable(value, kind) for value in given):
+    if not all(value is None or _is_comparable(value, kind) for value in values):
         return None
-    numbers = column.is_in([value for value in given if not _is_nan(value)])
-    return numbers | column.is_nan() if any(map(_is_nan, given)) else numbers
+    numbers = column.is_in([value for value in values if not _is_nan(value)])
+    return numbers | column.is_nan() if any(map(_is_nan, values)) else numbers
 
 
 def _compared(pushed: Any, column: Column, kind: pa.DataType) -> Predicate | None:

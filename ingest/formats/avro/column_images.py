@@ -54,7 +54,9 @@ class ColumnImages:
 
     def __init__(self, record_schema: RecordSchema, image: AvroType, settings: ConnectorSettings) -> None:
         names = image.fields.keys()
-        if record_schema.narrow or names - record_schema.by_name.keys():
+        if record_schema.narrow or record_schema.has_wider_key or record_schema.target.key_columns:
+            raise ValueError("records that must be checked, or completed, one by one")
+        if names - record_schema.by_name.keys() - record_schema.target.ignored_columns:
             raise ValueError("columns that the table can't hold")
         if not names >= set(record_schema.target.schema.primary_keys):
             raise ValueError("no key in the image")

@@ -16,6 +16,7 @@ from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.avro.arrow_columns import CONVERSION_ERRORS
@@ -33,6 +34,7 @@ from tidelake.ingest.formats.avro.value_reader import read_record
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from tidelake.ingest.formats.concatenated_json import split_rows
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
+from tidelake.ingest.formats.debezium.cells import has_cells, is_plain, value_type
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json_decoder import (
     CHUNK_BYTES_MAX,
@@ -56,6 +58,8 @@ from tidelake.storage.model.avro.decoded_columns import DecodedColumn, Places
 
 _SCHEMAS_MAX: Final = 1_000  # in the cache of one decoder; if it is full, it is cleared
 _NO_KEY: Final = -2
+_TOMBSTONE: Final = -3  # instead of the id of a schema
+_DELETE: Final = b'{"op":"d"}'
 _MAX_UNSPLIT_RECORDS: Final = 64  # a part of at most so many records is not divided any more
 _PARTS: Final = 8
 _ROW_OPS: Final = np.isin(np.arange(256), list(b"crud"))
@@ -100,6 +104,7 @@ class DebeziumAvroDecoder:
     framing: where records contain their schema's id.
     records: the structure of the records.
     placeholders: the placeholders of values that records leave out; None for those of the connector's settings.
+    tombstones_delete: whether a record with a key and no value is a delete.
 
     `decode` raises RegistryUnavailable if a schema is temporarily unavailable. The batch may be decoded again later.
     """
@@ -114,6 +119,8 @@ class DebeziumAvroDecoder:
         framing: ConfluentFraming | None = None,
         records: ChangeRecords | None = None,
         placeholders: Placeholders | None = None,
+        *,
+        tombstones_delete: bool = False,
     ) -> None:
         self._target_of = target_of
         self._schemas = schemas
@@ -125,7 +132,9 @@ class DebeziumAvroDecoder:
         )
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
-        self._envelopes: dict[SchemaId, ChangeSchema] = {}
+        self._tombstones_delete = tombstones_delete
+        nothing = AvroType("null")
+        self._envelopes: dict[SchemaId, ChangeSchema] = {_TOMBSTONE: ChangeSchema(nothing, nothing, {}, None)}
         self._known: dict[RecordSchemaKey[SchemaId], _CachedReaders] = {}
         self.row_decoded_records = 0
         """Number of records that were read one by one since construction. Benchmarks and tests use it."""
@@ -140,7 +149,7 @@ class DebeziumAvroDecoder:
         present = np.flatnonzero(batch.values.is_valid().to_numpy(zero_copy_only=False))
         for chunk in split_rows(batch.values, present, CHUNK_RECORDS_MAX, CHUNK_BYTES_MAX):
             self._decode_chunk(state, chunk)
-        if tombstones := len(batch) - len(present):
+        if tombstones := len(batch) - len(present) - self._decode_tombstones(state):
             state.found.skip(Skipped.TOMBSTONE, tombstones)
         as_json = self._as_json(batch)
         return DecodedBatch(
@@ -149,6 +158,7 @@ class DebeziumAvroDecoder:
             state.found.skipped,
             state.found.unrouted,
             state.found.unrouted_records,
+            frozenset(state.found.only_deleted),
         )
 
     def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
@@ -222,7 +232,9 @@ class DebeziumAvroDecoder:
         database, schema, table, connector = names or (None,) * len(SOURCE_NAMES)
         source = SourceTable(state.batch.topic, database, schema, table)
         if self._target(state, source) is None:
-            state.found.skip_unrouted(int(changes.rows[0]), source, len(changes.rows))
+            is_delete = changes.ops == ord("d")
+            first = int(changes.rows[int(np.argmin(is_delete))])  # the first that is no delete, if there is one
+            state.found.skip_unrouted(first, source, len(changes.rows), is_delete=bool(is_delete.all()))
             return
         known = self._find(state, RecordSchemaKey(source, connector or "", id_, key_columns))
         assert known is not None
@@ -272,6 +284,23 @@ class DebeziumAvroDecoder:
             batch.topic, partial(self._record_schema_of, state, id_), self._fail_on_truncate, state.found
         )
         decoder.read(row, int(batch.offsets[row]), key, wrapped(members), self._headers_as_json(headers))
+
+    def _decode_tombstones(self, state: DecodeState) -> int:
+        """Decode tombstones with keys as deletes, if they are deletes. Return their number."""
+        if not self._tombstones_delete:
+            return 0
+        batch = state.batch
+        rows = np.flatnonzero((pc.is_null(batch.values).to_numpy(False)) & pc.is_valid(batch.keys).to_numpy(False))
+        decoder = RowDecoder(
+            batch.topic, partial(self._record_schema_of, state, _TOMBSTONE), self._fail_on_truncate, state.found
+        )
+        for row in rows.tolist():
+            headers = batch.headers.get(row, ())
+            key = self._key_of(batch, row)
+            decoder.read(row, int(batch.offsets[row]), key, _DELETE, self._headers_as_json(headers))
+        for piece in state.found.take_pieces():
+            state.add(piece)
+        return len(rows)
 
     def value_as_json(self, batch: RawBatch, row: int) -> bytes:
         """Return a record's value as JSON. See `JsonView`."""
@@ -356,9 +385,10 @@ class DebeziumAvroDecoder:
 
     def _new(self, key: RecordSchemaKey[SchemaId], target: Target) -> _CachedReaders:
         envelope = self._envelope(key.schema)
+        typed = value_type if has_cells(key.connector) else lambda source: source
         record_schema = RecordSchema(
             target,
-            envelope.columns,
+            {name: typed(source) for name, source in envelope.columns.items()},
             key.key_columns,
             key.connector,
             self._settings,
@@ -366,7 +396,7 @@ class DebeziumAvroDecoder:
             rounds=self._rounds,
         )
         columnar = None
-        if envelope.reader is not None:
+        if envelope.reader is not None and is_plain(key.connector):
             with suppress(ValueError):  # all records must be read one by one
                 columnar = ColumnImages(record_schema, envelope.image, self._settings)
         return _CachedReaders(record_schema, columnar)

@@ -53,6 +53,8 @@ class Rows:
     ARE_KEYED: ClassVar = False
 
     def schema_of(self, type_: AvroType) -> ChangeSchema:
+        """Return the schema of rows of this type. Raises BadValue for Debezium's envelope: it is no row."""
+        refuse_envelope(type_)
         return row_schema(type_)
 
     def changes(
@@ -67,6 +69,12 @@ class Rows:
 
     def payload(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         return {"op": b'"c"', "after": object_of(members)}
+
+
+def refuse_envelope(type_: AvroType) -> None:
+    """Raise BadValue for a record type that looks like the envelope of `debezium-avro`."""
+    if {"op", "source"} <= type_.fields.keys() and {"before", "after"} & type_.fields.keys():
+        raise BadValue("not a row: it looks like debezium-avro. Set `format` to the format of the topic")
 
 
 def row_decoder(
@@ -149,9 +157,14 @@ class PlainAvro:
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         try:
             id_, _ = self._framing().unframed(batch.values[row].as_py() or b"", batch.headers.get(row, ()))
-            return inferred_table(row_schema(self._schemas().type_of(id_)).columns, None)
+            type_ = self._schemas().type_of(id_)
         except BadValue as e:
             raise TableNotInferred.for_record(batch, row, str(e)) from None
+        try:
+            refuse_envelope(type_)
+        except BadValue as e:  # not TableNotInferred: a tolerance would make dead letters of the whole topic
+            raise BadInput(f"topic {batch.topic}, partition {batch.partition}: {e}") from None
+        return inferred_table(row_schema(type_).columns, None)
 
 
 def _configured_schema(options: Mapping[str, Any]) -> str:

@@ -39,6 +39,7 @@ class CaseMappedTarget:
             rounded_columns=frozenset(map(spelled, whole.rounded_columns)),
             ignored_columns=frozenset(map(spelled, whole.ignored_columns)),
             fixed_columns=frozenset(map(spelled, whole.fixed_columns)),
+            key_columns=tuple(map(spelled, whole.key_columns)),
         )
 
     def _source_spelling(self, name: str) -> str:

@@ -78,6 +78,7 @@ class LowerCaseFormat:
             tuple(name.lower() for name in found.primary_key),
             {name.lower(): source for name, source in found.sources.items()},
             found.key_error,
+            {name.lower(): source for name, source in found.outside.items()},
         )
 
 
@@ -102,6 +103,7 @@ class _Results:
     skipped: dict[Skipped, int] = field(default_factory=dict)
     unrouted: dict[SourceTable, int] = field(default_factory=dict)
     unrouted_records: dict[SourceTable, int] = field(default_factory=dict)
+    only_deleted: set[SourceTable] = field(default_factory=set)
 
     def add(self, part: DecodedBatch, spelled: Mapping[str, CaseMappedTarget], begin: int) -> None:
         """Add the results of a part.
@@ -121,7 +123,10 @@ class _Results:
         for kind, count in part.skipped.items():
             self._count(kind, count)
         for source, row in part.unrouted.items():
-            self.unrouted.setdefault(source, begin + row)
+            is_deleted = source in part.only_deleted
+            if source not in self.unrouted or (source in self.only_deleted and not is_deleted):
+                self.unrouted[source] = begin + row
+                (self.only_deleted.add if is_deleted else self.only_deleted.discard)(source)
         for source, count in part.unrouted_records.items():
             self.unrouted_records[source] = self.unrouted_records.get(source, 0) + count
 
@@ -130,7 +135,14 @@ class _Results:
 
     def to_batch(self) -> DecodedBatch:
         tables = tuple(_joined_rows(parts) for parts in self.tables.values())
-        return DecodedBatch(tables, tuple(self.failures), self.skipped, self.unrouted, self.unrouted_records)
+        return DecodedBatch(
+            tables,
+            tuple(self.failures),
+            self.skipped,
+            self.unrouted,
+            self.unrouted_records,
+            frozenset(self.only_deleted),
+        )
 
 
 class LowerCaseDecoder:

@@ -123,6 +123,8 @@ class ColumnarDecoder:
         if self.record_schema.target.emit_update_before:
             written, source_rows, kinds = _with_old_images(befores, images, ops)
         columns, flags = self._columns(written)  # raises if an image is missing
+        if self.record_schema.target.compares_keys:
+            self._keys.check_all(batch.keys, rows)
         self._check_keys(befores, images, ops, rows, batch.keys)
         return DecodedRows(self.record_schema.target, rows[source_rows], kinds, columns, flags)
 

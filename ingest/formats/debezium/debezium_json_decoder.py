@@ -20,6 +20,7 @@ from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
 from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
 from tidelake.ingest.formats.connect_schema import ConnectorSettings, source_type
+from tidelake.ingest.formats.debezium.cells import has_cells, is_plain, value_type
 from tidelake.ingest.formats.debezium.columnar_decoder import ColumnarDecoder
 from tidelake.ingest.formats.debezium.debezium_envelope import (
     ROW_OPS,
@@ -27,6 +28,7 @@ from tidelake.ingest.formats.debezium.debezium_envelope import (
     image_schema,
     read_envelope,
     split_schema,
+    with_plain_tombstones,
 )
 from tidelake.ingest.formats.debezium.key_changes import find_key_changes
 from tidelake.ingest.formats.debezium.record_key import columns_of_key
@@ -113,6 +115,7 @@ class DebeziumJsonDecoder:
         No content of a record makes it raise. Raises UnsupportedFeature or BadInput for a target that it can't decode
         into.
         """
+        batch = with_plain_tombstones(batch)
         targets: _Targets = {}
         row_decoder = RowDecoder(batch.topic, partial(self._record_schema_of, targets), self._fail_on_truncate)
         state = _DecodeState(batch, row_decoder.found, targets, row_decoder=row_decoder)
@@ -126,6 +129,7 @@ class DebeziumJsonDecoder:
             row_decoder.found.skipped | ({Skipped.TOMBSTONE: tombstones} if tombstones else {}),
             row_decoder.found.unrouted,
             row_decoder.found.unrouted_records,
+            frozenset(row_decoder.found.only_deleted),
         )
 
     def _decode_chunk(self, state: _DecodeState, rows: NDArray[np.int64]) -> None:
@@ -242,9 +246,10 @@ class DebeziumJsonDecoder:
         if key.schema is None:
             self._log_assumptions(target, key.connector)
         fields = () if key.schema is None else image_schema(key.schema).fields
+        typed = value_type if has_cells(key.connector) else lambda source: source
         record_schema = RecordSchema(
             target,
-            {f.field: source_type(f) for f in fields if f.field},
+            {f.field: typed(source_type(f)) for f in fields if f.field},
             key.key_columns,
             key.connector,
             self._settings,
@@ -252,7 +257,8 @@ class DebeziumJsonDecoder:
             rounds=self._rounds,
         )
         columnar = None
-        if not record_schema.narrow:
+        is_columnar = is_plain(key.connector) and not target.key_columns
+        if is_columnar and not record_schema.narrow and not record_schema.has_wider_key:
             with suppress(ValueError):  # msgspec can't match some characters in column names
                 columnar = ColumnarDecoder(record_schema, key.source)
         prefix = b"" if key.schema is None else _WRAPPED_START + key.schema + b',"payload":'

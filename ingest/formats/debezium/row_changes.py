@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from tidelake.ingest.formats.changed_row import ChangedRow, changed_row
+from tidelake.ingest.formats.debezium.cells import has_cells, image_without_cells, raw_object, without_cells
 from tidelake.ingest.formats.debezium.debezium_envelope import OLD_KEY_HEADER, DebeziumEnvelope
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.record_schema import RecordSchema
@@ -45,33 +46,65 @@ def decode_change(
 
     Raises BadValue for a record that can't be decoded.
     """
+    unset: frozenset[str] = frozenset()
+    if has_cells(record_schema.connector):
+        before, _ = image_without_cells(envelope.before, "before")
+        after, unset = image_without_cells(envelope.after, "after")
+        envelope = msgspec.structs.replace(envelope, before=before, after=after)
+        key = None if key is None else bytes(raw_object(without_cells(key_members(key), "key")[0]))
+    if record_schema.target.key_columns:
+        envelope = _with_key_columns(envelope, record_schema.target.key_columns, key)
     match envelope.op:
         case "u":
-            return _rows_of_update(envelope, record_schema, headers)
+            return _rows_of_update(envelope, record_schema, headers, unset)
         case "d":
             return [_deleted_row(envelope, record_schema, key)]
         case _:
             return [_new_row(envelope, RowKind.INSERT, record_schema, headers)]
 
 
-def _new_row(envelope: DebeziumEnvelope, kind: RowKind, record_schema: RecordSchema, headers: Headers) -> ChangedRow:
+def _with_key_columns(envelope: DebeziumEnvelope, names: Sequence[str], key: bytes | None) -> DebeziumEnvelope:
+    """Return the record with these columns of its key in both images."""
+    members = {} if key is None else key_members(key)
+    missing = [name for name in names if name not in members]
+    if missing:
+        raise BadValue(f"the record's key has no column {', '.join(missing)}, which `key_columns` names")
+
+    def completed(image: msgspec.Raw, which: str) -> msgspec.Raw:
+        found = _members(image, which)
+        return image if found is None else raw_object({**found, **{name: members[name] for name in names}})
+
+    return msgspec.structs.replace(
+        envelope, before=completed(envelope.before, "before"), after=completed(envelope.after, "after")
+    )
+
+
+def _new_row(
+    envelope: DebeziumEnvelope,
+    kind: RowKind,
+    record_schema: RecordSchema,
+    headers: Headers,
+    unset: frozenset[str] = frozenset(),
+) -> ChangedRow:
     members = _members(envelope.after, "after")
     if members is None:
         raise BadValue(f"op {envelope.op} has no after image")
-    row = changed_row(kind, members, record_schema)
+    row = changed_row(kind, members, record_schema, unset)
     header = dict(headers).get(OLD_KEY_HEADER)
     if header is None or not row.flagged:
         return row
     return replace(row, old_key=_old_key(record_schema, header, row.cells))
 
 
-def _rows_of_update(envelope: DebeziumEnvelope, record_schema: RecordSchema, headers: Headers) -> list[ChangedRow]:
+def _rows_of_update(
+    envelope: DebeziumEnvelope, record_schema: RecordSchema, headers: Headers, unset: frozenset[str]
+) -> list[ChangedRow]:
     """Return the rows of an update.
 
     They are one +U row, with a -U row before it if the target needs it. If the primary key changes, they are a -D row
     and a +I row. An update without a before image is an upsert: PostgreSQL's default replica identity sends none.
     """
-    after = _new_row(envelope, RowKind.UPDATE_AFTER, record_schema, headers)
+    after = _new_row(envelope, RowKind.UPDATE_AFTER, record_schema, headers, unset)
     before = _members(envelope.before, "before")
     if before is None:
         if record_schema.needs_old_images:

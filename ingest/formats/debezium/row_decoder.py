@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tidelake.ingest.formats.base import Skipped, Target
 from tidelake.ingest.formats.debezium.debezium_envelope import (
+    DELETE_OP,
     ROW_OPS,
     TRUNCATE_OP,
     DebeziumEnvelope,
@@ -68,7 +69,7 @@ class RowDecoder:
                 if envelope.op == TRUNCATE_OP:  # no table exists, and a truncate creates none
                     self.found.skip(Skipped.TRUNCATE)
                 else:
-                    self.found.skip_unrouted(row, source)
+                    self.found.skip_unrouted(row, source, is_delete=envelope.op == DELETE_OP)
             else:
                 self._change(envelope, record_schema, source, row, key, headers)
         except BadValue as error:
@@ -89,7 +90,9 @@ class RowDecoder:
     ) -> None:
         if envelope.op != TRUNCATE_OP:
             record_schema.check_types()
-            self.found.add(row, decode_change(envelope, record_schema, key, headers), record_schema.target)
+            rows = decode_change(envelope, record_schema, key, headers)
+            record_schema.check_key()
+            self.found.add(row, rows, record_schema.target)
         elif self._fail_on_truncate:
             raise Truncated(source, record_schema.target)
         else:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.errors import TableNotInferred
+from tidelake.errors import BadInput, TableNotInferred
 from tidelake.ingest.formats.base import InferredTable
-from tidelake.ingest.formats.connect_schema import SourceType, source_type
+from tidelake.ingest.formats.connect_schema import SourceType, parse_connect_schema, source_type
+from tidelake.ingest.formats.debezium.cells import has_cells, value_type
 from tidelake.ingest.formats.debezium.debezium_envelope import (
     check_connector,
     image_schema,
     read_envelope,
     split_schema,
+    unwrapped,
 )
 from tidelake.ingest.formats.debezium.record_key import key_members
 from tidelake.ingest.formats.types.inferred_types import inferred_type
@@ -44,10 +46,12 @@ def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> Infe
     columns: column name to its source type.
     key: the record's key in JSON; its columns become the primary key.
     """
-    key_error, primary_key = "", tuple[str, ...]()
-    if key is not None:
+    key_error, primary_key, outside = "", tuple[str, ...](), dict[str, SourceType]()
+    if key is not None and unwrapped(key).strip() != b"null":
         try:
-            primary_key = tuple(name for name in key_members(key) if name in columns)
+            names = key_members(key)
+            primary_key = tuple(name for name in names if name in columns)
+            outside = {name: _key_types(key).get(name, SourceType("string")) for name in names if name not in columns}
         except BadValue as error:
             key_error = str(error)
     fields = []
@@ -55,7 +59,17 @@ def inferred_table(columns: Mapping[str, SourceType], key: bytes | None) -> Infe
         column_type = inferred_type(source)
         nullability = not_null(column_type) if name in primary_key else column_type
         fields.append(DataField(number, name, nullability, source.doc))
-    return InferredTable(tuple(fields), primary_key, columns, key_error)
+    return InferredTable(tuple(fields), primary_key, columns, key_error, outside)
+
+
+def _key_types(key: bytes) -> Mapping[str, SourceType]:
+    """Return the types that the schema of a key declares; empty if it has none."""
+    try:
+        schema, _ = split_schema(key)
+        fields = () if schema is None else parse_connect_schema(schema).fields
+    except (BadValue, BadInput):
+        return {}
+    return {f.field: source_type(f) for f in fields if f.field is not None}
 
 
 def _columns(value: bytes) -> Mapping[str, SourceType]:
@@ -63,7 +77,8 @@ def _columns(value: bytes) -> Mapping[str, SourceType]:
     envelope = read_envelope(payload)
     check_connector(envelope)
     if schema is not None:
-        return {f.field: source_type(f) for f in image_schema(schema).fields if f.field is not None}
+        typed = value_type if has_cells(envelope.source.connector) else lambda source: source
+        return {f.field: typed(source_type(f)) for f in image_schema(schema).fields if f.field is not None}
     for image in (envelope.after, envelope.before):
         if bytes(image) != b"null":
             return dict.fromkeys(read_object(image), SourceType("string"))

@@ -87,6 +87,8 @@ class AliyunEnvelope(Envelope):
     payload: the images of one row.
     """
 
+    OMITTED: ClassVar = "unchanged"
+
     schema: _Schema = msgspec.field(default_factory=_Schema)
     payload: _AliyunPayload = msgspec.field(default_factory=_AliyunPayload)
     ddl: bool | None = None
@@ -108,7 +110,8 @@ class AliyunEnvelope(Envelope):
 
     def shape(self) -> Hashable:
         is_change = self.payload.op in _OPS and not self.ddl
-        return self.schema.source.database, self.schema.source.table, bytes(self.schema.columns), is_change
+        source, key = self.schema.source, tuple(self.schema.primary_key or ())
+        return source.database, source.table, bytes(self.schema.columns), is_change, key
 
     def declared_types(self) -> Mapping[str, SourceType]:
         if bytes(self.schema.columns) == b"null":

@@ -51,6 +51,8 @@ class CanalEnvelope(Envelope):
     """
 
     OLD_IS_PARTIAL: ClassVar = True
+    OLD_LISTS_CHANGES: ClassVar = True
+    OMITTED: ClassVar = "unchanged"
 
     type: str | None = None
     data: list[msgspec.Raw] | None = None
@@ -86,7 +88,9 @@ class CanalEnvelope(Envelope):
 
     def shape(self) -> Hashable:
         is_change = self.type in _OPS and not self.is_ddl
-        return (self.database, self.table, bytes(self.mysql_type)) if is_change else (self.database, self.table, None)
+        if not is_change:
+            return self.database, self.table, None
+        return self.database, self.table, bytes(self.mysql_type), tuple(self.pk_names or ())
 
     def declared_types(self) -> Mapping[str, SourceType]:
         if bytes(self.mysql_type) == b"null":
@@ -106,7 +110,7 @@ class CanalEnvelope(Envelope):
         return self.data, self.old if self.type == "UPDATE" else None
 
     def direct_reader(self, images: ImageTypes) -> DirectReader | None:
-        return _CanalDirectReader(self.database, self.table, self.mysql_type, images)
+        return _CanalDirectReader(self.database, self.table, self.mysql_type, self.pk_names, images)
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
         if not self.data:
@@ -145,30 +149,43 @@ class _CanalDirectReader:
     database: the database in all messages.
     table: the table in all messages.
     mysql_type: the `mysqlType` in all messages.
+    pk_names: the `pkNames` in all messages.
     images: the structs into which rows are decoded.
     """
 
-    def __init__(self, database: str | None, table: str | None, mysql_type: msgspec.Raw, images: ImageTypes) -> None:
+    def __init__(
+        self,
+        database: str | None,
+        table: str | None,
+        mysql_type: msgspec.Raw,
+        pk_names: list[str] | None,
+        images: ImageTypes,
+    ) -> None:
+        self._pk_names = pk_names
         self._mysql_type = msgspec.Raw(bytes(mysql_type))
 
-        def decoder(image: Any) -> Callable[[bytes | memoryview], list[Any]]:
+        def decoder(image: Any, old: Any) -> Callable[[bytes | memoryview], list[Any]]:
             message = msgspec.defstruct(
                 "Message",
                 [
                     ("type", Literal["INSERT", "ROW", "UPDATE", "DELETE"]),
                     ("data", list[image]),
-                    ("old", list[images.old] | None, None),  # type: ignore[name-defined]
+                    ("old", list[old] | None, None),
                     ("is_ddl", bool | None, msgspec.field(default=False, name="isDdl")),
                     ("database", *_exact_member(database)),
                     ("table", *_exact_member(table)),
                     ("mysql_type", msgspec.Raw, msgspec.field(default=msgspec.Raw(b"null"), name="mysqlType")),
+                    ("pk_names", list[str] | None, msgspec.field(default=None, name="pkNames")),
                 ],
                 gc=False,
                 kw_only=True,
             )
             return msgspec.json.Decoder(message, float_hook=str.encode).decode_lines
 
-        self._decode, self._decode_partial = decoder(images.whole), decoder(images.partial)
+        self._decode, self._decode_partial = (
+            decoder(images.whole, images.old),
+            decoder(images.partial, images.partial),  # a column that a row lacks may be in its old row
+        )
 
     def read(self, messages: bytes | memoryview, n: int) -> RowImages:
         try:
@@ -185,6 +202,8 @@ class _CanalDirectReader:
             raise ValueError("messages without rows")
         if [message.mysql_type for message in found].count(self._mysql_type) != n:
             raise ValueError("another schema")
+        if [message.pk_names for message in found].count(self._pk_names) != n:
+            raise ValueError("another key")
         types = [message.type for message in found]
         codes = np.frombuffer(bytes([*map(_ROW_OP_CODES.__getitem__, types)]), np.int8)
         old_rows = [message.old if message.type == "UPDATE" else None for message in found]

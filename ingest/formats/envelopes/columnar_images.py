@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tidelake.ingest.formats.columnar import refused_columns
 from tidelake.ingest.formats.decoded_rows import DecodedRows
 from tidelake.ingest.formats.envelopes.envelope import Envelope, ImageTypes, Op, RowImages
+from tidelake.ingest.formats.envelopes.omitted_columns import Omitted, OmittedColumns
 from tidelake.ingest.formats.record_schema import RecordSchema, ignored_fields
 from tidelake.ingest.formats.values.conversion import float_hook
 from tidelake.storage.model.format import RowKind
@@ -36,13 +37,17 @@ _KIND_OF_OP[[Op.INSERT, Op.UPDATE, Op.UPDATE_AFTER, Op.UPDATE_BEFORE, Op.DELETE]
 class ColumnarImages:
     """A decoder of row images of records of one shape.
 
+    omitted: the rule for columns that an update leaves out.
     by_value: columns that are read value by value, because their column decoder refused values before.
 
     The constructor raises ValueError if msgspec can't match a column's name.
     """
 
-    def __init__(self, record_schema: RecordSchema, by_value: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, record_schema: RecordSchema, omitted: OmittedColumns, by_value: frozenset[str] = frozenset()
+    ) -> None:
         self._record_schema = record_schema
+        self._omitted = omitted
         self.by_value = by_value
         self._decoders = [
             column.by_value if column.decode_column is None or column.name in by_value else column.decode_column
@@ -92,13 +97,13 @@ class ColumnarImages:
         if np.any(is_update & ~has_old) and self._wants_old_rows:
             raise ValueError("an update without its old image")
         if given:
-            if self._record_schema.target.needs_retractions and not like.MISSING_OLD_IS_UNCHANGED:
+            if self._record_schema.target.needs_retractions and not self._omitted.knows_old_values(type(like)):
                 raise ValueError("old images that may not be whole")
             self._check_keys(columns, given, has_old)
         is_update |= codes == Op.UPDATE_AFTER
         left_out: dict[str, NDArray[np.bool_]] = {}
         if not new or type(new[0]) is not self.types.whole:
-            columns, left_out = self._fill_omitted_columns(columns, is_update, has_old, like)
+            columns, left_out = self._fill_omitted_columns(columns, is_update, given, has_old, like)
         kinds = _KIND_OF_OP[codes]
         source_rows = np.repeat(rows, counts)
         if given and self._record_schema.target.emit_update_before:
@@ -110,6 +115,12 @@ class ColumnarImages:
         columns = _columns(self._images(b"".join(images)) if _are_raw_values(images) else images, len(images))
         del columns[len(self._decoders) :]  # the last ones are ignored columns
         return columns
+
+    def _old_columns_of(self, given: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return the values of the table's columns in old images. Raises ValueError if only keys were decoded."""
+        if not _are_raw_values(given) and not isinstance(given[0], self.types.partial):
+            raise ValueError("old images of which only the key was read")
+        return self._columns_of(given)
 
     def columns_to_read_by_value(self, records: Sequence[Envelope]) -> frozenset[str]:
         """Return the columns whose column decoders refuse values of these valid records. Slow."""
@@ -143,13 +154,21 @@ class ColumnarImages:
                     raise ValueError("an update that may change the key")
 
     def _fill_omitted_columns(
-        self, columns: list[Sequence[Any]], is_update: NDArray[np.bool_], has_old: NDArray[np.bool_], like: Envelope
+        self,
+        columns: list[Sequence[Any]],
+        is_update: NDArray[np.bool_],
+        given: Sequence[Any],
+        has_old: NDArray[np.bool_],
+        like: Envelope,
     ) -> tuple[list[Sequence[Any]], dict[str, NDArray[np.bool_]]]:
         """Return the columns with nulls for missing values, and flags of missing values that did not change.
+
+        given: the old images, of the records for which `has_old` is True.
 
         Raises ValueError if a record must be read alone.
         """
         left_out: dict[str, NDArray[np.bool_]] = {}
+        old_columns: list[Sequence[Any]] | None = None
         for place, column in enumerate(self._record_schema.columns):
             values = columns[place]
             if UNSET not in values:
@@ -157,11 +176,16 @@ class ColumnarImages:
             flags = np.fromiter((value is UNSET for value in values), np.bool_, len(values))
             if column.in_primary_key or (self._wants_whole_old_rows and np.any(flags & ~is_update)):
                 raise ValueError("an image that lacks what it must have")
-            if not like.OLD_IS_PARTIAL and np.any(flags & has_old):
-                raise ValueError("a new image whose old one may know more")
             columns[place] = [None if value is UNSET else value for value in values]
-            if self._keeps_left_out and np.any(flags & is_update):
-                left_out[column.name] = flags & is_update
+            unchanged = flags & is_update & (self._omitted.otherwise is Omitted.UNCHANGED)
+            if np.any(flags & has_old):
+                if not like.OLD_LISTS_CHANGES:
+                    raise ValueError("a new image whose old one may know more")
+                if old_columns is None:
+                    old_columns = self._old_columns_of(given)
+                unchanged[has_old] &= np.fromiter((v is UNSET for v in old_columns[place]), np.bool_, len(given))
+            if self._keeps_left_out and np.any(unchanged):
+                left_out[column.name] = unchanged
         return columns, left_out
 
     def _with_old_rows(

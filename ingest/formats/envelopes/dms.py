@@ -38,6 +38,7 @@ class DmsEnvelope(Envelope):
 
     OLD_IS_PARTIAL: ClassVar = True
     MISSING_OLD_IS_UNCHANGED: ClassVar = False
+    OMITTED: ClassVar = "null"  # IncludeNullAndEmpty=false leaves out columns that are NULL
 
     data: msgspec.Raw = NULL
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)

@@ -48,12 +48,14 @@ class ChangeEvent:
     after: column name to raw JSON of the new image; None if the record has no new image.
     knows_old_row: whether all values in `before` are certainly old values. False if some were copied from the new image
         and may have changed.
+    unchanged: columns that the new image lacks, and that certainly did not change.
     """
 
     op: Op
     before: Mapping[str, bytes] | None
     after: Mapping[str, bytes] | None
     knows_old_row: bool = True
+    unchanged: frozenset[str] = frozenset()
 
 
 RowImages: TypeAlias = tuple[Sequence[Any], Sequence[Any], NDArray[np.int8], Sequence[int]]
@@ -98,13 +100,20 @@ class Envelope(msgspec.Struct, gc=False, kw_only=True):
     many times as fast. The other methods are for what its records contain in addition.
 
     OLD_IS_PARTIAL: whether old images have only the changed columns.
+    OLD_LISTS_CHANGES: whether the old image of an update has exactly the columns whose values changed.
     MISSING_OLD_IS_UNCHANGED: whether a column that an old image lacks certainly has the value of the new image.
+    OMITTED: what a column is that both images of an update lack, if the producer has its default settings (`null` or
+        `unchanged`; see `omitted_columns`). None if images are always whole rows, in which a missing column is NULL.
     ROW_BY_ROW_ONLY: whether records must be read one by one.
+    KEY_NAMES_COLUMNS: whether the record's key may name the columns of the primary key, so that `shape` needs it.
     """
 
     OLD_IS_PARTIAL: ClassVar[bool] = False
+    OLD_LISTS_CHANGES: ClassVar[bool] = False
     MISSING_OLD_IS_UNCHANGED: ClassVar[bool] = True
+    OMITTED: ClassVar[str | None] = None
     ROW_BY_ROW_ONLY: ClassVar[bool] = False
+    KEY_NAMES_COLUMNS: ClassVar[bool] = False
 
     def keyed(self, key: bytes | None) -> Envelope:
         """Return the record with its key, if `changes` needs the key; else the record itself."""

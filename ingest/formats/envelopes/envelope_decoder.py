@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
@@ -26,6 +27,7 @@ from tidelake.ingest.formats.envelopes.columnar_images import ColumnarImages
 from tidelake.ingest.formats.envelopes.envelope import DirectReader, Envelope, NotThisFormat, Op
 from tidelake.ingest.formats.envelopes.envelope_options import EnvelopeOptions
 from tidelake.ingest.formats.envelopes.envelope_reader import EnvelopeReader
+from tidelake.ingest.formats.envelopes.omitted_columns import OmittedColumns
 from tidelake.ingest.formats.envelopes.written_rows import rows_of_change
 from tidelake.ingest.formats.found_rows import DecodeState, Truncated
 from tidelake.ingest.formats.record_schema import RecordSchema
@@ -85,12 +87,16 @@ class EnvelopeDecoder:
     """The decoder of formats with envelopes. See `tidelake.ingest.formats.base.Decoder`.
 
     target_of: returns the target of a source table.
+    omitted: the rule for columns that an update leaves out.
     """
 
-    def __init__(self, target_of: TargetOf, reader: EnvelopeReader, options: EnvelopeOptions) -> None:
+    def __init__(
+        self, target_of: TargetOf, reader: EnvelopeReader, options: EnvelopeOptions, omitted: OmittedColumns
+    ) -> None:
         self._target_of = target_of
         self._reader = reader
         self._options = options
+        self._omitted = omitted
         self._settings = ConnectorSettings(binary_handling_mode=options.binary_handling_mode)
         self._known: dict[tuple[str, Hashable], _KnownShape] = {}
         self._last_of_topic: dict[str, _LastShape] = {}
@@ -116,6 +122,7 @@ class EnvelopeDecoder:
             state.found.skipped,
             state.found.unrouted,
             state.found.unrouted_records,
+            frozenset(state.found.only_deleted),
         )
 
     def _decode_chunk(self, state: DecodeState, rows: NDArray[np.int64]) -> None:
@@ -128,6 +135,9 @@ class EnvelopeDecoder:
                 self._decode_unread(state, row)
             self._take_pieces(state)
             return
+        if records and records[0].KEY_NAMES_COLUMNS:
+            keys = state.batch.keys.take(pa.array(rows)).to_pylist()
+            records = [record.keyed(key) for record, key in zip(records, keys, strict=True)]
         groups: dict[Hashable, _Group] = {}
         for row, record in zip(rows.tolist(), records, strict=True):
             shape = record.shape()
@@ -211,7 +221,9 @@ class EnvelopeDecoder:
             with suppress(*COLUMNAR_FAILURES):  # the records were refused for another reason than their columns
                 refused = known.columnar.columns_to_read_by_value(group.records[begin:end])
                 if not refused <= known.columnar.by_value:
-                    known.columnar = ColumnarImages(known.record_schema, known.columnar.by_value | refused)
+                    known.columnar = ColumnarImages(
+                        known.record_schema, self._omitted, known.columnar.by_value | refused
+                    )
 
     def _decode_unread(self, state: DecodeState, row: int) -> None:
         try:
@@ -238,7 +250,7 @@ class EnvelopeDecoder:
                 if event is Op.TRUNCATE:  # no table exists, and a truncate creates none
                     state.found.skip(Skipped.TRUNCATE)
                 else:
-                    state.found.skip_unrouted(row, source)
+                    state.found.skip_unrouted(row, source, is_delete=event in (Op.DELETE, Op.UPDATE_BEFORE))
             else:
                 self._change(state, row, record, event, known.record_schema, source)
         except NotThisFormat as error:
@@ -262,7 +274,10 @@ class EnvelopeDecoder:
         if op is not Op.TRUNCATE:
             record_schema.check_types()
             changes = record.changes(op, record_schema.by_name.keys())
-            rows = [changed for change in changes for changed in rows_of_change(change, record_schema)]
+            if not self._omitted.knows_old_values(type(record)):
+                changes = [replace(change, knows_old_row=False) for change in changes]
+            rows = [changed for change in changes for changed in rows_of_change(change, record_schema, self._omitted)]
+            record_schema.check_key()
             state.found.add(row, rows, record_schema.target)
         elif self._options.truncates != "skip":
             raise Truncated(source, record_schema.target)
@@ -302,15 +317,16 @@ class EnvelopeDecoder:
         record_schema = RecordSchema(
             target,
             record.declared_types(),
-            frozenset(),
+            frozenset(record.primary_key(None)),
             "",
             self._settings,
             placeholders=NoPlaceholders(),
             undeclared=JSON_VALUE,
             rounds=self._options.inexact_values == "round",
+            zero_dates_are_null=self._options.zero_dates == "null",
         )
         columnar = None
-        if not record_schema.narrow and not record.ROW_BY_ROW_ONLY:
+        if not record_schema.narrow and not record_schema.has_wider_key and not record.ROW_BY_ROW_ONLY:
             with suppress(ValueError):  # msgspec can't match some characters in column names
-                columnar = ColumnarImages(record_schema)
+                columnar = ColumnarImages(record_schema, self._omitted)
         return _KnownShape(record_schema, columnar)

@@ -13,6 +13,7 @@ from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
 from tidelake.ingest.formats.envelopes.envelope_decoder import EnvelopeDecoder
 from tidelake.ingest.formats.envelopes.envelope_options import EnvelopeOptions
 from tidelake.ingest.formats.envelopes.envelope_reader import EnvelopeReader
+from tidelake.ingest.formats.envelopes.omitted_columns import OmittedColumns
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.json_text import BadValue
@@ -39,10 +40,12 @@ class EnvelopeFormat:
 
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(EnvelopeOptions.parsed(cls.NAME, options))
+        return cls(EnvelopeOptions.parsed(cls.NAME, options, has_partial_rows=cls.ENVELOPE.OMITTED is not None))
 
     def decoder(self, target_of: TargetOf) -> EnvelopeDecoder:
-        return EnvelopeDecoder(target_of, self.reader(), self.options)
+        return EnvelopeDecoder(
+            target_of, self.reader(), self.options, OmittedColumns.of(self.ENVELOPE, self.options.omitted)
+        )
 
     def reader(self) -> EnvelopeReader:
         return EnvelopeReader(self.ENVELOPE, self.NAME)
@@ -66,12 +69,14 @@ def _described_table(record: Envelope, batch: RawBatch, row: int) -> InferredTab
     Raises BadValue if the record has no row.
     """
     columns = _columns(record)
-    primary_key = tuple(name for name in record.primary_key(batch.keys[row].as_py()) if name in columns)
+    key_columns = record.primary_key(batch.keys[row].as_py())
+    primary_key = tuple(name for name in key_columns if name in columns)
     fields = []
     for number, (name, source) in enumerate(columns.items()):
         column_type = inferred_type(source)
         fields.append(DataField(number, name, not_null(column_type) if name in primary_key else column_type))
-    return InferredTable(tuple(fields), primary_key, columns)
+    outside = {name: JSON_VALUE for name in key_columns if name not in columns}
+    return InferredTable(tuple(fields), primary_key, columns, outside=outside)
 
 
 def _columns(record: Envelope) -> Mapping[str, SourceType]:
@@ -82,4 +87,4 @@ def _columns(record: Envelope) -> Mapping[str, SourceType]:
         return declared
     change = record.changes(event, ())[0]
     image = change.before if change.after is None else {**change.after, **(change.before or {})}
-    return dict.fromkeys(image or {}, JSON_VALUE)
+    return dict.fromkeys([*(image or {}), *sorted(change.unchanged)], JSON_VALUE)

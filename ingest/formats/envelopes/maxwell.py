@@ -37,6 +37,9 @@ class MaxwellEnvelope(Envelope):
     """
 
     OLD_IS_PARTIAL: ClassVar = True
+    OLD_LISTS_CHANGES: ClassVar = True
+    OMITTED: ClassVar = "unchanged"
+    KEY_NAMES_COLUMNS: ClassVar = True
 
     type: str | None = None
     data: msgspec.Raw = NULL
@@ -61,7 +64,12 @@ class MaxwellEnvelope(Envelope):
         return SourceTable(topic, self.database or None, None, self.table or None)
 
     def shape(self) -> Hashable:
-        return self.database, self.table, self.type in _OPS
+        return self.database, self.table, self.type in _OPS, tuple(self.primary_key_columns or ())
+
+    def keyed(self, key: bytes | None) -> Envelope:
+        if self.primary_key_columns is None:
+            self.primary_key_columns = [*self.primary_key(key)]
+        return self
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         """Return `primary_key_columns`, which Maxwell sends if configured; else members `pk.<column>` of the key."""

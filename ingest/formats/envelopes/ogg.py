@@ -19,6 +19,7 @@ from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
 _OPS: Final = {"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 _NAMES_MAX: Final = 3
+_MARKER: Final = "_isMissing"
 
 
 class OggEnvelope(Envelope):
@@ -27,6 +28,8 @@ class OggEnvelope(Envelope):
     before: the old row. In a compressed update it has only the key and the columns that changed.
     after: the new row, with the same columns.
     """
+
+    OMITTED: ClassVar = "unchanged"  # compressed updates; nulls are sent, unless omitNullValues is set
 
     op_type: str | None = None
     table: str | None = None
@@ -49,7 +52,7 @@ class OggEnvelope(Envelope):
         return SourceTable(topic, names[0] if len(names) > 1 else None, None, names[-1] or None)
 
     def shape(self) -> Hashable:
-        return self.table, self.op_type in _OPS
+        return self.table, self.op_type in _OPS, tuple(self.primary_keys or ())
 
     def primary_key(self, key: bytes | None) -> Sequence[str]:
         return self.primary_keys or ()
@@ -65,8 +68,25 @@ class OggEnvelope(Envelope):
             if bytes(getattr(self, name)) == b"null":
                 why = ", so it is unknown whether it changed the key" if name == "before" and op is Op.UPDATE else ""
                 raise EmptyRecord(f"op_type {self.op_type}", name + why)
-        before = read_object(self.before) if "before" in wanted else None
-        return [ChangeEvent(op, before, read_object(self.after) if "after" in wanted else None)]
+        before, _ = _split_markers(self.before, columns) if "before" in wanted else (None, frozenset())
+        after, missing = _split_markers(self.after, columns) if "after" in wanted else (None, frozenset())
+        return [ChangeEvent(op, before, after, unchanged=missing)]
+
+
+def _split_markers(raw: msgspec.Raw, columns: Collection[str]) -> tuple[dict[str, bytes], frozenset[str]]:
+    """Return an image without the markers of missing columns, and the columns that they say are missing.
+
+    With `includeIsMissingFields`, a boolean `<column>_isMissing` follows each column. It distinguishes a column that is
+    NULL from one that the trail lacks. A column of the table with such a name is no marker.
+    """
+    image = read_object(raw)
+    markers = {
+        name: name.removesuffix(_MARKER)
+        for name, value in image.items()
+        if name.endswith(_MARKER) and value in (b"true", b"false") and name not in columns
+    }
+    missing = frozenset(column for name, column in markers.items() if image[name] == b"true")
+    return {name: value for name, value in image.items() if name not in markers and name not in missing}, missing
 
 
 class OggOrigin(OggEnvelope):

@@ -21,6 +21,16 @@ from tidelake.ingest.raw_batch import RawBatch
 _Raws: Final[Any] = msgspec.json.Decoder(msgspec.Raw)
 
 
+def refuse_other_format(members: Collection[str], columns: Collection[str]) -> None:
+    """Raise BadValue for a record that looks like one of another format, as its envelope would become columns.
+
+    A record whose members are all columns of the table is a row.
+    """
+    other = format_like(members)
+    if other is not None and not set(members) <= set(columns):
+        raise BadValue(f"not a row: it looks like {other}. Set `format` to the format of the topic")
+
+
 class JsonRow(Envelope):
     """A record that is a row. Only the topic names the source table.
 
@@ -42,7 +52,9 @@ class JsonRow(Envelope):
         return (self.row,), None
 
     def changes(self, op: Op, columns: Collection[str]) -> Sequence[ChangeEvent]:
-        return [ChangeEvent(op, None, read_object(self.row))]
+        row = read_object(self.row)
+        refuse_other_format(row.keys(), columns)
+        return [ChangeEvent(op, None, row)]
 
 
 class _JsonReader(EnvelopeReader):

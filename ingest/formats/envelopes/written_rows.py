@@ -7,22 +7,25 @@ from dataclasses import replace
 
 from tidelake.ingest.formats.changed_row import ChangedRow, changed_row
 from tidelake.ingest.formats.envelopes.envelope import ChangeEvent, Op
+from tidelake.ingest.formats.envelopes.omitted_columns import Omitted, OmittedColumns
 from tidelake.ingest.formats.record_schema import RecordSchema
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.storage.model.format import RowKind
 
 
-def rows_of_change(change: ChangeEvent, record_schema: RecordSchema) -> Sequence[ChangedRow]:
+def rows_of_change(change: ChangeEvent, record_schema: RecordSchema, omitted: OmittedColumns) -> Sequence[ChangedRow]:
     """Return the rows of a change, in the order in which they must be written.
+
+    omitted: the rule for columns that an update leaves out.
 
     Raises BadValue for a change that can't be decoded, or lacks values that the table needs.
     """
     before, after = _known(change.before, record_schema), _known(change.after, record_schema)
     match change.op:
         case Op.UPDATE if after is not None:
-            return _rows_of_update(replace(change, before=before), after, record_schema)
+            return _rows_of_update(replace(change, before=before), after, record_schema, omitted)
         case Op.UPDATE_AFTER if after is not None:
-            return [_new_row(before, after, record_schema)]
+            return [_new_row(replace(change, before=before), after, record_schema, omitted)]
         case Op.INSERT if after is not None:
             return [changed_row(RowKind.INSERT, after, record_schema)]
         case Op.DELETE | Op.UPDATE_BEFORE if before is not None:
@@ -42,15 +45,15 @@ def _known(members: Mapping[str, bytes] | None, record_schema: RecordSchema) -> 
 
 
 def _rows_of_update(
-    change: ChangeEvent, after: Mapping[str, bytes], record_schema: RecordSchema
+    change: ChangeEvent, after: Mapping[str, bytes], record_schema: RecordSchema, omitted: OmittedColumns
 ) -> Sequence[ChangedRow]:
     """Return the rows of an update.
 
     They are one +U row, with a -U row before it if the target needs it. If the primary key changes, they are a -D row
-    and a +I row. A column that both images lack did not change. An update without an old image is an upsert.
+    and a +I row. An update without an old image is an upsert.
     """
     target, before = record_schema.target, change.before
-    new = _new_row(before, after, record_schema)
+    new = _new_row(change, after, record_schema, omitted)
     whole = {**(before or {}), **after}
     if target.needs_retractions:
         _check_old_row(change, before or {}, record_schema)
@@ -65,11 +68,23 @@ def _rows_of_update(
     return [new]
 
 
-def _new_row(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], record_schema: RecordSchema) -> ChangedRow:
-    whole = after if before is None else {**before, **after}
-    left_out: Sequence[str] = ()
-    if record_schema.target.schema.primary_keys and record_schema.target.holds_source_rows:
-        left_out = [column.name for column in record_schema.columns if column.name not in whole]
+def _new_row(
+    change: ChangeEvent, after: Mapping[str, bytes], record_schema: RecordSchema, omitted: OmittedColumns
+) -> ChangedRow:
+    before = change.before or {}
+    whole = {**_key_of(before, record_schema), **after}  # a column of the key is never NULL
+    left_out = []
+    for column in record_schema.columns:
+        name = column.name
+        if name in whole:
+            continue
+        rule = omitted.if_old_names_it if name in before else omitted.otherwise
+        if rule is not Omitted.UNCHANGED and name not in change.unchanged:
+            continue
+        if name in before:
+            whole[name] = before[name]
+        elif record_schema.target.schema.primary_keys and record_schema.target.holds_source_rows:
+            left_out.append(name)
     return changed_row(RowKind.UPDATE_AFTER, whole, record_schema, left_out)
 
 

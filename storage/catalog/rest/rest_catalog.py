@@ -251,9 +251,8 @@ class RestCatalog:
         io = self._io or self._file_io(identifier, location)
         schema = SchemaStore(io, TablePaths(location, branch)).get(int(found["schemaId"]))
         commits = ServerCommits(self._client, identifier.database, _object_name(identifier), str(found["id"]))
-        return TableContext(
-            io, location, identifier.full_name, schema, TableOptions(schema.options, options or {}), branch, commits
-        )
+        stored = TableOptions(schema.options)
+        return TableContext(io, location, identifier.full_name, schema, stored, branch, commits).opened_with(options)
 
     def format_table(self, name: str, options: Mapping[str, str] | None = None) -> TableContext | None:
         """See Catalog."""

@@ -21,6 +21,7 @@ from tidelake.storage.kinds.format_tables.format_options import (
     format_of_table,
 )
 from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options.option_changes import check_spelling
 from tidelake.storage.model.options.values import parse_names
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -68,6 +69,7 @@ def new_format_table(
     for group in (names, partition_keys):
         if repeated := [name for name in group if group.count(name) > 1]:
             raise BadInput(f"column {repeated[0]!r} occurs twice; list it once")
+    check_spelling(options)
     check_own_options(options)
     ids = FieldIds()
     made = tuple(ids.column(column) for column in fields)

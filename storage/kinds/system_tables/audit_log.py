@@ -23,7 +23,13 @@ from tidelake.storage.model.types.row_kinds import row_kinds
 from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from tidelake.storage.read.changes.subtask import Subtask
 from tidelake.storage.read.fallback_branch import branch_reads, rows_of_branch_reads
-from tidelake.storage.read.incremental_read import Increment, NoIncrement, SnapshotChanges, SnapshotDifference
+from tidelake.storage.read.incremental_read import (
+    Increment,
+    NoIncrement,
+    SnapshotChanges,
+    SnapshotDifference,
+    difference_of,
+)
 from tidelake.storage.read.scan import TableScan, created_since
 from tidelake.storage.read.snapshot_diff import SnapshotDiff
 
@@ -80,10 +86,10 @@ class AuditLog(SystemTable):
                     if not change.is_break:
                         yield change.rows
             case SnapshotDifference():
-                diff = SnapshotDiff(
+                diff = difference_of(
                     at.context, increment.before, increment.after, sequence_numbers=self.sequence_numbers
                 )
-                yield from diff.read_as_java()
+                yield from diff.rows_as_java() if isinstance(diff, SnapshotDiff) else diff.rows()
 
     def _to_output(self, rows: pa.RecordBatch, context: TableContext, *, is_stream: bool = False) -> pa.RecordBatch:
         """Return rows with the columns of `schema`.

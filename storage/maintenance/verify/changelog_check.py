@@ -52,7 +52,7 @@ from tidelake.storage.read.changes.change_reader import ChangeReader, whole_keys
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
-from tidelake.storage.read.stream.full_read import is_read_first
+from tidelake.storage.read.state_files import StateFiles
 
 _SIDE: Final = "_SIDE"
 _BEFORE, _CHANGE, _AFTER = range(3)
@@ -234,8 +234,9 @@ class _Check:
     def _buckets(self, snapshot: Snapshot | None) -> dict[BucketId, Split]:
         scan = TableScan(
             self._context,
-            keep_entry=lambda entry: is_read_first(entry.file.level, self._context.options),
+            keep_entry=lambda entry: entry.bucket >= 0,
             in_key_order=True,
+            files=StateFiles.STREAM_START,
         )
         return {split.bucket_id: split for split in scan.plan(snapshot)}
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.maintenance.verify.row_hashes import row_hashes
 from tidelake.storage.merge.normalized_keys import NormalizedKey, align_keys, first_not_less, normalize_column
+from tidelake.storage.read.row_hashes import row_hashes
 
 RANGE_ROWS: Final = 65_536  # a range may have up to twice as many rows, as it ends with a batch
 
@@ -43,7 +43,7 @@ class ChecksumRanges:
         return first_not_less(ends, keys)
 
     def _words(self, rows: pa.RecordBatch) -> list[NormalizedKey]:
-        return [normalize_column(rows.column(name), nullable=False) for name in self.key_columns]
+        return [normalize_column(rows.column(name), nullable=True) for name in self.key_columns]
 
 
 class Checksums:

@@ -35,6 +35,10 @@ class Deduplicate:
         return True
 
     @property
+    def keeps_retracts(self) -> bool:
+        return True
+
+    @property
     def newest_wins(self) -> bool:
         return not self.ignore_delete
 

@@ -42,6 +42,10 @@ class FirstRow:
         return True
 
     @property
+    def keeps_retracts(self) -> bool:
+        return True
+
+    @property
     def newest_wins(self) -> bool:
         return False
 

@@ -109,7 +109,8 @@ class Option:
     fallbacks: other names of the option; the first one that is set decides.
     immutable: can't change once the table has snapshots, because files depend on it.
     never_changes: can't change at all, because it identifies the table or its type.
-    decides_rows: can change, but decides which rows or changes readers see. It must not be changed as a side effect.
+    decides_rows: can change, but decides which rows or changes readers see. It must not be changed as a side effect,
+        and no dynamic option overrides it.
     acts_on: operations that this release does differently because of it.
     no_effect: why a reader of the table sees no difference; None for an option that acts or is refused.
     release: the release of Java Paimon that has it, 2.0.0 unless stated otherwise.

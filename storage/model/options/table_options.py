@@ -61,6 +61,8 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     def sequence_descending(self) -> bool:
         return self._word("sequence.field.sort-order") == "descending"
 
+    # Whether columns of the primary key may be null. All nulls are one value, the smallest
+    has_nullable_keys = OptionValue[bool]("primary-key.nullable")
     row_kind_field = OptionValue[str | None]("rowkind.field")
     ignore_delete = OptionValue[bool]("ignore-delete")
     ignore_update_before = OptionValue[bool]("ignore-update-before")

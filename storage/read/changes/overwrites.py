@@ -1,4 +1,4 @@
-"""Reads overwritten rows as changes: the old rows of a bucket as -D, then its new rows as +I.
+"""Reads overwritten rows as changes: the old rows as -D, then the new rows as +I.
 
 Source: Java `table/source/snapshot/FollowUpScanner.java`, `operation/ReverseReader.java`,
 `table/source/splitread/IncrementalChangelogReadProvider.java`.
@@ -13,7 +13,6 @@ import pyarrow as pa
 from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries
-from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -23,6 +22,7 @@ from tidelake.storage.read.expired_snapshots import snapshot_expired
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
+from tidelake.storage.read.state_files import StateFiles
 
 
 def reads_overwrites_as_changes(context: TableContext) -> bool:
@@ -34,29 +34,29 @@ def reads_overwrites_as_changes(context: TableContext) -> bool:
 def overwritten_rows(
     context: TableContext, snapshot: Snapshot, share: Subtask, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the changes of an OVERWRITE snapshot, bucket by bucket.
+    """Read the changes of an OVERWRITE snapshot.
 
     With a primary key, the old rows come first as -D, then the new rows as +I. Without a primary key only the new rows
     are read: the row that a -D deletes could not be identified.
 
+    Rows whose changes follow later are left out, as at the start of a stream.
+
     columns: columns of the table, or `_SEQUENCE_NUMBER`. `_VALUE_KIND` is added after them.
     """
-    scan = TableScan(context)
-    wanted = [entry for entry in delta_entries(context, snapshot) if share.is_assigned(context, entry)]
-    if scan.skips_level_0:
-        wanted = [entry for entry in wanted if entry.file.level > 0]
-    added = _by_bucket(_splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD)))
-    removed: dict[BucketId, list[Split]] = {}
+    scan = TableScan(context, files=StateFiles.STREAM_START)
+    wanted = scan.among([entry for entry in delta_entries(context, snapshot) if share.is_assigned(context, entry)])
+    added = _splits(scan, snapshot, snapshot.id, _of_kind(wanted, FileKind.ADD))
+    removed: list[Split] = []
     if context.schema.has_primary_key and (deleted := _of_kind(wanted, FileKind.DELETE)):
         before = context.snapshots.find(snapshot.id - 1)
         if before is None and context.options.deletion_vectors_enabled:  # only it says which rows were deleted before
             raise snapshot_expired(context, snapshot.id - 1)
-        removed = _by_bucket(_splits(scan, before, snapshot.id - 1, deleted))
+        removed = _splits(scan, before, snapshot.id - 1, deleted)
     reader = SnapshotReader(context, columns)
-    for bucket in sorted(added.keys() | removed.keys()):
-        for splits, kind in ((removed, RowKind.DELETE), (added, RowKind.INSERT)):
-            for batch in reader.read(splits.get(bucket, ())):
-                yield with_kind(batch, kind)
+    # A key may have moved to another bucket: all old rows go before any new row comes.
+    for splits, kind in ((removed, RowKind.DELETE), (added, RowKind.INSERT)):
+        for batch in reader.read(splits):
+            yield with_kind(batch, kind)
 
 
 def _splits(scan: TableScan, snapshot: Snapshot | None, snapshot_id: int, entries: list[ManifestEntry]) -> list[Split]:
@@ -71,10 +71,3 @@ def _splits(scan: TableScan, snapshot: Snapshot | None, snapshot_id: int, entrie
 
 def _of_kind(entries: list[ManifestEntry], kind: FileKind) -> list[ManifestEntry]:
     return [entry for entry in entries if entry.kind is kind]
-
-
-def _by_bucket(splits: list[Split]) -> dict[BucketId, list[Split]]:
-    found: dict[BucketId, list[Split]] = {}
-    for split in splits:
-        found.setdefault(split.bucket_id, []).append(split)
-    return found

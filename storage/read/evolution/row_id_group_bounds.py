@@ -16,14 +16,15 @@ from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import written_fields
 from tidelake.storage.files.statistics import value_bounds
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
-from tidelake.storage.model.format import ROW_ID_COLUMN
+from tidelake.storage.model.format import ROW_ID_COLUMN, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import arrow_type
 from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, ordinary_files, row_ids_of
 
 
 def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> Bounds:
-    """Return bounds by column name, one for each group, for the table's columns and `_ROW_ID`.
+    """Return bounds by column name, one for each group, for the table's columns, `_ROW_ID` and
+    `_SEQUENCE_NUMBER`.
 
     context: its schema is used for the read.
     """
@@ -38,6 +39,8 @@ def row_id_group_bounds(context: TableContext, groups: Sequence[RowIdGroup]) -> 
     def bounds(name: str) -> ColumnBounds:
         if name == ROW_ID_COLUMN:
             return _row_id_bounds(groups, row_counts)
+        if name == SEQUENCE_COLUMN:  # an update of a column changes it, and its file has only some of the rows
+            return ColumnBounds.unknown(pa.int64(), row_counts)
         field = context.schema.by_name[name]
         if not files:
             return ColumnBounds.unknown(arrow_type(field.type), row_counts)

@@ -98,7 +98,7 @@ class LookupFileTooLarge(Exception):
 
 
 def key_words(keys: pa.RecordBatch) -> list[NormalizedKey]:
-    return [normalize_column(column, nullable=False) for column in keys.columns]
+    return [normalize_column(column, nullable=True) for column in keys.columns]
 
 
 @dataclass(frozen=True, slots=True)

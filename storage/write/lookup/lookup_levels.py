@@ -85,7 +85,8 @@ class LookupLevels:
             return
 
         def parts() -> FileParts:
-            return FileParts.of(file.row_count, self.files.chunk_bounds(file, self.key_fields[0]))
+            first = self.key_fields[0]  # a null key is below all bounds, which leave nulls out
+            return FileParts.of(file.row_count, None if first.type.nullable else self.files.chunk_bounds(file, first))
 
         def read(part: LookupFilePart) -> Iterator[pa.RecordBatch]:
             chunks = None if part.chunks is None else Chunks(part.chunks, self.key_fields[0].name)

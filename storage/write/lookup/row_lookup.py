@@ -30,9 +30,9 @@ from tidelake.storage.model.types import arrow_field
 from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.predicate import And, IsIn, IsNan, Or, Predicate
 from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.state_files import StateFiles
 
 _BATCH_ROWS: Final = 65_536
-_ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}  # include level 0, although readers don't see it yet
 
 
 def lookup_newest_rows(
@@ -85,7 +85,7 @@ def _condition_on_column(name: str, values: pa.Array) -> Predicate:
 
 def _committed(context: TableContext, snapshot: Snapshot | None, condition: Predicate) -> Iterator[pa.RecordBatch]:
     fields = [*context.schema.fields, SEQUENCE_FIELD, KIND_FIELD, LEVEL_FIELD]
-    for split in TableScan(context.with_options(_ALL_LEVELS), condition).plan(snapshot):
+    for split in TableScan(context, condition, files=StateFiles.ALL).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for file in split.files:
             deletion = split.deletion_files.get(file.file_name)

@@ -33,8 +33,7 @@ class PostponeBucketWriter(AppendBucketWriter):
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:
-            self._batches.append(rows)
-            self._held_bytes += rows.nbytes
+            self._hold(rows)
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         """Do nothing: rows have no sequence numbers."""

@@ -18,8 +18,9 @@ import pyarrow as pa
 from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
-from tidelake.storage.model.options import ChangelogProducer, MergeEngine
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine, TableOptions
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.predicate import Predicate
@@ -32,8 +33,8 @@ ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}
 """Options of a read that also sees level 0, which readers don't see yet."""
 
 _REMOVES_ON_DELETE: Final = {
-    MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete",
-    MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete",
+    MergeEngine.PARTIAL_UPDATE: "partial-update.remove-record-on-delete = true",
+    MergeEngine.AGGREGATION: "aggregation.remove-record-on-delete = true",
 }
 
 
@@ -53,9 +54,16 @@ def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str]
     if assigned is None:
         if engine is MergeEngine.DEDUPLICATE:
             if options.ignore_delete:
-                raise UnsupportedFeature(what, "the table ignores deletes (ignore-delete)", "Unset the option")
-        elif (removes := _REMOVES_ON_DELETE.get(engine)) is None or not options.is_on(removes):
-            remedy = f"Set {removes} = true" if removes else "Overwrite the rows, or their partitions"
+                raise UnsupportedFeature(
+                    what, "the table ignores deletes (ignore-delete)", "Overwrite the rows, or their partitions"
+                )
+        elif not _removes_rows(options):
+            option = _REMOVES_ON_DELETE.get(engine)
+            if engine is MergeEngine.PARTIAL_UPDATE and PartialUpdateOptions.of(context.schema, options).groups:
+                option = "partial-update.remove-record-on-sequence-group = SEQUENCE_FIELD"
+            remedy = "Overwrite the rows, or their partitions"
+            if option is not None:
+                remedy += f", or create a table with {option}, and copy the rows into it"
             raise UnsupportedFeature(what, f"merge-engine = {engine.value} does not remove a row for a delete", remedy)
         return
     if engine is not MergeEngine.DEDUPLICATE:
@@ -69,6 +77,16 @@ def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str]
             raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them again")
         if name in options.sequence_fields:
             raise BadInput(f"{what} can't change {name}: the rows of a key are ordered by it. Write the rows")
+
+
+def _removes_rows(options: TableOptions) -> bool:
+    """Return whether a -D removes the row of its key, in an engine that merges."""
+    match options.merge_engine:
+        case MergeEngine.AGGREGATION:
+            return options.aggregation_removes_on_delete
+        case MergeEngine.PARTIAL_UPDATE:
+            return options.partial_update_removes_on_delete or bool(options.partial_update_removes_on_sequences)
+    return False
 
 
 def keyed_messages(
@@ -102,11 +120,29 @@ def _changed_rows(
     reader = SnapshotReader(reading, tuple(context.schema.names), where)
     for rows in reader.read(TableScan(reading, where).plan(snapshot)):
         if assign is None:
+            _check_sequences(context, rows)
             yield _with_kind(rows, RowKind.DELETE)
             continue
         if needs_update_before:
             yield _with_kind(rows, RowKind.UPDATE_BEFORE)
         yield _with_kind(assign(rows), RowKind.UPDATE_AFTER)
+
+
+def _check_sequences(context: TableContext, rows: pa.RecordBatch) -> None:
+    """Raise UnsupportedFeature for a row that its own -D would not remove, because it has no sequence."""
+    removing = context.options.partial_update_removes_on_sequences
+    if context.options.merge_engine is not MergeEngine.PARTIAL_UPDATE or not removing:
+        return
+    groups = [
+        g for g in PartialUpdateOptions.of(context.schema, context.options).groups if {*g.ordered_by} & {*removing}
+    ]
+    fields = sorted({name for group in groups for name in group.ordered_by})
+    if any(all(row[name] is None for name in fields) for row in rows.select(fields).to_pylist()):
+        raise UnsupportedFeature(
+            f"{context.name}: DELETE by a condition",
+            f"a matching row is null in {', '.join(fields)}, and a delete without a sequence removes no row",
+            "Write the sequence of these rows first, or exclude them in the condition",
+        )
 
 
 def _with_kind(rows: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:

@@ -16,11 +16,13 @@ from tidelake.storage.files.bucket_directory import bucket_directory, data_file_
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.model.deletion_vectors.vector_file import read_vector
-from tidelake.storage.model.schema.table_schema import POSITION_FIELD, ROW_ID_FIELD
+from tidelake.storage.model.schema.table_schema import POSITION_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataField
 from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from tidelake.storage.read.evolution.row_id_groups import anchor_of, row_ids
+from tidelake.storage.read.evolution.tracked_columns import has_row_ids
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.scan import TableScan
@@ -54,8 +56,9 @@ def matching_rows(
     if context.options.data_evolution_enabled:
         yield from _of_row_id_groups(context, snapshot, predicate, columns)
         return
-    fields = [*context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)])), POSITION_FIELD]
-    index_predicate = FileIndexPredicate(context, predicate)
+    fields = [*_fields(context, [*columns, *sorted(predicate.columns)]), POSITION_FIELD]
+    stored = predicate.within(frozenset(context.schema.names))  # `_ROW_ID` is in no statistics of a file
+    index_predicate = FileIndexPredicate(context, stored)
     for split in TableScan(context, predicate).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for file in split.files:
@@ -71,7 +74,7 @@ def matching_rows(
                     path,
                     fields,
                     partition=split.partition,
-                    predicate=predicate,
+                    predicate=stored,
                     deleted=None if deletion is None else read_vector(context.io, deletion),
                     selected=selected,
                 )
@@ -81,12 +84,20 @@ def matching_rows(
                         yield MatchingRows(split.partition, split.bucket, file, wanted)
 
 
+def _fields(context: TableContext, names: Sequence[str]) -> tuple[DataField, ...]:
+    """Return the fields of these columns, each once. Tables with row ids also have `_ROW_ID` and `_SEQUENCE_NUMBER`."""
+    tracked = {field.name: field for field in (ROW_ID_FIELD, SEQUENCE_FIELD)} if has_row_ids(context) else {}
+    asked = tuple(dict.fromkeys(names))
+    own = context.schema.select([name for name in asked if name not in tracked])
+    return (*own, *(tracked[name] for name in asked if name in tracked))
+
+
 def _of_row_id_groups(
     context: TableContext, snapshot: Snapshot | None, predicate: Predicate, columns: Sequence[str]
 ) -> Iterator[MatchingRows]:
     """Yield the rows of row-id groups. The anchor, a group's oldest file of ordinary columns, represents its files."""
-    fields = context.schema.select(dict.fromkeys([*columns, *sorted(predicate.columns)]))
-    reader = RowIdGroupReader(context, (*fields, ROW_ID_FIELD), predicate)
+    fields = _fields(context, [*columns, *sorted(predicate.columns), ROW_ID_FIELD.name])
+    reader = RowIdGroupReader(context, fields, predicate.within(frozenset(context.schema.names)))
     for split in TableScan(context, predicate).plan(snapshot):
         directory = bucket_directory(context, split.partition, split.bucket)
         for section in split.sections:

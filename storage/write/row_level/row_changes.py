@@ -32,6 +32,7 @@ from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.write.compactor import CompactorFactory
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
@@ -92,7 +93,7 @@ def _attempt(
 ) -> int | None:
     snapshot = context.snapshots.latest()
     context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
-    change.where.expression(context.schema.arrow)  # raises for columns that the table lacks
+    change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
     writer = TableWriter(_without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
     try:
@@ -114,17 +115,19 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> N
     what = f"{change.operation} by a condition"
     if context.schema.has_primary_key:
         check_keyed_rows_can_change(context, None if change.assignments is None else change.assignments.values)
+    elif change.assignments is not None and context.options.row_tracking_enabled:  # first: nothing can change it
+        raise UnsupportedFeature(
+            f"{context.name}: {what} on a table with row tracking",
+            "rows would be moved to other files, and get other ids",
+            "Read _ROW_ID of the matching rows, and write their columns again: update_columns()"
+            if context.options.data_evolution_enabled
+            else "Overwrite the rows, or their partitions",
+        )
     elif not context.options.deletion_vectors_enabled:
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table without deletion vectors",
             "rows are deleted with deletion vectors, which readers of this table don't use",
             "Set deletion-vectors.modifiable = true, then deletion-vectors.enabled = true",
-        )
-    elif change.assignments is not None and context.options.row_tracking_enabled:
-        raise UnsupportedFeature(
-            f"{context.name}: {what} on a table with row tracking",
-            "rows would be moved to other files, and get other ids",
-            "With data evolution, write the columns again by row id: update_columns()",
         )
     check_supported(context, Operation.WRITE)
 

@@ -64,7 +64,7 @@ CASES = [
         "bytes of something else",
         "PK\x03\x04",
         """\
-        c.yaml:1:3: not YAML: the character U+0003 can't be part of a text
+        c.yaml:1:3: not YAML: the character U+0003 can't be part of text
         Use a UTF-8 text file.""",
     ),
     Case("a list", "- a\n", "c.yaml:1: this is not a group of settings\nBegin with settings such as `pipeline: …`."),

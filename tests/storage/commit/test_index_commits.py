@@ -82,7 +82,7 @@ def test_a_written_index_manifest_is_read_back(table: TableContext) -> None:
     (entry,) = read_index_manifest(table, latest(table).index_manifest)
     assert (entry.partition, entry.bucket, entry.file) == (EMPTY_ROW, 0, file)
     name = latest(table).index_manifest
-    commit(table, added("c"))
+    commit(table, added("c", base=2))
     assert latest(table).index_manifest == name, "what doesn't change the index keeps its manifest"
 
 

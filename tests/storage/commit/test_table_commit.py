@@ -429,7 +429,7 @@ def test_a_bucket_is_checked_from_its_own_base(keyed: TableContext) -> None:
 
 def test_a_bucket_opened_first_is_checked_back_to_its_base(keyed: TableContext) -> None:
     for number in range(2):
-        committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
+        committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1, base=number)]))
     ours = committer(keyed)
     ours.commit(Committable(1, [added("a", bucket=0, base=2)]))
     with pytest.raises(CommitConflict, match="bucket 1: another writer published snapshot 2 after snapshot 1"):
@@ -439,7 +439,7 @@ def test_a_bucket_opened_first_is_checked_back_to_its_base(keyed: TableContext) 
 
 def test_expired_unseen_snapshots_are_a_conflict(keyed: TableContext) -> None:
     for number in range(3):
-        committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1)]))
+        committer(keyed, "other").commit(Committable(number, [added(f"b{number}", bucket=1, base=number)]))
     keyed.snapshots.delete_snapshot_file(1)
     with pytest.raises(CommitConflict, match="continue those of snapshot 0, but snapshot 1 has expired"):
         committer(keyed).commit(Committable(1, [added("c", bucket=0)]))
@@ -576,6 +576,9 @@ def test_an_overwrite_may_change_the_number_of_buckets(keyed: TableContext) -> N
     message = CommitMessage(
         BucketId(EMPTY_ROW, 0), CommitIncrement(new_files=(data_file("b", keys=(0, 0)),)), CommitBase(total_buckets=8)
     )
+    with pytest.raises(CommitConflict, match="into 2 buckets, but the rows of this commit are for 8"):
+        committer(keyed).overwrite(Committable(2, [message]))  # the table has 2
+    keyed = keyed.with_options({"bucket": "8"})
     committer(keyed).overwrite(Committable(2, [message]))
     assert [entry.total_buckets for entry in live_entries(keyed, latest(keyed))] == [8]
 

@@ -57,11 +57,14 @@ def simple_conditions(column: Column, random: Random) -> list[Condition]:
     found += [compared(column, "==", value) for value in values]
     some = random.choices(values, k=random.randint(0, 3))
 
+    has_null = random.random() < 0.3
+
     def is_in(row: Row) -> Truth:
-        return None if row[name] is None else any(row[name] == value for value in some)
+        found = None if row[name] is None else any(row[name] == value for value in some)
+        return None if has_null and not found else found
 
     found += [
-        (x.is_in([pa.scalar(value, column.arrow) for value in some]), is_in),
+        (x.is_in([*(pa.scalar(value, column.arrow) for value in some), *([None] if has_null else [])]), is_in),
         (x.is_null(), lambda row: row[name] is None),
         (x.is_not_null(), lambda row: row[name] is not None),
     ]

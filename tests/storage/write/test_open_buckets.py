@@ -121,11 +121,13 @@ def test_a_bucket_whose_files_are_in_doubt_is_read_again_once(
     writer = TableWriter(table.context)
     writer.write(rows([*ONE, *OTHER]))
     messages = writer.prepare_commit(1)
-    TableCommit(table.context, "ours").commit(Committable(1, messages))
+    ours = TableCommit(table.context, "ours")
+    ours.commit(Committable(1, messages))
     outcome(writer, messages)
     assert sorted(read) == sorted(message.bucket for message in messages)
     writer.write(rows(ONE))
-    commit(table, writer, 2)
+    assert ours.commit(Committable(2, writer.prepare_commit(2))) == 2
+    writer.committed(2)
     assert len(read) == 2
     writer.abort()
 

@@ -29,7 +29,17 @@ OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 VALUES: Final = {"--add-column": "x INT", "--set-type": "x INT", "--set": "k=v"}  # in place of what is left open
 
 OTHER_OPTIONS: Final = frozenset(
-    {"--version", "--output", "--quiet", "--master", "--archives", "--deploy-mode", "--files", "--properties-file"}
+    {
+        "--version",
+        "--output",
+        "--quiet",
+        "--master",
+        "--archives",
+        "--deploy-mode",
+        "--files",
+        "--py-files",
+        "--properties-file",
+    }
 )  # of tidelake itself, Maxwell, pip, spark-submit
 
 

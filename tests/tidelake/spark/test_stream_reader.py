@@ -394,3 +394,41 @@ def test_spark_follows_a_table_across_restarts_and_sees_each_change_once(
     assert copy_of(seen) == rows_of(orders)
     kinds = [row["rowkind"] for row in seen]
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {"+I": 100, "-U": 50, "+U": 50, "-D": 10}
+
+
+WITH_ROWS_ON_LEVEL_0 = [
+    pytest.param({"deletion_vectors.enabled": "true", "write_only": "true"}, id="deletion vectors"),
+    pytest.param(
+        {"deletion_vectors.enabled": "true", "write_only": "true", "changelog_producer": "input"},
+        id="deletion vectors and input",
+    ),
+    pytest.param({"merge_engine": "first-row", "write_only": "true"}, id="first-row"),
+    pytest.param({"bucket": "-2", "postpone.batch_write_fixed_bucket": "false"}, id="postpone"),
+]
+
+
+@pytest.mark.parametrize("options", WITH_ROWS_ON_LEVEL_0)
+def test_a_stream_starts_with_rows_that_scans_do_not_show_yet(
+    options: dict[str, str], lake: tidelake.Catalog, tmp_path: Path
+) -> None:
+    orders = table_of(lake, **options)
+    put(orders, [1])
+    put(orders, [2])
+    assert orders.scan().to_arrow().num_rows == 0
+    for limit in ({}, {"read.stream.maxFilesPerTrigger": "1"}):
+        assert ids(Stream(tmp_path, {"read.changelog": "true", **limit}).drain()) == [1, 2]
+
+
+def test_spark_starts_with_rows_on_level_0_of_a_table_with_deletion_vectors(
+    spark: SparkSession, lake: tidelake.Catalog, tmp_path: Path
+) -> None:
+    register(spark)
+    orders = table_of(lake, **{"deletion_vectors.enabled": "true", "write_only": "true"})
+    put(orders, [1])
+    put(orders, [2])
+    stream = spark.readStream.format("tidelake").option("warehouse", str(tmp_path / "lake"))
+    stream = stream.option("table", "shop.orders").option("read.changelog", "true")
+    sink = stream.load().writeStream.format("memory").queryName("first_rows")
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sorted(row.id for row in spark.sql("select id from first_rows").collect()) == [1, 2]

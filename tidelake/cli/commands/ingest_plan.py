@@ -84,6 +84,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
     from tidelake.cli.rendering.quarantine import quarantined_tables
     from tidelake.ingest.config.config import shown
     from tidelake.ingest.evolution.behavior import SchemaBehavior
+    from tidelake.ingest.formats.registry import omitted_columns_text
     from tidelake.ingest.pipeline import builder
     from tidelake.storage.catalog.opening import open_catalog
 
@@ -125,6 +126,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
             for difference in builder.configuration_differences(config, recovered.unreadable)
         ],
         "quarantine": quarantined_tables(config),
+        "omitted": omitted_columns_text(config.format, config.format_options),
         "reads_from": offsets_by_topic(recovered.starts),
         "settings": settings,
     }
@@ -170,6 +172,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
             f"every {checkpoint['interval_ms'] / 1000:g} s, or {size_text(checkpoint['bytes_max'])} of records",
         ),
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
+        *((("left out", planned["omitted"]),) if planned["omitted"] else ()),
         ("schema", _schema_evolution_text([*planned["tables"], *planned["new_tables"]])),
         ("lag", _lag_text(planned["lag"])),
         ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline has never committed'}"),

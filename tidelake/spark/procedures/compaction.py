@@ -58,14 +58,14 @@ def compact(
     columns = tuple(name.strip() for name in order_by.split(",") if name.strip())
     if bool(columns) != (order_strategy != "none"):
         raise BadInput("order_strategy and order_by need each other: the strategy, and the columns to sort by")
-    context = open_catalog(warehouse, catalog_options or {}).load(table)
+    context = open_catalog(warehouse, catalog_options or {}).load(table, options)
     request = CompactionRequest(
         full=compact_strategy == "full" and not columns,
         where=None if where is None else as_predicate(where, context.schema.arrow),
         order_by=columns,
         strategy=ClusteringStrategy(order_strategy) if columns else None,
     )
-    return compact_table(context.with_options(options or {}), request, task_runner=on_spark(spark))
+    return compact_table(context, request, task_runner=on_spark(spark))
 
 
 def compact_database(

@@ -1,12 +1,14 @@
 """Reads and writes a blob file: records, then their lengths, then the size of the lengths.
 
-    record      int32 magic │ the value │ int64 length of the record │ int32 CRC-32 of all before it
+    record      int32 magic │ the value │ int64 length of the record │ int32 CRC-32 of magic, value and length
     file        records │ their lengths │ int32 bytes of the lengths │ int8 version
 
 Numbers are little-endian. Lengths are stored as differences of neighbours, in variable length.
 
 A null has no record, and length -1. A placeholder has no record either, and length -2: the value of that row is in an
 older file.
+
+pypaimon's main branch (since July 2026) leaves the length out of the CRC. Java checks none; both are read here.
 
 Source: Java `format/blob/BlobFormatWriter.java`, `BlobFileMeta.java`, `AbstractBlobElementWriter.java`,
 `utils/DeltaVarintCompressor.java`.
@@ -128,7 +130,9 @@ class BlobFile:
             )
         record = memoryview(self._source.read_at(length, offset))
         stored_length, crc = _RECORD_END.unpack_from(record, length - _RECORD_END.size)
-        is_whole = zlib.crc32(record[: length - _CRC_BYTES]) == crc
+        of_value = zlib.crc32(record[: length - _RECORD_END.size])
+        of_all = zlib.crc32(record[length - _RECORD_END.size : length - _CRC_BYTES], of_value)
+        is_whole = crc in (of_all, of_value)
         if record[: len(_MAGIC)] != _MAGIC or stored_length != length or not is_whole:
             raise CorruptFile(self._path, "a record with its magic, length and CRC-32", f"{length} other bytes", offset)
         return record[len(_MAGIC) : length - _RECORD_END.size]

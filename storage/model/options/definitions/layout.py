@@ -75,8 +75,8 @@ LAYOUT_OPTIONS: Final[tuple[Option, ...]] = (
     supported("postpone.target-size-per-bucket", SIZE, "1 gb", WRITE | COMPACT),
     supported("postpone.batch-write-fixed-bucket.rescale-load-factor", INT, "32", WRITE, release="after 2.0.0"),
     supported("partition", TEXT, None, CREATE, immutable=True),
-    supported("partition.default-name", TEXT, "__DEFAULT_PARTITION__", READ | WRITE),
-    supported("partition.legacy-name", BOOLEAN, "true", READ | WRITE),
+    deciding_rows(supported("partition.default-name", TEXT, "__DEFAULT_PARTITION__", READ | WRITE)),
+    deciding_rows(supported("partition.legacy-name", BOOLEAN, "true", READ | WRITE)),
     supported("data-file.path-directory", TEXT, None, READ | FILE_WRITING_OPERATIONS, immutable=True),
     unsupported(
         "data-file.external-paths",

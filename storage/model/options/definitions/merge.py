@@ -11,6 +11,7 @@ from tidelake.storage.model.options.option import (
     IS_TRUE,
     MERGING,
     PERFORMANCE_ONLY,
+    READ,
     READING,
     ROW_OPERATIONS,
     USE_JAVA,
@@ -67,7 +68,7 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
     supported("partial-update.remove-record-on-delete", BOOLEAN, "false", MERGING, immutable=True),
     supported("partial-update.remove-record-on-sequence-group", EXACT_COLUMNS, None, MERGING, immutable=True),
     supported("primary-key", TEXT, None, CREATE, immutable=True),
-    supported("primary-key.nullable", BOOLEAN, "false", CREATE, immutable=True, release="after 2.0.0"),
+    supported("primary-key.nullable", BOOLEAN, "false", CREATE | READ | WRITE, immutable=True, release="after 2.0.0"),
     unsupported(
         "sequence.snapshot-ordering",
         BOOLEAN,

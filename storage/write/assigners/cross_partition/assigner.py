@@ -102,7 +102,7 @@ class CrossPartitionAssigner:
         self._started_s = int(time.monotonic())
         self._index: KeyIndex | None = None
         self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
-        self._committed_id: int | None = None
+        self._committed: set[int] = set()  # our snapshots with rows since `_base_id`
         self._is_checked_since_commit = True
         self._written_to: BucketId | None = None  # any bucket with rows since the last commit was prepared
         self._is_lost = False
@@ -202,7 +202,8 @@ class CrossPartitionAssigner:
         if self._replaces:
             self._index = None
             return
-        self._committed_id, self._is_checked_since_commit = snapshot_id, False
+        self._committed.add(snapshot_id)
+        self._is_checked_since_commit = False
 
     def dropped(self) -> None:
         """Learn that the prepared rows were in the table already. They may be in other buckets there."""
@@ -232,6 +233,7 @@ class CrossPartitionAssigner:
             return
         if not self._have_others_written(self._base_id, latest):
             self._base_id = latest.id
+            self._committed.clear()
         elif self._written_to is None:
             self._index = None
         # Otherwise rows are waiting for their commit. That commit detects the other writer, and conflicts.
@@ -239,9 +241,8 @@ class CrossPartitionAssigner:
     def _have_others_written(self, base_id: int, latest: Snapshot) -> bool:
         """Return whether others added rows, or may have added rows in snapshots that expired."""
         snapshots = [self._context.snapshots.find(number) for number in range(base_id + 1, latest.id + 1)]
-        own = {one.commit_user for one in snapshots if one is not None and one.id == self._committed_id}
         return any(
-            one is None or (one.commit_kind in _KINDS_WITH_ROWS and one.commit_user not in own) for one in snapshots
+            one is None or (one.commit_kind in _KINDS_WITH_ROWS and one.id not in self._committed) for one in snapshots
         )
 
     def _new_index(self) -> KeyIndex:
@@ -258,6 +259,7 @@ class CrossPartitionAssigner:
         at_once = self._context.options.cross_partition_bootstrap
         self._load(index, read_keys(self._context, latest, created_since_ms=since_ms, at_once=at_once))
         self._base_id = 0 if latest is None else latest.id
+        self._committed.clear()
         _log.info(
             "index of keys made",
             table=self._context.name,

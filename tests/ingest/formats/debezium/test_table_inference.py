@@ -80,7 +80,7 @@ def test_without_a_key_there_is_no_primary_key() -> None:
 def test_an_unreadable_record_key_is_returned_as_a_key_error() -> None:
     table = infer_table(batch_of([raw(b'{"op":"c","after":{"id":1}}', key=b"7")]), 0)
     assert [field.name for field in table.fields] == ["id"]
-    assert (table.primary_key, table.key_error) == ((), "not a JSON object: Expected `object`, got `int`")
+    assert (table.primary_key, table.key_error) == ((), "7 is not a readable object (Expected `object`, got `int`)")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.storage.model.options.option_tests import OPTION_TESTS
 from tidelake.storage.model import option_support
 from tidelake.storage.model.options.option import Operation, Option, Refusal
 from tidelake.storage.model.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY
+from tidelake.table import Table
 
 ROOT: Final = Path(__file__).parents[4]
 ALL: Final = (*TABLE_REGISTRY.options, *CATALOG_REGISTRY.options)
@@ -46,7 +47,8 @@ class Lake:
     warehouse: str
 
     def table(self, key: str, value: str) -> tidelake.Table:
-        return self.catalog.table("shop.t", {key: value})
+        """Return the table as another writer could have made it: with any option, also one that is refused here."""
+        return Table(self.catalog.table("shop.t").context.with_options({key: value}))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tidelake.storage.model.options import ChangelogProducer, TableOptions
 from tidelake.storage.model.snapshots.consumers import Consumer
 from tidelake.storage.read.changes.change_reader import change_source, files_of_changes
 from tidelake.storage.read.follow import Follower
-from tidelake.storage.read.stream.full_read import is_read_first
+from tidelake.storage.read.state_files import is_read_first
 
 CASES = vectors("stream_read_rules")
 MEMBERS = {"changelog_producer", "snapshot", "expect"}

@@ -272,6 +272,26 @@ def test_tables_without_an_entry_are_named_while_they_exist(call: Call, many: Pa
     assert call("ingest", "plan", path, "--json").document["left_behind"] == left
 
 
+@pytest.mark.parametrize(
+    ("settings", "meaning"),
+    [
+        ("format: aws-dms-json", "are NULL (`omitted`, by default of aws-dms-json)"),
+        ("format: canal-json", "are unchanged (`omitted`, by default of canal-json)"),
+        ("format: canal-json\nformat_options: {omitted: 'null'}", "are NULL (`omitted` in `format_options`)"),
+        ("format: json", ""),
+    ],
+    ids=["the default of DMS", "the default of Canal", "configured", "whole rows"],
+)
+def test_plan_says_what_columns_are_that_an_update_leaves_out(
+    call: Call, tmp_path: Path, settings: str, meaning: str
+) -> None:
+    path = write_config(tmp_path, "{name: shop.t, primary_key: [id]}")
+    path.write_text(f"{path.read_text()}{settings}\n")
+    assert meaning in call("ingest", "plan", path, "--json").document["omitted"]
+    shown = " ".join(call("ingest", "plan", path).out.split())
+    assert ("columns that an update leaves out" in shown) == bool(meaning)
+
+
 def test_plan_names_the_units_that_are_assumed_for_records_without_a_schema(call: Call, tmp_path: Path) -> None:
     columns = "columns: {id: INT, placed: TIMESTAMP, at: TIME, name: STRING}, source_types: {at: time us}"
     path = write_config(tmp_path, f"{{name: shop.t, primary_key: [id], {columns}}}")

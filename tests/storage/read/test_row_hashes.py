@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelake.storage.maintenance.verify.row_hashes import row_hashes
 from tidelake.storage.merge.values.equality import value_codes
+from tidelake.storage.read.row_hashes import row_hashes
 
 ROW = pa.struct([("x", pa.int32()), ("y", pa.string())])
 

@@ -1,0 +1,342 @@
+"""Several writers, jobs and changes from outside on one table give what a dictionary gives.
+
+Two writers have one commit user, another one has its own, and one is write-only. Between their commits, and between
+their writes and their commits, the table is compacted, truncated, overwritten, rescaled and altered; rows are deleted
+and updated, and partitions dropped. After each step the table has the rows of the model, and its changelog adds up to
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tidelake
+from tests.support.levels import examples
+from tidelake.catalog import Catalog
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
+
+Key: TypeAlias = tuple[str, int]
+Values: TypeAlias = tuple[int | None, int | None]
+Row: TypeAlias = tuple[str, int, int | None, int | None]
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("p", pa.string(), nullable=False),
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("n", pa.int64()),
+        pa.field("s", pa.int64()),
+    ]
+)
+KEYS: Final = 6
+
+
+def newest(old: Values | None, new: Values) -> Values:
+    return new
+
+
+def greatest(old: Values | None, new: Values) -> Values:
+    return new if old is None or (new[1] or 0) > (old[1] or 0) else old
+
+
+def summed(old: Values | None, new: Values) -> Values:
+    return new if old is None else ((old[0] or 0) + (new[0] or 0), max(old[1] or 0, new[1] or 0))
+
+
+def first(old: Values | None, new: Values) -> Values:
+    return new if old is None else old
+
+
+def not_null(old: Values | None, new: Values) -> Values:
+    before = old or (None, None)
+    return (before[0] if new[0] is None else new[0], before[1] if new[1] is None else new[1])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A kind of table.
+
+    merge: a naive model of its merge engine.
+    takes_deletes: whether a delete by a condition removes rows.
+    """
+
+    options: Mapping[str, str]
+    merge: Callable[[Values | None, Values], Values]
+    takes_deletes: bool = False
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether readers see rows only after a compaction."""
+        return "deletion-vectors.enabled" in self.options or self.merge is first
+
+    @property
+    def has_changelog(self) -> bool:
+        return self.options.get("changelog-producer") in ("lookup", "full-compaction")
+
+
+_ENGINES: Final = {
+    "deduplicate": Setting({}, newest, takes_deletes=True),
+    "sequence field": Setting({"sequence.field": "s"}, greatest),
+    "sums": Setting(
+        {
+            "merge-engine": "aggregation",
+            "fields.n.aggregate-function": "sum",
+            "fields.s.aggregate-function": "max",
+        },
+        summed,
+    ),
+    "partial-update": Setting({"merge-engine": "partial-update"}, not_null),
+    "first-row": Setting({"merge-engine": "first-row"}, first),
+}
+_WAYS: Final = {
+    "no changelog": {},
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "force-lookup": {"force-lookup": "true"},
+    "deletion vectors": {"deletion-vectors.enabled": "true"},
+    "deletion vectors, lookup": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+}
+SETTINGS: Final = {
+    f"{engine}, {way}": Setting({**of_engine.options, **options}, of_engine.merge, of_engine.takes_deletes)
+    for engine, of_engine in _ENGINES.items()
+    for way, options in _WAYS.items()
+    if engine != "first-row" or way in ("no changelog", "lookup")
+}
+WRITERS: Final = {"one": "user", "same user": "user", "other": "other", "write-only": "write-only"}
+
+
+@dataclass
+class History:
+    """A table, its writers, and the model of its rows."""
+
+    setting: Setting
+    catalog: Catalog
+    rows: dict[Key, Values] = field(default_factory=dict)
+    waiting: dict[str, list[Row]] = field(default_factory=dict)  # written, not committed
+    writers: dict[str, tidelake.Writer] = field(default_factory=dict)
+    folded: dict[Key, Values] = field(default_factory=dict)
+    followed_to: int = 0
+    has_level_0: bool = False
+    numbers: Any = field(default_factory=lambda: count(1))
+    columns: int = 0
+
+    @property
+    def table(self) -> tidelake.Table:
+        return self.catalog.table("db.t")
+
+    # ------------------------------------------------------------ steps
+
+    def write(self, name: str, rows: list[Row]) -> None:
+        self.waiting.setdefault(name, []).extend(rows)
+        try:
+            self._writer(name).write(_arrow(rows))
+        except tidelake.BadInput as error:
+            if "load it again" not in str(error):
+                raise
+            self._open_again(name)
+
+    def commit(self, name: str) -> None:
+        try:
+            self._writer(name).commit(next(self.numbers))
+        except tidelake.CommitConflict as error:
+            if "Load the table again" not in str(error):
+                raise
+            self._open_again(name)
+            self._writer(name).commit(next(self.numbers))
+        self._merge(self.waiting.pop(name, []))
+        self.has_level_0 |= name == "write-only"
+
+    def compact(self, full: bool) -> None:
+        self.table.compact(full=full)
+        self.has_level_0 = False
+
+    def truncate(self, partition: str | None) -> None:
+        if partition is None:
+            self.table.truncate(commit_user="user", identifier=next(self.numbers))
+        else:
+            self.table.truncate(partition={"p": partition})
+        self._replaced(None if partition is None else {partition}, [])
+
+    def overwrite(self, rows: list[Row]) -> None:
+        with self.table.writer(overwrite=True) as writer:
+            writer.write(_arrow(rows))
+            writer.commit()
+        self._replaced({row[0] for row in rows}, rows)
+
+    def delete(self, up_to: int) -> None:
+        if self.setting.takes_deletes:
+            self.table.delete(tidelake.col("k") <= up_to, commit_user="user", identifier=next(self.numbers))
+            self.rows = {key: values for key, values in self.rows.items() if key[1] > up_to}
+
+    def update(self, up_to: int, n: int) -> None:
+        if self.setting.takes_deletes:
+            self.table.update(tidelake.col("k") <= up_to, {"n": n}, commit_user="user", identifier=next(self.numbers))
+            self.rows = {key: (n, v[1]) if key[1] <= up_to else v for key, v in self.rows.items()}
+
+    def rescale(self, buckets: int) -> None:
+        if self.has_level_0 and self.table.context.options.needs_lookup:
+            self.compact(full=False)
+            self.check()
+        self.catalog.rescale_table("db.t", buckets)
+
+    def add_column(self) -> None:
+        self.columns += 1
+        self.catalog.alter_table("db.t", [tidelake.AddColumn(f"x{self.columns}", "INT")])
+
+    # ------------------------------------------------------------ checks
+
+    def check(self) -> None:
+        self._follow()
+        if self.has_level_0 and self.setting.is_looked_up:
+            return  # rows of a write-only writer wait for a compaction
+        assert _by_key(self.table.scan(columns=SCHEMA.names).to_arrow()) == self.rows
+        waits = self.has_level_0 or self.setting.options.get("changelog-producer") == "full-compaction"
+        if self.setting.has_changelog and not waits:
+            assert self.folded == self.rows
+
+    def end(self) -> None:
+        for name in list(self.waiting):
+            self.commit(name)
+            self.check()
+        self.compact(full=True)
+        self.check()
+        if self.setting.has_changelog:
+            assert self.folded == self.rows
+        assert verify(self.table.context) == []
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+    # ------------------------------------------------------------ helpers
+
+    def _writer(self, name: str) -> tidelake.Writer:
+        if name not in self.writers:
+            options = {"write-only": "true"} if name == "write-only" else {}
+            table = tidelake.Table(self.table.context.with_options(options))
+            self.writers[name] = table.writer(commit_user=WRITERS[name])
+        return self.writers[name]
+
+    def _open_again(self, name: str) -> None:
+        """Do what the error says."""
+        self.writers.pop(name).close()
+        if rows := self.waiting.get(name):
+            self._writer(name).write(_arrow(rows))
+
+    def _merge(self, rows: list[Row]) -> None:
+        for p, k, *values in rows:
+            self.rows[p, k] = self.setting.merge(self.rows.get((p, k)), (values[0], values[1]))
+
+    def _replaced(self, partitions: set[str] | None, rows: list[Row]) -> None:
+        """Replace rows in the model, and in the copy of a follower: an overwrite has no changelog."""
+        self._follow()
+        for of in (self.rows, self.folded):
+            for key in [key for key in of if partitions is None or key[0] in partitions]:
+                del of[key]
+        self._merge(rows)
+        self.folded.update({key: values for key, values in self.rows.items() if key[0] in (partitions or ())})
+
+    def _follow(self) -> None:
+        if not self.setting.has_changelog:
+            return
+        for snapshot in self.table.snapshots():
+            if snapshot.id <= self.followed_to or snapshot.commit_kind is CommitKind.OVERWRITE:
+                continue
+            for batch in self.table.changes(start=snapshot.id, end=snapshot.id):
+                for row in batch.rows.to_pylist():
+                    if row["_VALUE_KIND"] in (0, 2):
+                        self.folded[row["p"], row["k"]] = (row["n"], row["s"])
+                    else:
+                        self.folded.pop((row["p"], row["k"]), None)
+        self.followed_to = max((snapshot.id for snapshot in self.table.snapshots()), default=0)
+
+
+def _arrow(rows: list[Row]) -> pa.Table:
+    return pa.table(
+        [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), SCHEMA, strict=True)], SCHEMA
+    )
+
+
+def _by_key(rows: pa.Table) -> dict[Key, Values]:
+    found = {(row["p"], row["k"]): (row["n"], row["s"]) for row in rows.to_pylist()}
+    assert len(found) == rows.num_rows, f"a key has two rows: {rows.to_pylist()}"
+    return found
+
+
+def steps() -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    value = st.one_of(st.none(), st.integers(0, 99))
+    row = st.tuples(st.sampled_from("xy"), st.integers(0, KEYS), value, st.integers(1, 99))
+    rows = st.lists(row, min_size=1, max_size=8)
+    names = st.sampled_from(list(WRITERS))
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), names, rows),
+            st.tuples(st.just("commit"), names),
+            st.tuples(st.just("both"), names, rows),
+            st.tuples(st.just("both"), names, rows),
+            st.tuples(st.just("both"), names, rows),
+            st.tuples(st.just("compact"), st.booleans()),
+            st.tuples(st.just("truncate"), st.sampled_from([None, "x"])),
+            st.tuples(st.just("overwrite"), rows),
+            st.tuples(st.just("delete"), st.integers(0, KEYS)),
+            st.tuples(st.just("update"), st.integers(0, KEYS), st.integers(0, 99)),
+            st.tuples(st.just("rescale"), st.integers(1, 3)),
+            st.tuples(st.just("add_column")),
+        ),
+        min_size=4,
+        max_size=14,
+    )
+
+
+def unique_order(history: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Makes the sequence of each row unique: which of two equal ones wins is not promised."""
+    numbers = count()
+    return [
+        tuple(
+            [(*row[:3], row[3] * 1000 + next(numbers)) for row in part] if isinstance(part, list) else part
+            for part in s
+        )
+        for s in history
+    ]
+
+
+@pytest.mark.exhaustive(kept=5)
+@pytest.mark.parametrize("setting", [pytest.param(setting, id=name) for name, setting in SETTINGS.items()])
+def test_several_writers_and_changes_from_outside_give_what_a_dictionary_gives(setting: Setting) -> None:
+    @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(steps())
+    def run(drawn: list[tuple[Any, ...]]) -> None:
+        catalog = Catalog(FileSystemCatalog(MemoryFileIO(), f"memory://{uuid4()}"))
+        catalog.create_database("db")
+        catalog.create_table(
+            "db.t",
+            SCHEMA,
+            primary_key=["p", "k"],
+            partition_by=["p"],
+            options={"bucket": "1", "num-sorted-run.compaction-trigger": "3", **setting.options},
+        )
+        history = History(setting, catalog)
+        try:
+            for kind, *arguments in unique_order(drawn):
+                if kind == "both":
+                    history.write(*arguments)
+                    history.commit(arguments[0])
+                else:
+                    getattr(history, kind)(*arguments)
+                history.check()
+            history.end()
+        finally:
+            history.close()
+
+    run()
