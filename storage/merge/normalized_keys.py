@@ -46,6 +46,7 @@ _CONTINUATION = 8
 _WORDS_PER_MEAN_BYTE: Final = 4 / 8
 _WORDS_ALWAYS: Final = 8
 _WORDS_BEFORE_RANK: Final = 32
+_WORDS_MAX: Final = 128  # each word costs some calls of NumPy, and a key of 1 MB would have 150,000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ def _aligned(column: Sequence[NormalizedKey]) -> list[KeyWords]:
     width = max(words.width for words in column)
     num_rows = sum(words.num_rows for words in column)
     mean_bytes = sum(words.value_bytes for words in column) / max(1, num_rows)
-    affordable = max(_WORDS_ALWAYS, int(mean_bytes * _WORDS_PER_MEAN_BYTE))
+    affordable = min(max(_WORDS_ALWAYS, int(mean_bytes * _WORDS_PER_MEAN_BYTE)), _WORDS_MAX)
     if width <= affordable:
         return [words.first(width) for words in column]
     count = min(affordable, _WORDS_BEFORE_RANK)

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidelake.errors import UnsupportedFeature
-from tidelake.storage.merge.normalized_keys import align_keys, count_rows_up_to, normalize_column
+from tidelake.storage.merge.normalized_keys import align_keys, count_rows_up_to, merge_order, normalize_column
 
 
 def double_order(value: float) -> tuple[int, int]:
@@ -145,3 +145,12 @@ def test_count_up_to_finds_the_rows_below_a_composite_key(rows: list[tuple[str, 
 def test_a_type_without_an_order_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="list<"):
         normalize_column(pa.array([[1]]), nullable=False)
+
+
+@pytest.mark.parametrize("texts", [["k" * 200_000], ["k" * 200_000, "k" * 199_999 + "l"], ["", "k" * 200_000 + "a"]])
+def test_a_long_key_has_few_words_that_order_it(texts: list[str]) -> None:
+    (words,) = align_keys([[normalize_column(pa.array(texts), nullable=False)]])
+    assert len(words) <= 128
+    order, ends = merge_order(words)
+    assert [texts[i] for i in order] == sorted(texts)
+    assert ends.all()
