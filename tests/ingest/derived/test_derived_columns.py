@@ -169,8 +169,9 @@ SAID: list[tuple[str, dict[str, Any], tuple[str | None, str | None, str | None]]
 def test_every_format_fills_the_metadata_columns_it_supports(
     format_name: str, record: dict[str, Any], names: tuple[str | None, str | None, str | None]
 ) -> None:
-    world = with_table(
-        "primary_key: [id], metadata_columns: [database_name, schema_name, table_name, op_ts, timestamp_type]",
+    world = with_table(  # MongoDB's key is _id
+        "primary_key: [id], key_from_records: false, "
+        "metadata_columns: [database_name, schema_name, table_name, op_ts, timestamp_type]",
         f"format: {format_name}",
     )
     world.log.timestamp_types = ["LogAppendTime"]

@@ -124,16 +124,26 @@ def materials(name: str) -> list[Material]:
         found.append(
             Material(name, [Record(None, line) for line in lines], orders(columns), {"columns": list(columns)})
         )
+    if name == "debezium-flattened-json":
+        rows = [{**(c.after or c.before or {}), "__deleted": str(c.after is None).lower()} for c in _HISTORY]
+        records = plain_json(rows)
+        found.append(Material(name, records, target, {}))
+    if name == "debezium-flattened-avro":
+        schemas = Path(__file__).parent / "debezium" / "flattened_schemas.json"
+        marks = [b"\0", b"\2" + b"\x08true"]  # __deleted: null, or "true"
+        values = [b"\0\0\0\0\1" + bytes([2 * number, 2, 4]) + b"ab" + marks[number % 2] for number in range(60)]
+        records = [Record(None, value) for value in values]
+        found.append(Material(name, records, orders({"id": "BIGINT", "note": "STRING"}), {}, schemas))
     if name == "avro":
         fields = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}]
         schema = json.dumps({"type": "record", "name": "Row", "fields": fields})
         records = [Record(None, bytes([2 * number, 2, 4]) + b"ab") for number in range(60)]
         found.append(Material(name, records, orders({"id": "BIGINT", "note": "STRING"}), {"schema": schema}))
-    records, schemas = _samples(name)
-    if records and name not in ("json",):
-        with schema_registry(schemas) as registry:
-            options: dict[str, Any] = {} if schemas is None else {"schema_registry_url": registry.url}
-            found.append(Material(name, records, _target_of_samples(name, options, records), {}, schemas))
+    samples, sample_schemas = _samples(name)
+    if samples and name not in ("json",):
+        with schema_registry(sample_schemas) as registry:
+            options: dict[str, Any] = {} if sample_schemas is None else {"schema_registry_url": registry.url}
+            found.append(Material(name, samples, _target_of_samples(name, options, samples), {}, sample_schemas))
     return found
 
 

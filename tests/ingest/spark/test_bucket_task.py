@@ -129,7 +129,7 @@ def test_rows_are_written_to_the_buckets_found_by_the_shuffle(
     monkeypatch.undo()
     TableCommit(context, "spark").commit(Committable(1, messages))
     left = set(range(40)) if options else set(range(40)) - set(range(0, 40, 5))
-    assert {message.bucket for message in messages} == {0, 1, 2}
+    assert {message.bucket.bucket for message in messages} == {0, 1, 2}
     assert set(table.scan().to_arrow()["id"].to_pylist()) == left
     assert verify(context, deep=True) == []
 
