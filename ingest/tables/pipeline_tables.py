@@ -246,7 +246,7 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
     primary_key = table.key_of_new(inferred.primary_key)
     key_of_record = (*inferred.primary_key, *inferred.outside)
     engine = table.raw_options.get("merge-engine", MergeEngine.DEDUPLICATE)
-    # If a column is missing here, it is computed, or another check names it, or the key is of other tables of the entry.
+    # A column that is missing here is computed, or belongs to other tables of the entry, or another check names it.
     is_known = {field.name for field in inferred.fields}.issuperset(primary_key)
     compares_keys = is_known and table.key_from_records and engine == MergeEngine.DEDUPLICATE
     if compares_keys and columns_outside(key_of_record, primary_key):

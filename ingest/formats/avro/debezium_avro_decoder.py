@@ -181,7 +181,11 @@ class DebeziumAvroDecoder:
         """Decode records of one schema."""
         assert envelope.reader is not None
         columns, is_read = envelope.reader.read(state.batch.values, rows, self._framing.frame_bytes)
-        changes, source_columns = self._records.changes(rows, envelope, columns)
+        try:
+            changes, source_columns = self._records.changes(rows, envelope, columns)
+        except (BadValue, *CONVERSION_ERRORS):  # an operation that is not UTF-8
+            self._decode_by_row(state, rows)
+            return
         columnar = is_read & _ROW_OPS[changes.ops]
         if not columnar.all():
             self._decode_by_row(state, rows[~columnar])

@@ -350,8 +350,8 @@ MESSAGES = [
         GOOD.replace("    options", "    source_types: {mask: bitz}\n    options"),
         """\
         shop.yaml:11: shop.orders: source type 'bitz' of column mask: not one of bigint unsigned, decimal base64, \
-bits, bits varying, base64, hex, date, set, time s, time ms, time us, time ns, timestamp s, timestamp ms, timestamp us, \
-timestamp ns, bits(n)
+bits, bits varying, base64, hex, date, set, time s, time ms, time us, time ns, timestamp s, timestamp ms, \
+timestamp us, timestamp ns, bits(n)
             source_types: {mask: bitz}
         Correct the value.""",
     ),

@@ -27,7 +27,8 @@ KAFKA = pa.schema(
 
 
 def update(partition: int, offset: int, **row: str) -> dict[str, object]:
-    value = {"type": "UPDATE", "database": "depot", "table": "orders", "data": [row], "old": [{"note": "x"}]}
+    old = {"note": "x"} if "note" in row else {}  # a column that only the old row names is NULL in the new one
+    value = {"type": "UPDATE", "database": "depot", "table": "orders", "data": [row], "old": [old]}
     place = {"topic": TOPIC, "partition": partition, "offset": offset, "timestamp": 1_000_000}
     return {**place, "key": None, "value": json.dumps(value).encode()}
 
