@@ -180,7 +180,7 @@ def test_a_commit_user_of_another_checkpoint_directory_is_refused(stream: Stream
         stream.put([{"id": i, "name": "a"}])
     stream.run("one")
     stream.run("one")
-    message = rf"(?s)batch 0, but 'etl' committed batch {batches - 1} already.*new name for commit_user="
+    message = rf"(?s)batch 0, but 'etl' has already committed batch {batches - 1}.*new name for commit_user="
     with pytest.raises(Exception, match=message):
         stream.run("two")
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [*range(batches)]
@@ -571,7 +571,7 @@ def test_unknown_format_options_are_refused(arguments: Mapping[str, Any], messag
 @pytest.mark.parametrize("name", ["topics", "order_by", "rounded_columns"])
 def test_a_text_in_place_of_a_list_is_refused(name: str) -> None:
     """Its letters would be taken for names: a batch of topic `orders` had no records for topics `o`, `r`, …"""
-    with pytest.raises(tidelake.BadInput, match=rf"sink\({name}=….*give \['orders'\]"):
+    with pytest.raises(tidelake.BadInput, match=rf"sink\({name}=….*pass \['orders'\]"):
         sink("shop.t", "lake", **{name: "orders"})  # type: ignore[arg-type]
 
 
