@@ -118,7 +118,7 @@ def test_a_row_is_deleted_if_the_engine_supports_it() -> None:
     ("options", "values", "message"),
     [
         ({"merge-engine": "first-row"}, None, "first-row does not remove a row.*Overwrite"),
-        ({"merge-engine": "partial-update"}, None, "Set partial-update.remove-record-on-delete = true"),
+        ({"merge-engine": "partial-update"}, None, "create a table with partial-update.remove-record-on-delete = true"),
         ({"ignore-delete": "true"}, None, "ignores deletes"),
         ({"rowkind.field": "t"}, None, "column t contains the row kind"),
         (REMOVES, {"v": 1}, "aggregation would merge the new row into the old one"),
