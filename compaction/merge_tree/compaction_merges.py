@@ -36,11 +36,6 @@ class CompactionMerges:
 
     context: TableContext
 
-    @property
-    def loses_retracts(self) -> bool:
-        """Whether a retract must not be merged without the older rows of its key."""
-        return not self.context.options.needs_lookup and not self._engine.keeps_retracts
-
     def merge(
         self,
         levels: Levels,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.compaction.cancellation import IsCancelled
-from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit
 from tidelake.compaction.merge_tree.compaction_merges import CompactionMerges
 from tidelake.compaction.merge_tree.levels import Levels
 from tidelake.compaction.merge_tree.lookup_merge import Find
@@ -31,7 +31,6 @@ from tidelake.compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteRe
 from tidelake.compaction.merge_tree.universal_compaction import (
     UniversalCompaction,
     UniversalCompactionOptions,
-    pick_all_runs,
     pick_full_compaction,
 )
 from tidelake.storage.base.clock import epoch_ms
@@ -103,8 +102,6 @@ class MergeTree:
             return pick_full_compaction(levels, must_rewrite=self._must_rewrite_in_full(now_ms // 1000))
         local_hour = time.localtime(now_ms / 1000).tm_hour
         unit = self._picker.pick(levels.runs, levels.max_level, now_ms=now_ms, local_hour=local_hour)
-        if unit is not None and self._merges.loses_retracts and any(file.delete_row_count != 0 for file in unit.files):
-            unit = pick_all_runs(levels.runs, levels.max_level, PickReason.RETRACTS)
         return None if unit is None or unit.changes_nothing else unit
 
     def compact(self, unit: CompactUnit, is_cancelled: IsCancelled = lambda: False) -> CompactResult:

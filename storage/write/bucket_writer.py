@@ -298,12 +298,10 @@ class PrimaryKeyBucketWriter:
 
     def _write_files(self) -> None:
         changelog = _write_all(self.files.changelog(), self._changelog()) if self._writes_changelog else []
-        data: list[DataFileMeta] = []
         try:
-            for run in self._buffer.runs():
-                data += _write_all(self.files.data(), map(self.files.file_rows, run))
+            data = _write_all(self.files.data(), map(self.files.file_rows, self._buffer.drain()))
         except BaseException:
-            self.files.delete([*changelog, *data])
+            self.files.delete(changelog)
             raise
         self._changelog_files += changelog
         self._added(data)

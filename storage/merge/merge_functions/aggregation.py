@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregations, keeps_retracts
+from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregations
 from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
@@ -46,11 +46,6 @@ class Aggregation:
     def merges_in_steps(self) -> bool:
         """False: sums of floats depend on the order of additions, and a single retract is not merged at all."""
         return False
-
-    @property
-    def keeps_retracts(self) -> bool:
-        """False if a function has no value for "retract this from what is older" (`product`), or a -D hides rows."""
-        return not self.remove_on_delete and all(keeps_retracts(column) for column, _ in self.columns.values())
 
     @property
     def newest_wins(self) -> bool:

@@ -35,10 +35,6 @@ class Deduplicate:
         return True
 
     @property
-    def keeps_retracts(self) -> bool:
-        return True
-
-    @property
     def newest_wins(self) -> bool:
         return not self.ignore_delete
 

@@ -42,10 +42,6 @@ class FirstRow:
         return True
 
     @property
-    def keeps_retracts(self) -> bool:
-        return True
-
-    @property
     def newest_wins(self) -> bool:
         return False
 

@@ -32,10 +32,6 @@ class LookupMergeFunction:
         return self.engine.merges_in_steps
 
     @property
-    def keeps_retracts(self) -> bool:
-        return self.engine.keeps_retracts
-
-    @property
     def newest_wins(self) -> bool:
         return False  # above level 0 the row of the lowest level counts
 

@@ -28,14 +28,6 @@ class MergeFunction(Protocol):
         ...
 
     @property
-    def keeps_retracts(self) -> bool:
-        """Whether rows can be merged without the older row of their key that a -U or -D among them retracts.
-
-        If not, such rows are kept apart until they are merged with all older ones.
-        """
-        ...
-
-    @property
     def newest_wins(self) -> bool:
         """Whether the result is always the newest row of a key, regardless of its older rows."""
         ...

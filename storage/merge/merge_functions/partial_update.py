@@ -168,13 +168,6 @@ class PartialUpdate:
         return False
 
     @property
-    def keeps_retracts(self) -> bool:
-        """See `MergeFunction`. Without functions a retract only sets columns, which the row after it sets again."""
-        options = self.options
-        removes = options.remove_on_delete or bool(options.removing)
-        return options.ignore_delete or not (removes or options.aggregations)
-
-    @property
     def newest_wins(self) -> bool:
         return False
 
