@@ -131,7 +131,9 @@ def test_a_plan_shows_the_first_record_for_a_table_marked_by_a_start_without_rec
     (tmp_path / "changes").mkdir()
     assert call("ingest", "run", config).code == 0
     rows = [line.split(maxsplit=3) for line in call("ingest", "plan", config).out.splitlines()]
-    assert [row[3].strip() for row in rows if row and row[0].startswith("shop.")] == ["the first record"] * 3
+    assert [row[3].strip() for row in rows if row and row[0].startswith("shop.") and row[0][-1] != ","] == [
+        "the first record"
+    ] * 3
 
 
 def test_a_plan_shows_no_secrets(call: Call, config: Path, tmp_path: Path) -> None:
