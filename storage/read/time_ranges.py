@@ -55,7 +55,7 @@ def check_times_fit(context: TableContext, evolved: TableSchema) -> None:
     for column, new, value in _misfits(context, live_entries(context, snapshot), evolved):
         raise BadInput(
             f"column {column.name!r}: {_reason(column, new, value)}. Keep the type and round finer values, or correct "
-            "these rows, compact the table (`tidelake table compact --full`), and change the type then"
+            "these rows, compact the table in full (`table.compact(full=True)`), and change the type then"
         )
 
 
