@@ -225,10 +225,9 @@ BAD_CALLS: Final = (
         "a type that Paimon lacks", create(pa.schema([("a", pa.duration("s"))])), "duration", tidelake.TidelakeError
     ),
     BadCall(
-        "an option of the table that is not supported",
+        "an option of the caller that decides how rows are written",
         lambda c: write_one(c.table(NAME, {"sequence.snapshot-ordering": "true"})),
         "sequence.snapshot-ordering",
-        tidelake.UnsupportedFeature,
     ),
     BadCall("a column of a scan", on_table(lambda t: t.scan(columns=["ident"])), "ident"),
     BadCall("a column of a filter", on_table(lambda t: t.scan(filter=tidelake.col("x") > 1)), "'x'"),
