@@ -109,6 +109,10 @@ class StaleSequenceNumbers(CommitConflict):
     """
 
 
+class HistoryExpired(CommitConflict):
+    """A snapshot expired before it was known whether another writer committed rows with it."""
+
+
 class RecoveryOutdated(CommitConflict):
     """Another process of the pipeline committed after the table was read, or the table's position changed. Recover
     again.

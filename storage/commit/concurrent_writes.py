@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tidelake.errors import CommitConflict
+from tidelake.errors import HistoryExpired
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
@@ -38,10 +38,6 @@ class OwnSnapshots:
     def __contains__(self, snapshot_id: int) -> bool:
         position = bisect_right(self._starts, snapshot_id) - 1
         return position >= 0 and snapshot_id < self._ends[position]
-
-
-class HistoryExpired(CommitConflict):
-    """A snapshot expired before it was known whether another writer committed rows with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.errors import CommitConflict
+from tidelake.errors import CommitConflict, HistoryExpired
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
 from tidelake.storage.commit.concurrency_rules import ConcurrencyRules
-from tidelake.storage.commit.concurrent_writes import ConcurrentWrites, HistoryExpired, OwnSnapshots
+from tidelake.storage.commit.concurrent_writes import ConcurrentWrites, OwnSnapshots
 from tidelake.storage.commit.conflicts import (
     check_base_is_current,
     check_bucket_counts,
