@@ -117,6 +117,7 @@ ERRORS: Final[list[TidelakeError]] = [
     errors.SnapshotExpired("db.t", 7, "snapshots 8 to 9"),
     errors.CommitConflict("a message"),
     errors.StaleSequenceNumbers("a message"),
+    errors.HistoryExpired("a message"),
     errors.RecoveryOutdated("a message"),
     errors.BatchOutdated("a message"),
     errors.CommitOutcomeUnknown("a message"),
