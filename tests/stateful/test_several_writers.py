@@ -1,7 +1,7 @@
 """Several writers, jobs and changes from outside on one table give what a dictionary gives.
 
 Two writers have one commit user, another one has its own, and one is write-only. Between their commits, and between
-their writes and their commits, the table is compacted, truncated, overwritten, rescaled and altered; rows are deleted
+their writes and their commits, the table is compacted, truncated, overwritten and altered; rows are deleted
 and updated, and partitions dropped. After each step the table has the rows of the model, and its changelog adds up to
 them.
 """
@@ -184,12 +184,6 @@ class History:
             self.table.update(tidelake.col("k") <= up_to, {"n": n}, commit_user="user", identifier=next(self.numbers))
             self.rows = {key: (n, v[1]) if key[1] <= up_to else v for key, v in self.rows.items()}
 
-    def rescale(self, buckets: int) -> None:
-        if self.has_level_0 and self.table.context.options.needs_lookup:
-            self.compact(full=False)
-            self.check()
-        self.catalog.rescale_table("db.t", buckets)
-
     def add_column(self) -> None:
         self.columns += 1
         self.catalog.alter_table("db.t", [tidelake.AddColumn(f"x{self.columns}", "INT")])
@@ -291,7 +285,6 @@ def steps() -> st.SearchStrategy[list[tuple[Any, ...]]]:
             st.tuples(st.just("overwrite"), rows),
             st.tuples(st.just("delete"), st.integers(0, KEYS)),
             st.tuples(st.just("update"), st.integers(0, KEYS), st.integers(0, 99)),
-            st.tuples(st.just("rescale"), st.integers(1, 3)),
             st.tuples(st.just("add_column")),
         ),
         min_size=4,
