@@ -190,7 +190,7 @@ class Catalog:
         if bucket < 1:
             raise BadInput(f"{name}: bucket = {bucket}; give a number above 0")
         context = self.table(name).context
-        check_rescalable(context, partition)
+        check_rescalable(context, bucket, partition)
         if context.options["bucket"].strip() == "-2":
             context = context.with_options({"bucket": str(bucket)})
         else:

@@ -23,18 +23,23 @@ from tidelake.storage.maintenance.partition_done import partitions_like
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, CommitKind
+from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
-from tidelake.storage.read.state_files import hides_level_0
+from tidelake.storage.read.state_files import hides_level_0, is_read_first
 from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS: Final = 5
 
 
-def check_rescalable(context: TableContext, partition: Mapping[str, Any] | None = None) -> None:
-    """Raise BadInput for a table whose number of buckets is not fixed, and for a partition that doesn't exist."""
+def check_rescalable(context: TableContext, number: int, partition: Mapping[str, Any] | None = None) -> None:
+    """Raise BadInput if `rescale` would, before anything is changed.
+
+    That is for a table whose number of buckets is not fixed, for a partition that doesn't exist, and for one that has
+    rows or changes which wait for a compaction.
+    """
     if bucket_mode(context.schema, context.options) not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise BadInput(
             f"{context.name} has bucket = {context.options.get('bucket', '-1')}: its number of buckets grows "
@@ -42,6 +47,8 @@ def check_rescalable(context: TableContext, partition: Mapping[str, Any] | None 
         )
     if partition is not None:
         partitions_like(context, [partition])
+    for one, files in _partitions_of_other_numbers(context, number, partition).items():
+        _check_nothing_waits(context, files, one)
 
 
 def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -> list[str]:
@@ -54,14 +61,24 @@ def rescale(context: TableContext, partition: Mapping[str, Any] | None = None) -
 
     Raises CommitConflict if others repeatedly wrote to a partition; the partitions before it are done.
     """
-    number = int(context.options["bucket"])
-    latest = context.snapshots.latest()
-    entries = live_entries(context, latest) if latest is not None else []
-    other = {entry.partition for entry in entries if entry.bucket >= 0 and entry.total_buckets != number}
-    chosen = sorted(other if partition is None else matching_partitions(other, [partition], context))
+    chosen = sorted(_partitions_of_other_numbers(context, int(context.options["bucket"]), partition))
     for one in chosen:
         _overwrite_with_itself(context, one)
     return [partition_directory(context, one) for one in chosen]
+
+
+def _partitions_of_other_numbers(
+    context: TableContext, number: int, partition: Mapping[str, Any] | None
+) -> dict[bytes, list[ManifestEntry]]:
+    """Return the live files of the partitions that have another number of buckets."""
+    latest = context.snapshots.latest()
+    found: dict[bytes, list[ManifestEntry]] = {}
+    for entry in live_entries(context, latest) if latest is not None else ():
+        if entry.bucket >= 0 and entry.total_buckets != number:
+            found.setdefault(entry.partition, []).append(entry)
+    if partition is None:
+        return found
+    return {one: found[one] for one in matching_partitions(found.keys(), [partition], context)}
 
 
 def rescale_partition(context: TableContext, partition: bytes) -> None:
@@ -100,13 +117,24 @@ def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
         return entry.partition == partition and entry.bucket >= 0
 
     scan = TableScan(context, keep_entry=is_in_partition)
-    live = live_entries(context, base, keep_entry=is_in_partition) if hides_level_0(context) else ()
-    if any(entry.file.level == 0 for entry in live):
-        raise BadInput(
-            f"{context.name}: rows of {partition_directory(context, partition) or 'the table'} wait for a compaction, "
-            "and a rescale would lose them. Compact the table first"
-        )
+    _check_nothing_waits(context, live_entries(context, base, keep_entry=is_in_partition), partition)
     return SnapshotReader(context, tuple(context.schema.names)).read(scan.plan(base))
+
+
+def _check_nothing_waits(context: TableContext, live: Sequence[ManifestEntry], partition: bytes) -> None:
+    """Raise BadInput if only a later compaction would show rows to readers, or write them to the changelog."""
+    where = partition_directory(context, partition) or "the table"
+    if hides_level_0(context) and any(entry.file.level == 0 for entry in live):
+        raise BadInput(
+            f"{context.name}: rows of {where} wait for a compaction, and a rescale would lose them. Compact the table "
+            "first"
+        )
+    if not all(is_read_first(entry.file.level, context.options) for entry in live):
+        full = " --full" if context.options.changelog_producer is ChangelogProducer.FULL_COMPACTION else ""
+        raise BadInput(
+            f"{context.name}: changes of {where} wait for the compaction that writes them to the changelog, and a "
+            f"rescale would lose them. Run `tidelake table compact {context.name}{full}` first"
+        )
 
 
 def _unless_written(context: TableContext, partition: bytes, base: Snapshot) -> Callable[[Sequence[Snapshot]], None]:

@@ -9,7 +9,8 @@ A commit is refused for one of two reasons:
 
     what was computed                         from                       what others may not have changed since
     sequence numbers of new rows              `base.snapshot_id`         their buckets (compactions may)
-    buckets of new rows, if fixed             `base.total_buckets`       the number of buckets of their partition
+    buckets of new rows, if fixed             `base.total_buckets`       the number of buckets of their partition, or
+                                                                         that of the table for a new partition
     buckets of keys that move                 `base.key_index`           any bucket (compactions may)
     buckets by a hash index                   `base.hash_index`          the index of their partition
     columns of older rows                     `base.row_ids`             the files and columns of these rows
@@ -23,7 +24,7 @@ The check reads files, but keeps its rules in functions that read none: `conflic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelake.errors import CommitConflict, HistoryExpired
@@ -84,32 +85,33 @@ class ConflictCheck:
         """Take each new snapshot, in their order, so that it is not read again."""
         self._others.observe(snapshot)
 
-    def check(self, request: CommitRequest, base: Snapshot | None) -> CheckedChanges:
+    def check(self, request: CommitRequest, base: Snapshot | None, schema_id: int) -> CheckedChanges:
         """Return what to publish on this base. Raises CommitConflict; StaleSequenceNumbers for new rows out of order.
 
         base: the table's newest snapshot; None if it has none.
+        schema_id: the table's latest schema.
         """
         changes = request.changes(base)
-        self._check_since_base(request, base)
+        self._check_since_base(request, base, schema_id)
         self._check_hash_index(request, changes, base)
-        return self._check_content(request.committable.messages, changes, base)
+        return self._check_content(request.committable.messages, changes, base, schema_id)
 
     # ------------------------------------------------------------ since the state that was read
 
-    def _check_since_base(self, request: CommitRequest, base: Snapshot | None) -> None:
+    def _check_since_base(self, request: CommitRequest, base: Snapshot | None, schema_id: int) -> None:
         messages = request.committable.messages
         check_rows_unchanged(messages, base, self.context.snapshots, self._delta_entries, self.context.name)
         if request.is_first:
             self._check_key_index(messages, base)
         if request.adds_rows and (read := _sequence_bases(messages)):
             if self._rules.has_bucket_count:
-                self._check_buckets(messages, read, base)
+                self._check_buckets(messages, read, base, schema_id)
             if self._rules.rows_have_order:
                 written = self._others.after(min(read.values()), base)
                 check_base_is_current(read, written.newest, self._name_partition)
 
     def _check_buckets(
-        self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None
+        self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None, schema_id: int
     ) -> None:
         """Check that the partitions of new rows still have the number of buckets that the rows were placed into."""
         default = Bucketing.of(self.context.schema, self.context.options).total_buckets
@@ -118,17 +120,41 @@ class ConflictCheck:
         totals = {partition: count for partition, count in placed.items() if count > 0}
         if not totals:
             return
+        if schema_id != self.context.schema.id:
+            self._check_new_partitions(totals, base, schema_id)
         try:
             counts = self._others.after(min(read.values()), base).bucket_counts
         except HistoryExpired:
-            live = live_entries_of(self._manifests, base, set(totals), self.context.name)
-            counts = {e.partition: (base.id, e.total_buckets) for e in live if base is not None and e.bucket >= 0}
+            now = self._bucket_counts(totals, base)
+            counts = {partition: (base.id, count) for partition, count in now.items() if base is not None}
             check_buckets_unchanged(totals, {}, counts, self._name_partition)
             return
         since: dict[bytes, int] = {}
         for bucket, base_id in read.items():
             since[bucket.partition] = min(base_id, since.get(bucket.partition, base_id))
         check_buckets_unchanged(totals, since, counts, self._name_partition)
+
+    def _check_new_partitions(self, totals: Mapping[bytes, int], base: Snapshot | None, schema_id: int) -> None:
+        """Check that partitions without files get the table's number of buckets, which may have changed since."""
+        table_total = self._total_buckets(schema_id)
+        differing = {partition for partition, total in totals.items() if 0 < table_total != total}
+        for partition in sorted(differing - set(self._bucket_counts(differing, base))):
+            raise CommitConflict(
+                f"{self._name_partition(partition)}: the table has bucket = {table_total} since, but the rows of this "
+                f"commit are for {totals[partition]} buckets. Nothing was published. Load the table again, open a new "
+                "writer, and write the uncommitted rows again"
+            )
+
+    def _bucket_counts(self, partitions: Collection[bytes], base: Snapshot | None) -> dict[bytes, int]:
+        """Return the number of buckets of those partitions that have files."""
+        if not partitions:
+            return {}
+        live = live_entries_of(self._manifests, base, set(partitions), self.context.name)
+        return {entry.partition: entry.total_buckets for entry in live if entry.total_buckets > 0}
+
+    def _total_buckets(self, schema_id: int) -> int:
+        schema = self.context.schemas.get(schema_id)
+        return Bucketing.of(schema, self.context.with_schema(schema).options).total_buckets
 
     def _check_key_index(self, messages: Sequence[CommitMessage], base: Snapshot | None) -> None:
         """Check that others added no rows after the snapshot whose key index placed our rows."""
@@ -153,7 +179,7 @@ class ConflictCheck:
     # ------------------------------------------------------------ the table's content
 
     def _check_content(
-        self, messages: Sequence[CommitMessage], changes: CommitChanges, base: Snapshot | None
+        self, messages: Sequence[CommitMessage], changes: CommitChanges, base: Snapshot | None, schema_id: int
     ) -> CheckedChanges:
         drops_duplicates = self._drops_duplicates and changes.kind is CommitKind.APPEND
         if changes.kind is CommitKind.APPEND and not (drops_duplicates and base is not None):
@@ -165,7 +191,7 @@ class ConflictCheck:
         if changes.kind is CommitKind.COMPACT:
             check_relied_on(messages, live, self._name_partition)
         elif changes.kind is CommitKind.OVERWRITE:
-            self._check_replaced_buckets(changes, live)
+            self._check_replaced_buckets(changes, live, schema_id)
         if drops_duplicates:
             live_files = {entry.identity for entry in live}
             changes = replace(changes, entries=[e for e in changes.entries if e.identity not in live_files])
@@ -183,14 +209,14 @@ class ConflictCheck:
             check_vectors(known, changes.index, changes.entries, after, self._name_partition)
         return CheckedChanges(changes, index)
 
-    def _check_replaced_buckets(self, changes: CommitChanges, live: Sequence[ManifestEntry]) -> None:
+    def _check_replaced_buckets(self, changes: CommitChanges, live: Sequence[ManifestEntry], schema_id: int) -> None:
         """Check an overwrite by a writer that was opened before its partition got the table's number of buckets."""
         now = {entry.partition: entry.total_buckets for entry in live if entry.total_buckets > 0}
         new = {e.partition: e.total_buckets for e in changes.entries if e.kind is FileKind.ADD and e.total_buckets > 0}
         differing = {partition: total for partition, total in new.items() if now.get(partition, total) != total}
-        if not differing or (newest := self.context.schemas.latest()) is None:
+        if not differing:
             return
-        table_total = Bucketing.of(newest, self.context.with_schema(newest).options).total_buckets
+        table_total = self._total_buckets(schema_id)
         is_rescaled = {p: (1, now[p]) for p, total in differing.items() if now[p] == table_total != total}
         check_buckets_unchanged(differing, {}, is_rescaled, self._name_partition)
 

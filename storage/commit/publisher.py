@@ -109,6 +109,7 @@ class Publisher:
         self._store = context.snapshots
         self._tracker = SnapshotTracker(self._store, commit_user, context.name, context.identity)
         self._builder = SnapshotBuilder(context)
+        self._schema_id = context.schema.id  # the latest one that is known
         self._own = OwnSnapshots()
         self._in_doubt: set[str | None] = set()  # the uuids of our attempts that may be published
         self._conflicts = ConflictCheck(context, self._own)
@@ -203,8 +204,16 @@ class Publisher:
             return committed
 
         base = self._tracker.latest
-        checked = self._conflicts.check(request, base)
-        prepared = self._builder.build(base, checked.changes, checked.index, self._metadata(request), merge=retry == 0)
+        self._schema_id = self._context.schemas.latest_id_from(self._schema_id)
+        checked = self._conflicts.check(request, base, self._schema_id)
+        prepared = self._builder.build(
+            base,
+            checked.changes,
+            checked.index,
+            self._metadata(request),
+            schema_id=self._schema_id,
+            merge=retry == 0,
+        )
         unknown.append(prepared)
         self._in_doubt.add(prepared.snapshot.uuid)
         try:

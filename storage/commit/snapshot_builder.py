@@ -61,7 +61,6 @@ class SnapshotBuilder:
         self._manifests = context.shared(ManifestStore)
         self._limits = MergeLimits.of(context.options)
         self._has_row_ids = context.options.row_tracking_enabled
-        self._schema_id = context.schema.id
         self._schema_of_statistics: dict[str, int | None] = {}
 
     def build(
@@ -71,17 +70,19 @@ class SnapshotBuilder:
         index: Sequence[IndexEntry] | None,
         metadata: CommitMetadata,
         *,
+        schema_id: int,
         merge: bool,
     ) -> PreparedSnapshot:
         """Write the metadata of a snapshot. After an error, it deletes what it wrote.
 
         index: the complete index if the changes change it; None: that of the base.
+        schema_id: the table's latest, not that of the rows.
         merge: merge small manifests.
         """
         files: list[str] = []
         try:
             with paused_collection():
-                return self._build(base, changes, index, metadata, merge, files)
+                return self._build(base, changes, index, metadata, schema_id, merge, files)
         except Exception:
             with suppress(Exception):  # the first error is raised, not one of the cleanup
                 self._manifests.delete(files)
@@ -93,6 +94,7 @@ class SnapshotBuilder:
         changes: CommitChanges,
         index: Sequence[IndexEntry] | None,
         metadata: CommitMetadata,
+        schema_id: int,
         merge: bool,
         files: list[str],
     ) -> PreparedSnapshot:
@@ -110,7 +112,7 @@ class SnapshotBuilder:
         added_rows = _row_count(changes.entries, FileKind.ADD) - _row_count(changes.entries, FileKind.DELETE)
         snapshot = Snapshot(
             id=_next_id(base),
-            schema_id=self._latest_schema_id(),
+            schema_id=schema_id,
             base_manifest_list=base_list.name,
             base_manifest_list_size=base_list.size,
             delta_manifest_list=delta_list.name,
@@ -126,7 +128,7 @@ class SnapshotBuilder:
             delta_record_count=added_rows,
             changelog_record_count=_row_count(changes.changelog, FileKind.ADD) if changes.changelog else None,
             watermark=_later(metadata.watermark, base.watermark if base is not None else None),
-            statistics=changes.statistics or self._inherited_statistics(base),
+            statistics=changes.statistics or self._inherited_statistics(base, schema_id),
             properties=dict(metadata.properties),
             next_row_id=next_row_id,
             operation=metadata.operation,
@@ -156,17 +158,11 @@ class SnapshotBuilder:
         files.append(name)
         return name
 
-    def _latest_schema_id(self) -> int:
-        """Return the table's latest schema id, not that of the rows. Ids are consecutive: no directory is listed."""
-        while self._io.exists(self._paths.schema(self._schema_id + 1)):
-            self._schema_id += 1
-        return self._schema_id
-
-    def _inherited_statistics(self, base: Snapshot | None) -> str | None:
+    def _inherited_statistics(self, base: Snapshot | None, schema_id: int) -> str | None:
         """Return the base's statistics file. Statistics depend on columns, so it is not kept under another schema."""
         if base is None or base.statistics is None:
             return None
-        return base.statistics if self._statistics_schema(base.statistics) == self._latest_schema_id() else None
+        return base.statistics if self._statistics_schema(base.statistics) == schema_id else None
 
     def _statistics_schema(self, name: str) -> int | None:
         """Return None for an unreadable file: statistics only help planners, and must not stop writes."""

@@ -60,6 +60,12 @@ class SchemaStore:
             raise BadInput(f"schema ids count from 0, not {schema.id}")
         return self._io.create_if_absent(self._paths.schema(schema.id), schema.to_json().encode())
 
+    def latest_id_from(self, known_id: int) -> int:
+        """Return the newest id. This takes one request if it is the known one: ids are consecutive."""
+        while self._io.exists(self._paths.schema(known_id + 1)):
+            known_id += 1
+        return known_id
+
     def __getstate__(self) -> tuple[FileIO, TablePaths]:
         return self._io, self._paths
 

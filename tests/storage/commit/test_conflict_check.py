@@ -98,7 +98,7 @@ def outcome(table: TableContext, ours: str, meanwhile: str) -> str:
     (changes,) = commit_changes([message], 2, ignore_empty=True)
     request = CommitRequest(Committable(3, [message]), always(changes), adds_rows=adds_rows)
     try:
-        assert check.check(request, latest(table)).changes == changes
+        assert check.check(request, latest(table), table.schema.id).changes == changes
     except StaleSequenceNumbers:
         return "stale"
     except CommitConflict:
