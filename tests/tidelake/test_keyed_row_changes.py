@@ -114,6 +114,28 @@ def test_a_row_is_deleted_if_the_engine_supports_it() -> None:
     assert [k for k, _, _ in rows_of(table)] == [k for k in range(10) if k != 4]
 
 
+def test_rows_that_wait_for_their_buckets_are_never_missed() -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["k", "t"], partition_by=["t"], options={"bucket": "-2"})
+    for day in "ab":
+        with table.writer(commit_user="stream") as writer:
+            writer.write(pa.table({"k": [1], "v": [1], "t": [day]}, SCHEMA))
+            writer.commit(ord(day))
+        if day == "a":
+            table.compact()
+    refusal = r"partition t=b: rows wait for their buckets.*Compact the table"
+    with pytest.raises(tidelake.BadInput, match=refusal):
+        table.delete(col("k") == 1)
+    with pytest.raises(tidelake.BadInput, match=refusal):
+        table.update(col("k") == 1, {"v": 2})
+    assert table.update(col("t") == "a", {"v": 2}) is not None, "only rows of another partition wait"
+    table.compact()
+    assert table.delete(col("k") == 1) is not None
+    table.compact()
+    assert rows_of(table) == []
+
+
 @pytest.mark.parametrize(
     ("options", "values", "message"),
     [

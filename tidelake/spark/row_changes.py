@@ -29,7 +29,11 @@ from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.row_level.keyed_row_changes import ALL_LEVELS, check_keyed_rows_can_change
+from tidelake.storage.write.row_level.keyed_row_changes import (
+    ALL_LEVELS,
+    check_keyed_rows_can_change,
+    check_no_row_waits,
+)
 
 _ATTEMPTS: Final = 5
 _BATCH_ID: Final = 1  # its commit user has no other batch
@@ -205,7 +209,9 @@ class _Change:
         rows: computes the rows to write from the existing rows.
         """
         for attempt in range(1, _ATTEMPTS + 1):
-            base = self.context.snapshots.latest_id()
+            latest = self.context.snapshots.latest()
+            check_no_row_waits(self.context, None, latest)
+            base = None if latest is None else latest.id
             if base is None:
                 given = self.spark.read.format(TidelakeDataSource.name())
             else:

@@ -17,14 +17,17 @@ import pyarrow as pa
 
 from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.merge.partial_update_options import PartialUpdateOptions
-from tidelake.storage.model.format import KIND_COLUMN, RowKind
+from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.format import KIND_COLUMN, POSTPONE_BUCKET, RowKind
 from tidelake.storage.model.options import ChangelogProducer, MergeEngine, TableOptions
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.predicate import Predicate
-from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.scan import TableScan, wanted_partitions
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.write.row_level.assignments import Assignments
 from tidelake.storage.write.table_writer import TableWriter
@@ -89,6 +92,24 @@ def _removes_rows(options: TableOptions) -> bool:
     return False
 
 
+def check_no_row_waits(context: TableContext, where: Predicate | None, snapshot: Snapshot | None) -> None:
+    """Raise BadInput if rows that may match wait for their buckets: a change by a condition would not see them.
+
+    where: None for any row.
+    """
+    if snapshot is None or bucket_mode(context.schema, context.options) is not BucketMode.POSTPONE:
+        return
+    waiting = {entry.partition for entry in live_entries(context, snapshot) if entry.bucket == POSTPONE_BUCKET}
+    if where is not None:
+        waiting = wanted_partitions(context, waiting, where)
+    if waiting:
+        directory = partition_directory(context, min(waiting))
+        raise BadInput(
+            f"{context.name}{f', partition {directory}' if directory else ''}: rows wait for their buckets, and a "
+            "change by a condition would not see them. Compact the table, and change the rows then"
+        )
+
+
 def keyed_messages(
     context: TableContext,
     where: Predicate,
@@ -114,6 +135,7 @@ def _changed_rows(
     context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, with their row kinds."""
+    check_no_row_waits(context, where, snapshot)
     reading = context.with_options(ALL_LEVELS)
     assign = None if assignments is None else assignments.for_table(context)
     needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
