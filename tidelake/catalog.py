@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.errors import BadInput
-from tidelake.materialized.refresh import Refreshed
+from tidelake.materialized.refresh_result import Refreshed
 from tidelake.migration import Migration, migrate_database, migrate_files, migrate_table
 from tidelake.rescaling import check_rescalable, rescale
 from tidelake.storage.base.arguments import checked

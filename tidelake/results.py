@@ -6,7 +6,7 @@ from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite
 from tidelake.compaction.manifest_compaction import ManifestCompaction
 from tidelake.compaction.report import CompactionReport
 from tidelake.homes import give_home
-from tidelake.materialized.refresh import Refreshed, RefreshKind
+from tidelake.materialized.refresh_result import Refreshed, RefreshKind
 from tidelake.storage.commit.expire.expire_now import ExpiryResult
 from tidelake.storage.maintenance.analysis.analyze import TableStatistics
 from tidelake.storage.maintenance.orphans import OrphanCleaning

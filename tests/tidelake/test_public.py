@@ -12,8 +12,10 @@ import sys
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 import tidelake
@@ -23,6 +25,17 @@ from tidelake import TidelakeError, aio, errors, public
 def test_importing_costs_nothing_until_a_name_is_used() -> None:
     program = "import sys, tidelake; assert 'pyarrow' not in sys.modules; tidelake.col; assert 'pyarrow' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_opening_and_reading_a_table_imports_no_package_that_only_other_calls_need(tmp_path: Path) -> None:
+    tidelake.open_catalog(str(tmp_path)).create_database("db")
+    tidelake.open_catalog(str(tmp_path)).create_table("db.t", pa.schema([("v", pa.int64())]))
+    program = (
+        f"import sys, tidelake; tidelake.open_catalog({str(tmp_path)!r}).table('db.t').scan().to_arrow();"
+        "print({'sqlglot', 'duckdb', 'polars', 'pyspark', 'aiokafka', 'yaml'} & sys.modules.keys())"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert printed == "set()\n"
 
 
 def test_every_public_name_is_there() -> None:

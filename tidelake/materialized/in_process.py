@@ -13,7 +13,8 @@ from tidelake.materialized.changed_rows import has_key_of
 from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, check_installed, quoted, result_of, result_over
 from tidelake.materialized.plain_query import PlainQuery, columns_of
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
-from tidelake.materialized.refresh import Refresh, Refreshed
+from tidelake.materialized.refresh import Refresh
+from tidelake.materialized.refresh_result import Refreshed
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.scan import Scan
 from tidelake.table import Table

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.materialized.changed_rows import NotMaintainable, TargetChanges, check_maintainable
 from tidelake.materialized.plain_query import NotPlain, PlainQuery, plain_query, tables_of
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, QueryEngine, check_columns
+from tidelake.materialized.refresh_result import Refreshed, RefreshKind
 from tidelake.materialized.source_changes import NoChanges, changes_since
 from tidelake.materialized.source_state import REFRESH_USER, LastRefresh, QueriedState, RefreshState, last_refresh
 from tidelake.storage.base.clock import epoch_ms
@@ -34,26 +34,6 @@ from tidelake.table import Table
 from tidelake.writer import Writer
 
 _log = get_logger(__name__)
-
-
-class RefreshKind(StrEnum):
-    NONE = "none"
-    INCREMENTAL = "incremental"
-    FULL = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class Refreshed:
-    """The result of a refresh.
-
-    reason: why the refresh was full, or none; for an incremental one, how many rows changed.
-    snapshot_id: the snapshot with the rows; for `none` the newest, None if there is none.
-    """
-
-    table: str
-    kind: RefreshKind
-    reason: str
-    snapshot_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

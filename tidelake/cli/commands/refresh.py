@@ -11,7 +11,7 @@ from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 
 if TYPE_CHECKING:
-    from tidelake.materialized.refresh import Refreshed
+    from tidelake.materialized.refresh_result import Refreshed
 
 
 def add_refresh(verbs: Verbs) -> None:
@@ -58,7 +58,7 @@ def refresh(
     every: repeat at this interval until SIGINT or SIGTERM; the first error ends it.
     """
     from tidelake.compaction.cancellation import cancelled_by_signals
-    from tidelake.materialized.refresh import RefreshKind
+    from tidelake.materialized.refresh_result import RefreshKind
 
     opened = catalog.open()
 
@@ -86,7 +86,7 @@ def _wait_ms(every: str) -> int:
 
 
 def _show(out: CommandOutput, done: Refreshed, *, is_only: bool) -> None:
-    from tidelake.materialized.refresh import RefreshKind
+    from tidelake.materialized.refresh_result import RefreshKind
 
     if out.is_json:
         members = {**asdict(done), "kind": done.kind.value}

@@ -14,7 +14,8 @@ from tidelake.ingest.spark.batch_rows import TypedColumns
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.materialized.plain_query import PlainQuery
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
-from tidelake.materialized.refresh import Refresh, RefreshKind
+from tidelake.materialized.refresh import Refresh
+from tidelake.materialized.refresh_result import RefreshKind
 from tidelake.materialized.source_state import REFRESH_USER
 from tidelake.spark.table_data_source import register
 from tidelake.table import Table
