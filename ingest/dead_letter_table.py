@@ -27,7 +27,8 @@ from tidelake.storage.ddl.schema_changes import AddColumn
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import STRING
-from tidelake.storage.read.predicate import Predicate, as_predicate, col
+from tidelake.storage.read.conditions import as_predicate
+from tidelake.storage.read.predicate import Predicate, col
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.write.table_writer import TableWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,6 +61,28 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def field_path(name: str, schema: pa.Schema) -> tuple[str, ...] | None:
+    """Return the column and the fields in it that a dotted name means; None if there are none.
+
+    Names of columns and fields may contain dots. The longest name that fits is taken.
+    """
+    return _path(name, {column.name: column.type for column in schema})
+
+
+def _path(name: str, kinds: Mapping[str, pa.DataType]) -> tuple[str, ...] | None:
+    if name in kinds:
+        return (name,)
+    end = name.rfind(".")
+    while end > 0:
+        kind = kinds.get(name[:end])
+        if kind is not None and pa.types.is_struct(kind):
+            inner = _path(name[end + 1 :], {field.name: field.type for field in kind})
+            if inner is not None:
+                return (name[:end], *inner)
+        end = name.rfind(".", 0, end)
+    return None
+
+
 def column_text(column: str, key: str | None) -> str:
     """Return the column's name as it is written in conditions."""
     if key is None:
@@ -82,10 +105,17 @@ class ColumnValues:
     expression: pc.Expression
 
     @classmethod
-    def of(cls, column: str, key: str | None, schema: pa.Schema) -> ColumnValues:
-        """Raise BadInput if the schema has no such column, or if a key is given and it is no MAP with text keys."""
+    def of(cls, column: str, key: str | None, schema: pa.Schema, path: tuple[str, ...] = ()) -> ColumnValues:
+        """Raise BadInput if the schema has no such column, or if a key is given and it is no MAP with text keys.
+
+        path: the fields of a ROW that lead to the values
+        """
         kind = schema.field(known_column(column, schema)).type
-        field = pc.field(column)
+        for name in path:
+            kind = kind.field(name).type
+        # not a nested `pc.field`: it takes the value of a field below a null as it is in memory
+        field = pc.struct_field(pc.field(column), path) if path else pc.field(column)
+        column = ".".join((column, *path))
         if key is None:
             return cls(column, kind, field)
         name = column_text(column, key)

@@ -1,6 +1,7 @@
 """Conditions on rows. Users write them; scans use them to skip files and to filter rows.
 
     col("amount") > 3        col("name").is_in(["a", "b"])        (col("a") == 1) & ~col("b").is_null()
+    col("address.city") == "Bonn": compares a field of a ROW
     col("tags")["env"] == "prod": compares the value of one key of a MAP; it is null if a row lacks the key
 
 As in SQL, a comparison with null is not true. Values are converted to the column's type: `col("day") >= "2024-05-01"`.
@@ -8,10 +9,12 @@ As in SQL, a comparison with null is not true. Values are converted to the colum
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from operator import and_, or_
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +24,11 @@ from numpy.typing import NDArray
 from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_text, shown
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
-from tidelake.storage.read.arrow_expressions import columns_read
-from tidelake.storage.read.column_values import ColumnValues, column_text
+from tidelake.storage.read.column_values import ColumnValues, column_text, field_path
 
 Maybe: TypeAlias = NDArray[np.bool_]  # for each file: may it hold a matching row?
 
+_LISTED_MAX: Final = 100  # values of IN that are each compared with the bounds of files; of more, only the range
 DEPTH_MAX: Final = 100  # of nested conditions; `a | b | c | …` and `~~a` count as one level, however long they are
 
 
@@ -56,15 +59,15 @@ class Predicate(Protocol):
 
 class _Combinable:
     def __and__(self, other: object) -> And:
-        sides = (as_predicate(self), as_predicate(other))
+        sides = (_combinable(self), _combinable(other))
         return And(tuple(part for side in sides for part in (side.parts if isinstance(side, And) else (side,))))
 
     def __or__(self, other: object) -> Or:
-        sides = (as_predicate(self), as_predicate(other))
+        sides = (_combinable(self), _combinable(other))
         return Or(tuple(part for side in sides for part in (side.parts if isinstance(side, Or) else (side,))))
 
     def __invert__(self) -> Predicate:
-        return Not(as_predicate(self))
+        return Not(_combinable(self))
 
     def __bool__(self) -> bool:
         raise BadInput(
@@ -87,21 +90,28 @@ class _ColumnPredicate(_Combinable):
     """A condition on one column.
 
     key: a key of a MAP with text keys, whose values are compared; None for the column itself.
+    path: the fields of a ROW that lead to the compared values, from the outside to the inside; () for the column itself
     """
 
     column: str
     key: str | None = field(default=None, kw_only=True)
+    path: tuple[str, ...] = field(default=(), kw_only=True)
 
     def values_in(self, schema: pa.Schema) -> ColumnValues:
         """Return the compared values. Raises BadInput if the column does not exist or is no such map."""
-        return ColumnValues.of(self.column, self.key, schema)
+        return ColumnValues.of(self.column, self.key, schema, self.path)
+
+    @property
+    def is_of_part(self) -> bool:
+        """Whether it compares a part of the column's values, of which files have no statistics."""
+        return self.key is not None or bool(self.path)
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset([self.column])
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
-        return as_predicate(self) if self.column in columns else None
+        return _combinable(self) if self.column in columns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,7 @@ class Compare(_ColumnPredicate):
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         operator, value = self.in_type_of_column(schema)
         known = bounds(self.column)
-        if self.key is not None:
+        if self.is_of_part:
             return ~_all_null(known)
         match operator:
             case "!=":
@@ -164,10 +174,19 @@ class IsIn(_ColumnPredicate):
         values = self.value_set(schema)
         if not len(values):
             return np.zeros(len(known.row_count), np.bool_)
-        if self.key is not None:
+        if self.is_of_part:
             return ~_all_null(known)
-        span = pc.min_max(values)
-        inside = pc.and_kleene(pc.less_equal(known.minimum, span["max"]), pc.greater_equal(known.maximum, span["min"]))
+        spans = [(value, value) for value in values]
+        if len(values) > _LISTED_MAX:
+            span = pc.min_max(values)
+            spans = [(span["min"], span["max"])]
+        inside = reduce(
+            pc.or_kleene,
+            [
+                pc.and_kleene(pc.less_equal(known.minimum, high), pc.greater_equal(known.maximum, low))
+                for low, high in spans
+            ],
+        )
         return _null_as_true(inside) & ~_all_null(known)
 
 
@@ -185,7 +204,7 @@ class StartsWith(_ColumnPredicate):
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
-        if self.key is not None:
+        if self.is_of_part:
             return ~_all_null(known)
         if not pa.types.is_string(known.minimum.type):
             return None
@@ -196,12 +215,44 @@ class StartsWith(_ColumnPredicate):
 
 
 @dataclass(frozen=True, slots=True)
+class Like(_ColumnPredicate):
+    """A string column matches `pattern` as a whole.
+
+    % is any text, _ any one character, and a backslash takes the next character literally.
+    """
+
+    pattern: str
+
+    def expression(self, schema: pa.Schema) -> pc.Expression:
+        own = self.values_in(schema)
+        if not pa.types.is_string(own.type):
+            raise BadInput(f"like needs a string column, but {own.name!r} is not one")
+        return pc.match_like(own.expression, self.pattern)
+
+    def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
+        prefix = literal_prefix(self.pattern)
+        start = StartsWith(self.column, prefix, key=self.key, path=self.path)
+        return start.may_match(bounds, schema)
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return the text with which each match of a LIKE pattern begins."""
+    found = re.match(r"(?:[^%_\\]|\\.)*", pattern, re.DOTALL)
+    return re.sub(r"\\(.)", r"\1", found[0] if found else "", flags=re.DOTALL)
+
+
+def like_literal(text: str) -> str:
+    """Return a LIKE pattern that matches this text only."""
+    return re.sub(r"[%_\\]", r"\\\g<0>", text)
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         return self.values_in(schema).expression.is_null()
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        if self.key is not None:
+        if self.is_of_part:
             return None  # a map that is not null may lack the key
         return _null_as_true(pc.greater(bounds(self.column).null_count, 0))
 
@@ -232,7 +283,7 @@ class Not(_Combinable):
         return ~self.inner.expression(schema)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        if isinstance(self.inner, IsNull):
+        if isinstance(self.inner, IsNull):  # also of a part: it is null if the column is
             return ~_all_null(bounds(self.inner.column))
         return None
 
@@ -286,23 +337,32 @@ class Or(_Combinable):
 
 @dataclass(frozen=True, slots=True)
 class ArrowCondition(_Combinable):
-    """A `pyarrow.compute` expression. It only filters rows. Only conditions made with `col` can also skip files."""
+    """A `pyarrow.compute` expression, which filters rows.
+
+    implied: a condition that each matching row fulfils, which can skip files; None if nothing is known
+    """
 
     condition: pc.Expression
     columns: frozenset[str]
+    implied: Predicate | None = None
 
     def expression(self, schema: pa.Schema) -> pc.Expression:
         return self.condition
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
-        return None
+        return None if self.implied is None else self.implied.may_match(bounds, schema)
 
     def within(self, columns: frozenset[str]) -> Predicate | None:
-        return self if self.columns <= columns else None
+        if self.columns <= columns:
+            return self
+        return None if self.implied is None else self.implied.within(columns)
 
 
 class Column:
-    """A column, for comparisons: `col("a") > 3`. Of a MAP with text keys, `col("m")["k"]` is one key's value."""
+    """A column, for comparisons: `col("a") > 3`.
+
+    Of a MAP with text keys, `col("m")["k"]` is one key's value. Of a ROW, `col("address.city")` is a field.
+    """
 
     __hash__ = None  # type: ignore[assignment]
     __iter__ = None  # without this, `in` and `for` would call __getitem__ forever
@@ -355,6 +415,24 @@ class Column:
         check_text(f"the prefix of {self}.starts_with", prefix)
         return StartsWith(self._name, prefix, key=self._key)
 
+    def ends_with(self, suffix: str) -> Like:
+        return self.like("%" + like_literal(check_text(f"the suffix of {self}.ends_with", suffix)))
+
+    def contains(self, text: str) -> Like:
+        """Return whether a string column contains this text anywhere."""
+        return self.like(f"%{like_literal(check_text(f'the text of {self}.contains', text))}%")
+
+    def like(self, pattern: str) -> Like:
+        r"""Return whether a string column matches this pattern as a whole: % is any text, _ any one character.
+
+        A backslash takes the next character literally: `10\%`.
+        """
+        return Like(self._name, check_text(f"the pattern of {self}.like", pattern), key=self._key)
+
+    def between(self, low: Any, high: Any) -> And:
+        """Return whether the column is one of the values from low to high, both included."""
+        return And((self >= low, self <= high))
+
     def _compare(self, operator: str, value: Any) -> Compare:
         if value is None:
             raise BadInput(f"{self} {operator} None is never true; use is_null() or is_not_null()")
@@ -366,20 +444,39 @@ def col(name: str) -> Column:
     return Column(check_text("the column of col()", name))
 
 
-def as_predicate(given: object, schema: pa.Schema | None = None) -> Predicate:
-    """Return the condition. Accepts conditions made with `col` and, with a schema, `pyarrow.compute` expressions."""
-    if isinstance(given, pc.Expression):
-        if schema is None:
-            raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
-        return ArrowCondition(given, columns_read(given, schema))
-    if isinstance(given, Compare | IsIn | StartsWith | IsNull | IsNan | Not | And | Or | ArrowCondition):
-        if schema is not None:
-            _check_depth(given)
+def is_predicate(given: object) -> TypeGuard[Predicate]:
+    """Return whether this is a condition made with `col`, or one that `as_predicate` returned."""
+    return isinstance(given, _Combinable)
+
+
+def _combinable(given: object) -> Predicate:
+    if is_predicate(given):
         return given
+    if isinstance(given, pc.Expression):
+        raise BadInput("a pyarrow expression can't be combined with conditions of col(); write both in one style")
     raise BadInput(f"a filter is made with tidelake.col or pyarrow.compute.field, not {type(given).__name__}")
 
 
-def _check_depth(condition: Predicate) -> None:
+def resolved(condition: Predicate, schema: pa.Schema) -> Predicate:
+    """Return the condition with its dotted names, such as `address.city`, as fields of the schema's columns.
+
+    A name that is a column stays one. Call it after `check_depth`: it is recursive.
+    """
+    match condition:
+        case Not(inner=inner):
+            return Not(resolved(inner, schema))
+        case And(parts=parts):
+            return And(tuple(resolved(part, schema) for part in parts))
+        case Or(parts=parts):
+            return Or(tuple(resolved(part, schema) for part in parts))
+        case _ColumnPredicate(column=column) if "." in column and schema.get_field_index(column) < 0:
+            found = field_path(column, schema)
+            if found is not None:
+                return replace(condition, column=found[0], path=(*found[1:], *condition.path))
+    return condition
+
+
+def check_depth(condition: Predicate) -> None:
     """Raise BadInput if conditions are nested too deeply. Python and Arrow process them recursively."""
     layer: list[Predicate] = [condition]
     for _ in range(DEPTH_MAX):

@@ -6,7 +6,7 @@ Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -83,6 +83,35 @@ class SnapshotReader:
             with raise_if_snapshot_expired(self.context, split.snapshot_id):
                 for section in split.sections:
                     yield from map(self._output, filter(_has_rows, self._section(section, bucket)))
+
+    def known_rows(self, split: Split) -> tuple[int, Split | None]:
+        """Return how many rows of a split metadata knows, and the split of the others; None if there are no others.
+
+        It knows those of files that are not merged, have no deletes, and whose deletion vectors are counted. The
+        condition is not regarded.
+        """
+        known, others = 0, []
+        for section in split.sections:
+            rows = self.known_rows_of(section, split)
+            if rows is None:
+                others.append(section)
+            else:
+                known += rows
+        return known, replace(split, sections=tuple(others)) if others else None
+
+    def known_rows_of(self, section: Section, split: Split) -> int | None:
+        """Return how many rows a section of the split has; None if metadata doesn't know. See `known_rows`."""
+        if self._keeps_kinds or len(section) != 1:
+            return None
+        known = 0
+        for file in section[0]:
+            deletion = split.deletion_files.get(file.file_name)
+            deleted = 0 if deletion is None else deletion.vector.cardinality
+            has_retracts = self.context.schema.has_primary_key and _may_hold_retracts(file)
+            if deleted is None or has_retracts:
+                return None
+            known += file.row_count - deleted
+        return known
 
     def _output(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.select(self.columns)

@@ -67,7 +67,7 @@ class _Selectivity:
 
     def _negated(self, inner: Predicate) -> float | None:
         """Return the share of a negated condition. A null satisfies neither a comparison nor its opposite."""
-        if isinstance(inner, Compare) and inner.key is None:
+        if isinstance(inner, Compare) and not inner.is_of_part:
             operator, value = inner.in_type_of_column(self.schema)
             return self._compared(inner.column, _REVERSED[operator], value)
         share = self.of(inner)

@@ -24,7 +24,20 @@ from tidelake.storage.files.file_index.indexed_values import is_cut_off
 from tidelake.storage.files.file_indexes import FileIndexes, file_indexes, may_have_indexes
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import AtomicType, DataType
-from tidelake.storage.read.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
+from tidelake.storage.read.predicate import (
+    And,
+    ArrowCondition,
+    Compare,
+    IsIn,
+    IsNan,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    literal_prefix,
+)
 
 _ROWS_MAX: Final = 2**31 - 1  # positions of indexes have 32 bits
 _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -70,6 +83,8 @@ class _Evaluators:
 
     def of(self, condition: Predicate, negated: bool = False) -> Evaluator | None:
         match condition:
+            case Compare(path=path) | IsIn(path=path) | IsNull(path=path) | StartsWith(path=path) if path:
+                return None  # no index is of a field in a ROW
             case Not(inner=inner):
                 return self.of(inner, not negated)
             case And(parts=parts) | Or(parts=parts):
@@ -81,11 +96,15 @@ class _Evaluators:
                 return self._contained(condition, negated)
             case IsNull():
                 return _column(condition, lambda index: index.is_not_null() if negated else index.is_null())
-            case IsNan() if not negated:
+            case IsNan() if not negated and not condition.path:
                 nan = pa.array([math.nan], condition.values_in(self.context.schema.arrow).type)
                 return _column(condition, lambda index: index.any_of(nan))
             case StartsWith() if not negated:
                 return self._starts_with(condition)
+            case Like() if not negated and not condition.path and (prefix := literal_prefix(condition.pattern)):
+                return self._starts_with(StartsWith(condition.column, prefix, key=condition.key))
+            case ArrowCondition() if not negated and condition.implied is not None:
+                return self.of(condition.implied)
         return None
 
     def _compared(self, condition: Compare, negated: bool) -> Evaluator | None:

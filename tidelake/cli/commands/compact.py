@@ -70,11 +70,11 @@ def compact(
 
     watch: run until it is cancelled
     """
-    from tidelake.cli.conditions import parse_condition
     from tidelake.compaction.append.clustering import ClusteringStrategy
     from tidelake.compaction.cancellation import cancelled_by_signals
     from tidelake.compaction.jobs.request import CompactionRequest
     from tidelake.compaction.jobs.watch import watch as watch_tables
+    from tidelake.storage.read.condition_text import parse_condition
 
     if watch and (full or order_by):
         raise UsageError(

@@ -113,9 +113,9 @@ def replay(
     """Decode dead letters with the current configuration; see docs/dead-letters.md."""
     import asyncio
 
-    from tidelake.cli.conditions import parse_condition
     from tidelake.ingest.config.config import load_config
     from tidelake.ingest.replay.replay import DeadLetterReplay
+    from tidelake.storage.read.condition_text import parse_condition
 
     condition = None if where is None else parse_condition(where)
     work = DeadLetterReplay(load_config(Path(config), settings))
@@ -145,9 +145,9 @@ def _print_report(out: CommandOutput, report: ReplayReport, dry_run: bool) -> No
 
 
 def _read(config: Config, where: str | None, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    from tidelake.cli.conditions import parse_condition
     from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
     from tidelake.storage.catalog.opening import open_catalog
+    from tidelake.storage.read.condition_text import parse_condition
 
     if config.dead_letters_table is None:
         raise BadInput(

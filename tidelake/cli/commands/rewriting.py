@@ -48,7 +48,7 @@ def add_rewrite_file_index(verbs: Verbs) -> None:
 def rewrite_file_index(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str | None, dry_run: bool
 ) -> None:
-    from tidelake.cli.conditions import parse_condition
+    from tidelake.storage.read.condition_text import parse_condition
 
     condition = None if where is None else parse_condition(where)
     found = catalog.open().table(name).rewrite_file_index(where=condition, dry_run=dry_run)

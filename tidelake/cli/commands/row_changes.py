@@ -45,7 +45,7 @@ def add_row_changes(verbs: Verbs) -> None:
 
 
 def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str, dry_run: bool) -> None:
-    from tidelake.cli.conditions import parse_condition
+    from tidelake.storage.read.condition_text import parse_condition
     from tidelake.storage.write.row_level.row_changes import RowLevelOperation
 
     condition = parse_condition(where)
@@ -59,7 +59,7 @@ def delete(out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str
 def update(
     out: CommandOutput, *, name: str, catalog: CatalogAddress, where: str, assignments: Sequence[str], dry_run: bool
 ) -> None:
-    from tidelake.cli.conditions import parse_assignment, parse_condition
+    from tidelake.storage.read.condition_text import parse_assignment, parse_condition
     from tidelake.storage.write.row_level.assignments import Assignments
     from tidelake.storage.write.row_level.row_changes import RowLevelOperation
 

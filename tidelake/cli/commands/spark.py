@@ -252,7 +252,7 @@ def _value(name: str, annotation: str, text: str) -> Any:
     annotation: as written in the procedure's signature.
     """
     if annotation.startswith("Predicate"):
-        from tidelake.cli.conditions import parse_condition
+        from tidelake.storage.read.condition_text import parse_condition
 
         return parse_condition(text)
     if annotation.startswith("Mapping"):

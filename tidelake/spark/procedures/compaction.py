@@ -21,7 +21,8 @@ from tidelake.ingest.spark.batch_write import cores_of
 from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_increment import CompactResult
-from tidelake.storage.read.predicate import Predicate, as_predicate
+from tidelake.storage.read.conditions import as_predicate
+from tidelake.storage.read.predicate import Predicate
 
 _SCHEMA: Final = "number int, payload binary"
 _SHARES_A_CORE: Final = 4  # sizes of buckets and speeds of machines differ

@@ -1,16 +1,18 @@
-"""Parses conditions that users type.
+"""SQL text of conditions: parses what users type, and writes conditions as such text.
 
     either     := both { OR both }
     both       := one { AND one }
     one        := NOT one | "(" either ")" | column test
     test       := ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
                 | IS [NOT] NULL | [NOT] IN "(" value { "," value } ")"
-                | [NOT] BETWEEN value AND value | [NOT] LIKE 'text%'
-    column     := (name | "name" | `name`) [ "[" 'key' "]" ]
+                | [NOT] BETWEEN value AND value | [NOT] LIKE '%text_'
+    column     := name { "." name } [ "[" 'key' "]" ]
+    name       := word | "name" | `name`
     value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
 
-A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP. Words in
-capitals may also be written in lower case.
+A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP, `address.city`
+a field of a ROW. In a LIKE pattern % is any text, _ any one character, and a backslash takes the next character
+literally. Words in capitals may also be written in lower case.
 An assignment is `column = value` or `column = NULL`.
 """
 
@@ -24,7 +26,24 @@ from typing import Any, Final
 
 from tidelake.errors import BadInput
 from tidelake.storage.model.types import MAX_DECIMAL_PRECISION
-from tidelake.storage.read.predicate import DEPTH_MAX, And, Column, Not, Or, Predicate, col
+from tidelake.storage.read.column_values import column_text
+from tidelake.storage.read.predicate import (
+    DEPTH_MAX,
+    And,
+    ArrowCondition,
+    Column,
+    Compare,
+    IsIn,
+    IsNan,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    col,
+    like_literal,
+)
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -32,7 +51,7 @@ _TOKEN: Final = re.compile(
       | '(?P<text>(?:[^']|'')*)'
       | "(?P<quoted>(?:[^"]|"")+)" | `(?P<ticked>[^`]+)`
       | (?P<word>[^\W\d]\w*(?:\.\w+)*)
-      | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,|\[|\])
+      | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,|\[|\]|\.)
     )""",
     re.VERBOSE,
 )
@@ -128,8 +147,17 @@ class _Parser:
             return inner
         if self._peek().kind != "name":
             raise self._error("expected a column")
-        column = col(self._next().value)
+        column = col(self._column_name())
         return self._test(self._key_of(column) if self._take("[") else column)
+
+    def _column_name(self) -> str:
+        """Return a name with the fields after it: `a.b`, `"a b".c`."""
+        name = str(self._next().value)
+        while self._take("."):
+            if self._peek().kind != "name":
+                raise self._error("expected a field of the column after the dot")
+            name += f".{self._next().value}"
+        return name
 
     def _key_of(self, column: Column) -> Column:
         token = self._peek()
@@ -164,7 +192,7 @@ class _Parser:
             self._expect("and")
             return And((column >= low, column <= self._value()))
         if self._take("like"):
-            return column.starts_with(self._prefix())
+            return self._like(column)
         raise self._error("expected a comparison: = != < <= > >= IN, BETWEEN, LIKE or IS NULL")
 
     def _value(self) -> Any:
@@ -179,12 +207,13 @@ class _Parser:
             raise self._error("expected a value")
         return self._next().value
 
-    def _prefix(self) -> str:
+    def _like(self, column: Column) -> Predicate:
         token = self._peek()
-        pattern = token.value if token.kind == "text" else ""
-        if not pattern.endswith("%") or re.search("[%_]", pattern[:-1]):
-            raise self._error("LIKE takes a prefix followed by %, as in 'abc%'")
-        return str(self._next().value[:-1])
+        if token.kind != "text":
+            raise self._error("LIKE takes a pattern in single quotes, as in 'abc%'")
+        pattern = str(self._next().value)
+        is_prefix = pattern.endswith("%") and not re.search(r"[%_\\]", pattern[:-1])
+        return column.starts_with(pattern[:-1]) if is_prefix else column.like(pattern)
 
     # ------------------------------------------------------------ tokens
 
@@ -263,3 +292,71 @@ def _why_no_token(text: str) -> str:
     if first.isdigit() or first in "+-.":
         return "not a number; strings are written in single quotes, and there is no arithmetic"
     return f"{first} has no meaning here; a column is compared with a value, as in id = 5"
+
+
+# ---------------------------------------------------------------- conditions as text
+
+
+def condition_text(condition: Predicate) -> str:
+    """Return the SQL text of a condition. It parses to the same condition, unless a part of it has no SQL.
+
+    These are `is_nan()`, and `pyarrow.compute` expressions.
+    """
+    return _text(condition, is_part=False)
+
+
+def _text(condition: Predicate, *, is_part: bool) -> str:
+    """Return the text.
+
+    is_part: of another condition, so that AND and OR are put into brackets
+    """
+    match condition:
+        case And(parts=parts) | Or(parts=parts):
+            word = " AND " if isinstance(condition, And) else " OR "
+            joined = word.join(_text(part, is_part=True) for part in parts)
+            return f"({joined})" if is_part else joined
+        case Not(inner=IsNull() as inner):
+            return f"{_column_text(inner)} IS NOT NULL"
+        case Not(inner=inner):
+            return f"NOT {_text(inner, is_part=True)}"
+        case Compare(operator=operator, value=value):
+            return f"{_column_text(condition)} {'=' if operator == '==' else operator} {_literal(value)}"
+        case IsIn(values=values):
+            return f"{_column_text(condition)} IN ({', '.join(map(_literal, values))})"
+        case IsNull():
+            return f"{_column_text(condition)} IS NULL"
+        case IsNan():
+            return f"{_column_text(condition)} is NaN"
+        case StartsWith(prefix=prefix):
+            return f"{_column_text(condition)} LIKE {_literal(like_literal(prefix) + '%')}"
+        case Like(pattern=pattern):
+            return f"{_column_text(condition)} LIKE {_literal(pattern)}"
+        case ArrowCondition(condition=expression):
+            return str(expression)
+    return repr(condition)
+
+
+def _column_text(condition: Any) -> str:
+    return column_text(".".join(map(_name_text, (condition.column, *condition.path))), condition.key)
+
+
+def _name_text(name: str) -> str:
+    if re.fullmatch(r"[^\W\d]\w*(?:\.\w+)*", name) and name.lower() not in _RESERVED:
+        return name
+    quoted = name.replace('"', '""')
+    return f'"{quoted}"'
+
+
+def _literal(value: Any) -> str:
+    plain = value.as_py() if hasattr(value, "as_py") else value
+    match plain:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if plain else "FALSE"
+        case int() | float():
+            return repr(plain)
+        case Decimal():
+            return f"{plain:f}"
+    quoted = str(plain).replace("'", "''")
+    return f"'{quoted}'"
