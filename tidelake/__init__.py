@@ -8,7 +8,8 @@
 
 All functions block. They may be called inside a running event loop (a notebook); `tidelake.aio` offers the same with
 async. The names are defined in `tidelake.public`, which is imported at their first use: `tidelake --help` does not wait
-for Arrow. Other types are in `tidelake.arguments`, `conditions`, `errors`, `results` and `schema`.
+for Arrow. Other types are in `tidelake.arguments`, `conditions`, `errors`, `results` and `schema`. `tidelake.duckdb`
+makes the tables of a warehouse views of DuckDB.
 """
 
 from importlib import import_module
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from tidelake import aio as aio
     from tidelake import arguments as arguments
     from tidelake import conditions as conditions
+    from tidelake import duckdb as duckdb
     from tidelake import errors as errors
     from tidelake import results as results
     from tidelake import schema as schema
     from tidelake.public import *  # noqa: F403
 else:
-    _MODULES = ("aio", "arguments", "conditions", "errors", "results", "schema")
+    _MODULES = ("aio", "arguments", "conditions", "duckdb", "errors", "results", "schema")
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.errors import BadInput
+from tidelake.frames.incoming import ArrowArray, ArrowSchema, ArrowStream, arrow_schema_of
 from tidelake.materialized.refresh_result import Refreshed
 from tidelake.migration import Migration, migrate_database, migrate_files, migrate_table
 from tidelake.rescaling import check_rescalable, rescale
-from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.arguments import checked, checked_except
 from tidelake.storage.catalog import opening
 from tidelake.storage.catalog.base import Catalog as StorageCatalog
 from tidelake.storage.catalog.entry_repair import repair
@@ -60,11 +61,11 @@ class Catalog:
     def list_tables(self, database: str) -> list[str]:
         return self._inner.list_tables(database)
 
-    @checked
+    @checked_except("schema")
     def create_table(
         self,
         name: str,
-        schema: pa.Schema | Sequence[DataField],
+        schema: pa.Schema | Sequence[DataField] | ArrowSchema | ArrowStream | ArrowArray,
         *,
         primary_key: Sequence[str] = (),
         partition_by: Sequence[str] = (),
@@ -74,18 +75,17 @@ class Catalog:
     ) -> Table:
         """Create a table.
 
-        schema: an Arrow schema, or fields with Paimon's types where Arrow has none (`CHAR(3)`)
+        schema: an Arrow schema; or a frame or its schema (pandas, Polars, DuckDB, any with an Arrow schema), whose rows
+            are not written; or fields with Paimon's types where Arrow has none (`CHAR(3)`)
         options: table options of Paimon
 
         Raises BadInput if the table exists (unless if_not_exists), or if schema, keys and options contradict each
         other.
         """
         is_of_columns = isinstance(schema, Sequence) and all(isinstance(column, DataField) for column in schema)
-        if not isinstance(schema, pa.Schema) and not is_of_columns:
-            raise BadInput(f"table {name}: the schema is a pyarrow.Schema, not a {type(schema).__name__}")
         self._inner.create_table(
             name,
-            schema,
+            schema if is_of_columns else arrow_schema_of(schema, f"table {name}"),
             primary_key=primary_key,
             partition_by=partition_by,
             options=options,

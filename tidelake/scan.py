@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
 from tidelake.errors import BadInput, UnsupportedFeature
-from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.arguments import check_whole_number, checked, checked_except
 from tidelake.storage.maintenance.analysis.analyze import read_statistics
 from tidelake.storage.maintenance.analysis.row_estimate import estimated_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -17,18 +19,29 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.condition_text import condition_text
+from tidelake.storage.read.conditions import as_predicate
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.explain import ExplainedFile, explain_scan
 from tidelake.storage.read.fallback_branch import BranchRead, FallbackBranch, branch_reads
 from tidelake.storage.read.incremental_read import Increment, read_increment
-from tidelake.storage.read.predicate import And, Predicate, as_predicate
+from tidelake.storage.read.predicate import And, Predicate
 from tidelake.storage.read.scan import TableScan, created_since
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
 
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
 
 class Scan:
-    """A read of a table at one snapshot. It is planned once, when rows or splits are first requested. Picklable."""
+    """A read of a table at one snapshot. It is planned once, when rows or splits are first requested. Picklable.
+
+    It is an Arrow stream for every library that reads such streams: `pyarrow.table(scan)`, `polars.DataFrame(scan)`,
+    `duckdb.sql("select … from scan")`. Each such read starts anew, and is in bounded memory.
+    """
 
     has_splits: ClassVar[bool] = True  # whether it can be read split by split, or only as a whole
 
@@ -47,7 +60,16 @@ class Scan:
         self._predicate = predicate
         self._files_since_ms = files_since_ms
         self._other = other
+        self._limit: int | None = None
         self._splits: list[Split] | None = None
+
+    def __repr__(self) -> str:
+        return described(self, self._context.name, self._predicate, self._limit)
+
+    def _repr_html_(self) -> str:
+        from tidelake.frames.html import html_of
+
+        return html_of(repr(self), self)
 
     @property
     def context(self) -> TableContext:
@@ -70,7 +92,8 @@ class Scan:
 
         Not part of the public API.
         """
-        return self._predicate is None and self._files_since_ms is None and self._other is None
+        is_whole = self._predicate is None and self._limit is None
+        return is_whole and self._files_since_ms is None and self._other is None
 
     @property
     def schema(self) -> pa.Schema:
@@ -85,10 +108,24 @@ class Scan:
 
     @checked
     def where(self, condition: Predicate | Any) -> Self:
-        """Return the same read of the same snapshot, with one more condition on its columns."""
+        """Return the same read of the same snapshot, with one more condition on its columns.
+
+        Raises BadInput for a read with a limit: the condition would apply to the limited rows only.
+        """
+        if self._limit is not None:
+            raise BadInput(f"where() after limit({self._limit}): put the condition before the limit")
         _, predicate = projection(self.schema, None, condition)
         both = predicate if self._predicate is None or predicate is None else And((self._predicate, predicate))
         return self._changed(_predicate=both)
+
+    @checked
+    def limit(self, rows: int) -> Self:
+        """Return the same read, of at most this many rows. Which ones is not defined. Reads no more files than needed.
+
+        A read of single splits returns at most this many rows per call.
+        """
+        check_whole_number("limit(rows=…)", rows)
+        return self._changed(_limit=rows if self._limit is None else min(rows, self._limit))
 
     def _changed(self, **attributes: Any) -> Self:
         changed = copy(self)
@@ -98,8 +135,23 @@ class Scan:
     def splits(self) -> list[Split]:
         """Return units of the read, which can be read in any order and on any machine: `to_batches(splits=[…])`."""
         if self._splits is None:
-            self._splits = [split for part in self._parts() for split in part.splits()]
+            found = [split for part in self._parts() for split in part.splits()]
+            self._splits = found if self._limit is None else self._needed(found, self._limit)
         return self._splits
+
+    def _needed(self, splits: list[Split], limit: int) -> list[Split]:
+        """Return as many files as certainly have `limit` rows; all, if metadata doesn't say how many they have."""
+        if limit == 0:
+            return []
+        if self._predicate is not None or self._other is not None:
+            return splits
+        known = 0
+        for number, split in enumerate(splits, 1):
+            for count, section in enumerate(split.sections, 1):
+                known += self._reader.known_rows_of(section, split) or 0
+                if known >= limit:
+                    return [*splits[: number - 1], replace(split, sections=split.sections[:count])]
+        return splits
 
     def _parts(self) -> list[BranchRead]:
         return branch_reads(self._planned, self._context, self._snapshot, self._other)
@@ -131,8 +183,59 @@ class Scan:
         return None if found is None else estimated_rows(found, self._predicate, self._context.schema.arrow)
 
     @checked
+    def count(self) -> int:
+        """Return the number of rows. Files that need no merge and no condition are counted by their metadata."""
+        if self._limit == 0:
+            return 0
+        counted = self._counted_rows() if self.has_splits and self._other is None else None
+        if counted is None:
+            counted = sum(batch.num_rows for batch in self._narrow().to_batches())
+        return counted if self._limit is None else min(counted, self._limit)
+
+    def _counted_rows(self) -> int | None:
+        """Return the number of rows, if metadata knows a part of it."""
+        if self._predicate is not None:
+            if not self._predicate.columns <= set(self._context.schema.partition_keys):
+                return None
+            # Planning applied the condition exactly: all rows of the remaining partitions fulfil it.
+            whole = self._changed(_predicate=None)
+            whole._splits = self.splits()
+            return whole._counted_rows()
+        known = 0
+        unknown: list[Split] = []
+        for split in self.splits():
+            rows, rest = self._reader.known_rows(split)
+            known += rows
+            unknown += [] if rest is None else [rest]
+        if self._limit is not None and known >= self._limit:
+            return known
+        reader = self._narrow()._reader
+        for batch in reader.read(unknown):
+            known += batch.num_rows
+        return known
+
+    def _narrow(self) -> Self:
+        """Return the same read with one column, which is fast to read."""
+        narrow = self._changed(_columns=(_fastest_column(self.schema),)) if self._columns else self._changed()
+        narrow._splits = self._splits
+        return narrow
+
+    @checked
+    def head(self, n: int = 5) -> pa.Table:
+        """Return the first rows that are found. Reads no more files than it needs."""
+        return self.limit(n).to_arrow()
+
+    @checked
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield all rows as batches, in bounded memory."""
+        batches = self._batches(splits)
+        return batches if self._limit is None else _first_rows(batches, self._limit)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of `to_batches`."""
+        return self.to_batches()
+
+    def _batches(self, splits: Sequence[Split] | None) -> Iterator[pa.RecordBatch]:
         found = self.splits() if splits is None else splits
         if self._other is None:
             return self._reader.read(found)
@@ -148,6 +251,57 @@ class Scan:
     def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
         """Return all rows as one Arrow table."""
         return pa.Table.from_batches(self.to_batches(splits), self.schema)
+
+    # ------------------------------------------------------------ other libraries
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """Return an Arrow reader of all rows, in bounded memory."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return an Arrow stream of all rows for other libraries (Arrow's PyCapsule interface)."""
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the columns of the stream."""
+        return self.schema.__arrow_c_schema__()
+
+    @checked_except("types_mapper")
+    def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> pd.DataFrame:
+        """Return all rows as a pandas DataFrame, with no value changed (`tidelake[pandas]`).
+
+        A nullable column of integers, floats or booleans has pandas' nullable type (`Int64`), nested values are
+        `pandas.ArrowDtype`; other columns have the types of `pyarrow.Table.to_pandas`. docs/pandas.md lists them.
+
+        types_mapper: returns the pandas type of an Arrow type, or None for the default of pyarrow. With
+            `pandas.ArrowDtype` no column is converted
+        """
+        from tidelake.frames.pandas import to_pandas
+
+        return to_pandas(self.to_arrow(), types_mapper)
+
+    def to_polars(self) -> pl.LazyFrame:
+        """Return a Polars LazyFrame of this snapshot (`tidelake[polars]`).
+
+        Rows are read when it is collected, each time anew. Columns, conditions and limits of its query are applied
+        while reading.
+        """
+        from tidelake.frames.polars import to_polars
+
+        return to_polars(self)
+
+    @checked_except("connection")
+    def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
+        """Make this snapshot a view of DuckDB, and return the connection (`tidelake[duckdb]`).
+
+        Each query reads only the columns and files that it needs, in bounded memory.
+
+        name: of the view, without a schema
+        connection: gets the view; None is a new one, in memory
+        """
+        from tidelake.frames.duckdb import to_duckdb
+
+        return to_duckdb(self, name, connection)
 
     @property
     def _reader(self) -> SnapshotReader:
@@ -172,14 +326,11 @@ class IncrementalScan(Scan):
             "Call to_batches() or to_arrow() without splits",
         )
 
-    @checked
-    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as batches, in bounded memory. Rows of one key are in the order of their commits."""
-        return self._rows() if splits is None else self._rows_of(splits)
-
-    def _rows_of(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        self.splits()  # raises
-        return iter(())
+    def _batches(self, splits: Sequence[Split] | None) -> Iterator[pa.RecordBatch]:
+        """Yield rows. Those of one key are in the order of their commits."""
+        if splits is not None:
+            self.splits()  # raises
+        return self._rows()
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         condition = None if self._predicate is None else self._predicate.expression(self._context.schema.arrow)
@@ -189,6 +340,48 @@ class IncrementalScan(Scan):
                 rows = matching_rows(rows, condition)
             if rows.num_rows:
                 yield rows.select(self._columns)
+
+
+def described(scan: Scan, name: str, predicate: Predicate | None, limit: int | None) -> str:
+    """Return what a scan reads, and how much: `Scan(db.t, snapshot=5, columns=[id], reads 2 files, 579 bytes)`."""
+    parts = [name]
+    if scan.snapshot_id is not None:
+        parts.append(f"snapshot={scan.snapshot_id}")
+    if predicate is not None:
+        parts.append(f'filter="{condition_text(predicate)}"')
+    parts.append(f"columns=[{', '.join(scan.schema.names)}]")
+    if limit is not None:
+        parts.append(f"limit={limit}")
+    if scan.has_splits:
+        files = [file for split in scan.splits() for file in split.files]
+        plural = "" if len(files) == 1 else "s"
+        parts.append(f"reads {len(files)} file{plural}, {sum(file.file_size for file in files):,} bytes")
+    return f"Scan({', '.join(parts)})"
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows of all batches. Later batches are not read, and the iterator is closed."""
+    left = limit
+    try:
+        while left > 0 and (batch := next(batches, None)) is not None:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def _fastest_column(schema: pa.Schema) -> str:
+    """Return the column with the fewest bytes per value, the first of equal ones."""
+
+    def width(field: pa.Field) -> int:
+        try:
+            return int(field.type.bit_width)
+        except ValueError:  # texts, nested values
+            return sys.maxsize
+
+    return str(min(schema, key=width).name)
 
 
 def snapshot_projection(

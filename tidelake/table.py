@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput
+from tidelake.frames.incoming import Rows, incoming_rows
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
@@ -44,6 +46,7 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader
 from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.conditions import as_predicate
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.fallback_branch import fallback_branch, refuse_fallback_branch
 from tidelake.storage.read.follow import Bound, CancelEvent, Follower, follow
@@ -58,15 +61,18 @@ from tidelake.storage.read.incremental_read import (
     parse_scan_mode,
     read_increment,
 )
-from tidelake.storage.read.predicate import Predicate, as_predicate
+from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
 from tidelake.storage.read.stream.start import Start, StartAt
 from tidelake.storage.read.time_travel import TimeTravel, named_state
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.row_level.assignments import Assignments
 from tidelake.storage.write.row_level.column_update import update_columns
+from tidelake.storage.write.row_level.merging import MergeOperation, WhenMatched, WhenNotMatched
 from tidelake.storage.write.row_level.row_changes import RowLevelOperation, change_rows
 from tidelake.writer import Writer
+
+C = TypeVar("C", bound=StrEnum)
 
 
 class Table:
@@ -81,6 +87,17 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        return self.scan()._repr_html_()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return an Arrow stream of the rows, as `scan()` reads them, for other libraries."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the columns of the stream."""
+        return self.schema.__arrow_c_schema__()
 
     @property
     def context(self) -> TableContext:
@@ -147,7 +164,8 @@ class Table:
         between_mode: str | None = None,
         auto_tag: str | None = None,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Any = None,
+        filter: Predicate | str | Any = None,
+        limit: int | None = None,
     ) -> Scan:
         """Read the rows at one snapshot.
 
@@ -162,16 +180,31 @@ class Table:
         between_mode: as in `changes`
         auto_tag: as in `changes`
         columns: names, in the order of the result (also `_ROW_ID`)
-        filter: made with `tidelake.col` or `pyarrow.compute`
+        filter: made with `tidelake.col` or `pyarrow.compute`, or SQL text: `"amount > 3 and city like 'B%'"`
+        limit: at most this many rows, as `Scan.limit`
         """
+        found = self._found(snapshot, tag, as_of, between, between_mode, auto_tag, columns, filter)
+        return found if limit is None else found.limit(limit)
+
+    def _found(
+        self,
+        snapshot: int | None,
+        tag: str | None,
+        as_of: datetime | int | None,
+        between: tuple[int | str | datetime, ...] | None,
+        between_mode: str | None,
+        auto_tag: str | None,
+        columns: Sequence[str] | None,
+        condition: Any,
+    ) -> Scan:
         if sum(selector is not None for selector in (snapshot, tag, as_of, between, auto_tag)) > 1:
             raise BadInput("scan() takes at most one of snapshot, tag, as_of, between and auto_tag")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
             refuse_fallback_branch(self._context, "a read of the changes in a range")
-            return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, filter)
-        return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, filter)
+            return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, condition)
+        return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, condition)
 
     def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         if not isinstance(at.increment, NoIncrement):
@@ -332,6 +365,90 @@ class Table:
             return "latest"
         return Start.of_options(options) or "latest"
 
+    # ------------------------------------------------------------ rows in one commit
+
+    @checked_except("rows")
+    def append(self, rows: Rows, *, commit_user: str | None = None, identifier: int | None = None) -> int | None:
+        """Write rows in one snapshot. In a table with a primary key, they are merged with the rows of their keys.
+
+        rows: as in `Writer.write`: Arrow data, frames, relations, lists of dicts
+
+        Returns the id of the snapshot; None if (commit_user, identifier) was committed before.
+        """
+        return self._write(rows, None, commit_user, identifier)
+
+    @checked_except("rows")
+    def upsert(self, rows: Rows, *, commit_user: str | None = None, identifier: int | None = None) -> int | None:
+        """Add rows, or replace those with the same primary key, in one snapshot.
+
+        The table's merge engine decides what becomes of a row and the one that it replaces.
+
+        rows: as in `append`
+
+        Raises BadInput for a table without a primary key: `merge` compares other columns.
+        """
+        if not self.primary_key:
+            raise BadInput(
+                f"{self.name} has no primary key that says which rows an upsert replaces; call append(), or "
+                "merge(on=[…])"
+            )
+        return self._write(rows, None, commit_user, identifier)
+
+    @checked_except("rows", "partition")
+    def overwrite(
+        self,
+        rows: Rows,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Replace rows by others, in one snapshot without a changelog.
+
+        rows: as in `append`
+        partition: values of partition columns, {"day": "2026-05-01"}: replaces the partitions with these values. None:
+            replaces all rows, or in a partitioned table those of the written partitions (option
+            `dynamic-partition-overwrite`)
+        """
+        return self._write(rows, True if partition is None else partition, commit_user, identifier)
+
+    def _write(
+        self, rows: Rows, replaced: bool | Mapping[str, Any] | None, commit_user: str | None, identifier: int | None
+    ) -> int | None:
+        with self.writer(commit_user=commit_user, overwrite=replaced) as writer:
+            writer.write(rows)
+            return writer.commit(identifier)
+
+    @checked_except("source")
+    def merge(
+        self,
+        source: Rows,
+        on: Sequence[str],
+        *,
+        when_matched: Literal["update", "delete", "ignore"] = "update",
+        when_not_matched: Literal["insert", "ignore"] = "insert",
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Merge rows into the table in one snapshot: SQL's MERGE. Works like `update`, and needs the same of the table.
+
+        source: as the rows of `append`; it is held in memory. Columns that it lacks keep their values in rows that are
+            updated, and are null or have their default in new rows
+        on: the columns in which a row of the source equals a row of the table. Null equals nothing
+        when_matched: what happens to a row of the table with such a row in the source
+        when_not_matched: what happens to a row of the source without such a row in the table
+
+        Returns the id of the snapshot; None if nothing changes, or (commit_user, identifier) was committed before.
+        Raises BadInput if two rows of the source are equal in these columns. Rows that others add to a table without a
+        primary key meanwhile are not compared.
+        """
+        matched = _choice("when_matched", when_matched, WhenMatched)
+        not_matched = _choice("when_not_matched", when_not_matched, WhenNotMatched)
+        found = incoming_rows(source, self._context.schema.arrow, f"{self.name}: merge()")
+        rows = found if isinstance(found, pa.Table) else found.read_all()
+        merge = MergeOperation.of(self._context, rows, on, matched, not_matched)
+        return self._change_rows(merge, commit_user, identifier)
+
     # ------------------------------------------------------------ changed rows
 
     @checked
@@ -364,7 +481,7 @@ class Table:
         In an append table they are marked in deletion vectors (option `deletion-vectors.enabled`), and are removed when
         their files are compacted. In a table with a primary key, deletes are written, which most merge engines accept.
 
-        where: made with `tidelake.col` or `pyarrow.compute`
+        where: a condition, as in `scan`
 
         Returns the id of the snapshot; None if no row matches, or (commit_user, identifier) was committed before.
         """
@@ -391,7 +508,9 @@ class Table:
         change = RowLevelOperation(as_predicate(where, tracked_schema(self._context)), Assignments(values))
         return self._change_rows(change, commit_user, identifier)
 
-    def _change_rows(self, change: RowLevelOperation, commit_user: str | None, identifier: int | None) -> int | None:
+    def _change_rows(
+        self, change: RowLevelOperation | MergeOperation, commit_user: str | None, identifier: int | None
+    ) -> int | None:
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
         published = change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
         if published is not None and identifier is None:
@@ -729,3 +848,9 @@ class Table:
 
         what: the refused action, such as "tagged"
         """
+
+
+def _choice(name: str, given: object, of: type[C]) -> C:
+    if given not in tuple(of):
+        raise BadInput(f"merge({name}={given!r}): expected one of {', '.join(of)}")
+    return of(str(given))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -13,6 +14,7 @@ import pyarrow as pa
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_write_fixed_bucket
 from tidelake.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
+from tidelake.frames.incoming import Rows, incoming_rows
 from tidelake.rescaling import rescale_partition
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -35,12 +37,16 @@ from tidelake.storage.write.table_writer import TableWriter
 class Writer:
     """Writes rows and commits them as snapshots. Leaving the `with` block drops uncommitted rows. Not thread-safe.
 
+    - A `with` block that ends without an error, but with rows that no commit() was called for, is a ResourceWarning.
     - If a commit can't be published, its rows belong to the next commit.
     - If a commit can't write its files (a full disk), or `write` raises another error than BadInput, the writer ends:
       all further calls raise. Write uncommitted rows again with a new writer.
     - A closed writer, a writer in a forked process, and one whose table was dropped or created again, can't write or
       commit any more.
     """
+
+    _has_rows = False  # whether rows were written since the last commit
+    _unknown: int | None = None  # the identifier of a commit that may have been published
 
     def __init__(
         self,
@@ -73,19 +79,47 @@ class Writer:
         self._expire = self._maintenance.watch(context)
         self._table_name = context.name
         self._unpublished: list[CommitMessage] = []  # durable files that are not part of a commit yet
-        self._unknown: int | None = None  # the identifier of a commit that may have been published
 
     @property
     def commit_user(self) -> str:
         return self._commit_user
 
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+    def write(self, rows: Rows) -> None:
         """Write rows: columns by name, in any order; optional int8 column `_VALUE_KIND`: 0 +I, 1 -U, 2 +U, 3 -D.
 
-        Raises BadInput if rows don't fit the table; then none of them are written.
+        rows: a pyarrow Table or RecordBatch, or anything that exports an Arrow stream or array, such as frames of
+            Polars, relations of DuckDB and record batch readers; a pandas DataFrame; a list of dicts. A stream is
+            written batch by batch, in bounded memory
+
+        Raises BadInput if rows don't fit the table; then none of them are written. If that is found only in a later
+        batch of a stream, the writer ends.
         """
         self._check_outcome_known()
-        self._writer.write(rows)
+        found = incoming_rows(rows, self._context.schema.arrow, self._table_name)
+        if isinstance(found, pa.Table):
+            self._writer.write(found)
+            self._has_rows |= found.num_rows > 0
+            return
+        for batch in self._from_stream(found):
+            self._writer.write(batch)
+            self._has_rows |= batch.num_rows > 0
+
+    def _from_stream(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yield an empty batch, so that columns that don't fit are found first, and then those of the reader.
+
+        The writer ends if the reader or the writing of a batch fails after the first one: a commit would contain a part
+        of the rows.
+        """
+        yield _no_rows(reader.schema)
+        written = 0
+        try:
+            for batch in reader:
+                yield batch
+                written += batch.num_rows
+        except BaseException as error:
+            if written:
+                self._writer.give_up(error)
+            raise
 
     @checked
     def commit(
@@ -109,6 +143,7 @@ class Writer:
         call it again with the same identifier, before anything else). After any other error nothing was published.
         """
         number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
+        self._has_rows = False  # if it fails, the caller knows
         self._check_outcome_known(number)
         self._unpublished += self._writer.prepare_commit(number)
         if self._batch is not None and number == BATCH_COMMIT_IDENTIFIER:
@@ -172,6 +207,7 @@ class Writer:
 
     def close(self) -> None:
         """Drop uncommitted rows. Calling it again, or in a forked process, has no effect."""
+        self._has_rows = False
         if not self._writer.is_in_owner_process:
             return
         with ExitStack() as steps:  # each step runs, even if another one fails
@@ -189,7 +225,17 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        has_rows = self._has_rows
         self.close()
+        if kind is None and has_rows:
+            self._warn_of_dropped_rows()
+
+    def _warn_of_dropped_rows(self) -> None:
+        warnings.warn(
+            f"{self._table_name}: the `with` block of a writer ended without commit(), so its rows are dropped",
+            ResourceWarning,
+            stacklevel=3,
+        )
 
 
 def _overwrite_spec(given: object, context: TableContext) -> bool | Mapping[str, Any]:
@@ -210,6 +256,10 @@ def _overwrite_spec(given: object, context: TableContext) -> bool | Mapping[str,
         f"{context.name}: writer(overwrite={given!r}) doesn't say what to replace. Write overwrite=True for "
         "everything, a partition column and its value for the matching partitions, or None for nothing"
     )
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _without_index_files(message: CommitMessage) -> CommitMessage:

@@ -7,13 +7,14 @@ to pass instead.
 from __future__ import annotations
 
 import collections.abc
+import difflib
 import functools
 import inspect
 import operator
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
 from tidelake.errors import BadInput
@@ -97,9 +98,13 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        hints = _hints(function)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name not in hints or name in others:
+        hints = _hints(function, others)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(_misuse(function.__name__, signature, args, kwargs) or str(error)) from None
+        for name, value in bound.arguments.items():
+            if name not in hints:
                 continue
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 for option, text in value.items():
@@ -111,17 +116,56 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
     return call
 
 
+def _misuse(
+    name: str, signature: inspect.Signature, args: Sequence[object], kwargs: Mapping[str, object]
+) -> str | None:
+    """Return what is wrong with the arguments of a call, as Python says it, and what was probably meant."""
+    parameters = {of: one for of, one in signature.parameters.items() if of != "self"}
+    kinds = [one.kind for one in parameters.values()]
+    unknown = [one for one in kwargs if one not in parameters]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        return f"{name}() got an unexpected keyword argument {unknown[0]!r}{_hint(unknown[0], parameters)}"
+    by_position = [of for of, one in parameters.items() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    given = args[1:] if "self" in signature.parameters else args
+    if len(given) > len(by_position) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        named = [of for of, one in parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        plural = "" if len(by_position) == 1 else "s"
+        remedy = f"; write the name before the value: {', '.join(f'{one}=…' for one in named)}" if named else ""
+        return (
+            f"{name}() takes {len(by_position) or 'no'} positional argument{plural}, but "
+            f"{shown(given[len(by_position)])} is one more{remedy}"
+        )
+    twice = [of for of in by_position[: len(given)] if of in kwargs]
+    if twice:
+        return f"{name}() got two values for argument {twice[0]!r}"
+    missing = [
+        of
+        for of, one in parameters.items()
+        if one.default is inspect.Parameter.empty
+        and one.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        and of not in kwargs
+        and of not in by_position[: len(given)]
+    ]
+    return f"{name}() is missing the argument {missing[0]!r}" if missing else None
+
+
+def _hint(unknown: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(unknown, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known)}" if list(known) else ""
+
+
 def check_members(of: object) -> None:
     """Check the members of a dataclass as `checked` does."""
     kind: Any = type(of)
     for name, hint in _hints(kind.__init__).items():
-        if name != "return":
-            _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
+        _check(f"{type(of).__name__}({name}=…)", getattr(of, name), hint)
 
 
 @functools.cache
-def _hints(of: Any) -> dict[str, Any]:
-    return typing.get_type_hints(of)
+def _hints(of: Any, others: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return the types of the parameters, but for `others`. These and the result may be of packages not imported."""
+    wanted = {name: hint for name, hint in of.__annotations__.items() if name not in others | {"return"}}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=wanted), of.__globals__)
 
 
 def _check(what: str, value: object, hint: Any) -> None:

@@ -92,6 +92,10 @@ class TableWriter:
                 self.add(self._router.routed(piece), piece)
                 self.make_room()
 
+    def give_up(self, error: BaseException) -> None:
+        """End the writer: a part of the rows of one call was written, and must not be committed without the others."""
+        self._failure = error
+
     def write_routed(self, rows: pa.RecordBatch, keys: Sequence[BucketId], buckets: NDArray[np.integer[Any]]) -> None:
         """Do the same as `write` for n rows that were converted and routed elsewhere.
 

@@ -99,6 +99,9 @@ def _unwrapped(column: pa.Array) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         return _unwrapped(column.storage)
     if isinstance(column, pa.DictionaryArray):
+        values = column.dictionary
+        if pa.types.is_string_view(values.type):  # Arrow can't decode these
+            column = pa.DictionaryArray.from_arrays(column.indices, values.cast(pa.string()))
         return _unwrapped(column.dictionary_decode())
     if isinstance(column, pa.RunEndEncodedArray):
         return _unwrapped(pc.run_end_decode(column))

@@ -69,5 +69,6 @@ def test_calls_that_change_a_table_are_completed() -> None:
     assert abandoned - {("Writer", "__aenter__"), ("Writer", "__aexit__")} == {
         *(("Catalog", name) for name in ("list_databases", "list_tables", "table", "list_views", "view")),
         *(("Table", name) for name in ("scan", "snapshots", "tags", "branches", "statistics")),
-        *(("Scan", name) for name in ("splits", "explain", "estimated_rows", "to_arrow")),
+        *(("Scan", name) for name in ("splits", "explain", "estimated_rows", "to_arrow", "count", "head")),
+        *(("Scan", name) for name in ("to_pandas", "to_polars", "to_duckdb", "to_arrow_batch_reader")),
     }

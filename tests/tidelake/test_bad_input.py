@@ -121,8 +121,12 @@ BAD_ROWS: Final = (
     BadRows("one column too many", one(colour=["red"]), ("no column 'colour'", "id, status")),
     BadRows("another case of a name", good(7).rename_columns(["ID", *SCHEMA.names[1:]]), ("no column 'ID'",)),
     BadRows("a system column", one(_SEQUENCE_NUMBER=[1]), ("no column '_SEQUENCE_NUMBER'",)),
-    BadRows("a list of rows", good(7).to_pylist(), ("pyarrow RecordBatch or Table", "list")),
-    BadRows("nothing", None, ("pyarrow RecordBatch or Table", "NoneType")),
+    BadRows("a list of tuples", [(7, "new")], ("item 0 of the list", "(7, 'new')", "a row is a dict")),
+    BadRows("one row that is not in a list", {"id": 7}, ("pass [row] for one row",)),
+    BadRows("dicts with another column", [{"id": 7, "shop": "a"}, {"ident": 8}], ("no column 'ident'",)),
+    BadRows("dicts with values of several types", [{"id": 7}, {"id": "x"}], ("column 'id'", "don't fit")),
+    BadRows("an array that is no row", pa.chunked_array([[1]]), ("has no rows with columns",)),
+    BadRows("nothing", None, ("anything that exports an Arrow stream", "None")),
 )
 
 
@@ -204,7 +208,7 @@ BAD_CALLS: Final = (
     BadCall("a name without database", lambda c: c.table("orders"), "orders"),
     BadCall("a table that exists", lambda c: c.create_table(NAME, SCHEMA), "already exists"),
     BadCall("a database that exists", lambda c: c.create_database("shop"), "already exists"),
-    BadCall("columns as a dict", create({"id": "int"}), "schema.*must be Schema"),
+    BadCall("columns as a dict", create({"id": "int"}), "the schema is a pyarrow.Schema, a frame"),
     BadCall("no columns", create(pa.schema([])), "column"),
     BadCall("a column twice", create(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "a"),
     BadCall("a key that is no column", create(primary_key=["ident"]), "ident"),

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -49,7 +52,7 @@ def test_an_unknown_name_raises_an_attribute_error() -> None:
         tidelake.open_lake  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["aio", "arguments", "conditions", "errors", "results", "schema"])
+@pytest.mark.parametrize("name", ["aio", "arguments", "conditions", "duckdb", "errors", "results", "schema"])
 def test_a_public_module_needs_no_import_of_its_own(name: str) -> None:
     program = f"import sys, tidelake; assert tidelake.{name} is sys.modules['tidelake.{name}']"
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -76,6 +79,9 @@ def test_every_type_that_users_meet_has_a_public_home() -> None:
             assert pickle.loads(pickle.dumps(kind)) is kind
 
 
+OPTIONAL: Final = {"duckdb": duckdb, "pd": pd, "pl": pl}  # imported only when a call needs them
+
+
 def types_met() -> set[Any]:
     """The public names, the types of all arguments and results of their methods, and all errors."""
     members = [getattr(tidelake, name) for name in public.__all__ if name != "__version__"]
@@ -86,7 +92,7 @@ def types_met() -> set[Any]:
         for call in calls:
             function = call.fget if isinstance(call, property) else call
             if inspect.isfunction(function) and not function.__name__.startswith("_"):
-                for hint in typing.get_type_hints(function).values():
+                for hint in typing.get_type_hints(function, localns=OPTIONAL).values():
                     met |= set(types_in(hint))
     return {one for one in met if one.__module__.startswith("tidelake")}
 

@@ -60,7 +60,7 @@ def files_of(place: Path) -> list[str]:
 
 def test_a_closed_writer_refuses_rows_and_commits(tmp_path: Path) -> None:
     table = make_table(tmp_path)
-    with table.writer(commit_user="etl") as writer:
+    with pytest.warns(ResourceWarning), table.writer(commit_user="etl") as writer:
         writer.write(rows(1, 2))
     acts: list[Callable[[], object]] = [lambda: writer.write(rows(3)), lambda: writer.commit(1)]
     for act in acts:

@@ -36,7 +36,16 @@ class Scan:
     def where(self, condition: Predicate | Any) -> Scan:
         return Scan(self._inner.where(condition))
 
+    def limit(self, rows: int) -> Scan:
+        return Scan(self._inner.limit(rows))
+
     splits = reads(BlockingScan.splits)
+    count = reads(BlockingScan.count)
+    head = reads(BlockingScan.head)
+    to_pandas = reads(BlockingScan.to_pandas)
+    to_polars = reads(BlockingScan.to_polars)
+    to_duckdb = reads(BlockingScan.to_duckdb)
+    to_arrow_batch_reader = reads(BlockingScan.to_arrow_batch_reader)
     explain = reads(BlockingScan.explain)
     estimated_rows = reads(BlockingScan.estimated_rows)
     to_batches = yields(BlockingScan.to_batches)

@@ -97,6 +97,10 @@ class Table:
     truncate = writes(BlockingTable.truncate)
     delete = writes(BlockingTable.delete)
     update = writes(BlockingTable.update)
+    append = writes(BlockingTable.append)
+    upsert = writes(BlockingTable.upsert)
+    overwrite = writes(BlockingTable.overwrite)
+    merge = writes(BlockingTable.merge)
     update_columns = writes(BlockingTable.update_columns)
 
     # ------------------------------------------------------------ snapshots

@@ -29,4 +29,7 @@ class Writer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        has_rows = self._inner._has_rows
         await self.close()
+        if kind is None and has_rows:
+            self._inner._warn_of_dropped_rows()

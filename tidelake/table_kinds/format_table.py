@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import pyarrow as pa
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.frames.incoming import Rows, incoming_rows
 from tidelake.scan import Scan, projection
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, no_ordinary_table
@@ -37,11 +38,19 @@ class FormatTable(Table):
 
     kind: ClassVar[str] = FORMAT_TABLE
 
-    def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Any = None,
+        limit: int | None = None,
+        **arguments: Any,
+    ) -> Scan:
         """Read the table. Other arguments than these are refused.
 
         columns: as in `Table.scan`
         filter: as in `Table.scan`
+        limit: as in `Table.scan`
         """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(
@@ -50,7 +59,8 @@ class FormatTable(Table):
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
         names, predicate = projection(self.schema, columns, filter)
-        return FormatScan(self._context, names, predicate, self._read)
+        found = FormatScan(self._context, names, predicate, self._read)
+        return found if limit is None else found.limit(limit)
 
     def _read(self, columns: Sequence[str], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         return scan_format_table(self._context, columns, predicate)
@@ -99,6 +109,7 @@ class FormatTable(Table):
 
 _SNAPSHOT_METHODS: Final = (
     *("changes", "follow", "follower", "compact", "rewrite_file_index", "expire", "truncate", "delete", "update"),
+    *("upsert", "merge"),
     *("update_columns", "create_tag", "replace_tag", "rename_tag", "delete_tag", "expire_tags", "create_branch"),
     *("delete_branch", "rename_branch", "fast_forward", "merge_branch", "rollback", "clean_orphans", "purge"),
     *("expire_partitions", "mark_done", "analyze", "statistics", "remove_missing_files", "remove_missing_manifests"),
@@ -131,8 +142,7 @@ class FormatScan(Scan):
             "Call to_batches() or to_arrow() without splits",
         )
 
-    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as batches, in bounded memory."""
+    def _batches(self, splits: Sequence[Split] | None) -> Iterator[pa.RecordBatch]:
         if splits is not None:
             self.splits()  # raises
         return self._read(self._columns, self._predicate)
@@ -142,6 +152,7 @@ class FormatTableBatchWriter(Writer):
     """Writes rows to files. Leaving the `with` block drops uncommitted rows."""
 
     def __init__(self, context: TableContext, overwrite: bool | Mapping[str, Any] | None) -> None:
+        self._context, self._table_name = context, context.name
         self._files = FormatTableWriter(context, overwrite)
 
     @property
@@ -149,14 +160,18 @@ class FormatTableBatchWriter(Writer):
         """An empty text: a format table has no commit users."""
         return ""
 
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+    def write(self, rows: Rows) -> None:
         """Write rows: columns by name, in any order.
+
+        rows: as in `Writer.write`
 
         Raises BadInput if the rows don't fit the table or its format. If rows of one partition were refused after
         others were written, all uncommitted rows are dropped.
         """
-        for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
+        found = incoming_rows(rows, self._context.schema.arrow, self._table_name)
+        for batch in found.to_batches() if isinstance(found, pa.Table) else found:
             self._files.write(batch)
+            self._has_rows |= batch.num_rows > 0
 
     @checked
     def commit(
@@ -174,9 +189,11 @@ class FormatTableBatchWriter(Writer):
             raise BadInput(
                 "commit() of a format table takes no arguments, as it has no snapshot to store them in; leave them out"
             )
+        self._has_rows = False  # if it fails, the caller knows
         self._files.commit()
         return None
 
     def close(self) -> None:
         """Drop uncommitted rows. Calling it again has no effect."""
+        self._has_rows = False
         self._files.close()

@@ -84,6 +84,12 @@ class ReadOnlyTable(Table):
     def update(self, *arguments: Any, **named: Any) -> Any:
         raise self._refused("changed")
 
+    def merge(self, *arguments: Any, **named: Any) -> Any:
+        raise self._refused("changed")
+
+    def upsert(self, *arguments: Any, **named: Any) -> Any:
+        raise self._refused("written")
+
     def expire(self, **arguments: Any) -> Any:
         raise self._refused("expired")
 
@@ -101,16 +107,25 @@ class WarehouseSystemTable(ReadOnlyTable):
     def name(self) -> str:
         return f"{SYSTEM_DATABASE}.{self._system_table.name}"
 
-    def scan(self, *, columns: Sequence[str] | None = None, filter: Predicate | Any = None, **arguments: Any) -> Scan:
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Any = None,
+        limit: int | None = None,
+        **arguments: Any,
+    ) -> Scan:
         """Read the system table.
 
         columns: as in `Table.scan`
         filter: as in `Table.scan`
+        limit: as in `Table.scan`
         arguments: other arguments are not supported
         """
         if named := [name for name, value in arguments.items() if value is not None]:
             raise BadInput(f"{self.name} shows only the current state; leave out {named[0]}")
-        return self._scan_at(SystemTableRead(self._context, None), columns, filter)
+        found = self._scan_at(SystemTableRead(self._context, None), columns, filter)
+        return found if limit is None else found.limit(limit)
 
     def snapshots(self) -> list[Snapshot]:
         return []
@@ -143,8 +158,7 @@ class SystemScan(Scan):
             "Call to_batches() or to_arrow() without splits",
         )
 
-    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as batches, in bounded memory."""
+    def _batches(self, splits: Sequence[Split] | None) -> Iterator[pa.RecordBatch]:
         if splits is not None:
             self.splits()  # raises
         return self._rows()

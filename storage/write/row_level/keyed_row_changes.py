@@ -30,6 +30,7 @@ from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.scan import TableScan, wanted_partitions
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.write.row_level.assignments import Assignments
+from tidelake.storage.write.row_level.merging import MergeOperation, RunningMerge, WhenMatched
 from tidelake.storage.write.table_writer import TableWriter
 
 ALL_LEVELS: Final = {"deletion-vectors.merge-on-read": "true"}
@@ -121,7 +122,24 @@ def keyed_messages(
 
     Raises CommitConflict if the writer found a newer snapshot than the one that is read.
     """
-    for rows in _changed_rows(context, where, assignments, snapshot):
+    return _written_messages(context, _changed_rows(context, where, assignments, snapshot), snapshot, writer)
+
+
+def keyed_merge_messages(
+    context: TableContext,
+    change: MergeOperation,
+    running: RunningMerge,
+    snapshot: Snapshot | None,
+    writer: TableWriter,
+) -> Sequence[CommitMessage]:
+    """Do the same as `keyed_messages` for a merge."""
+    return _written_messages(context, _merged_rows(context, change, running, snapshot), snapshot, writer)
+
+
+def _written_messages(
+    context: TableContext, changed: Iterator[pa.RecordBatch | pa.Table], snapshot: Snapshot | None, writer: TableWriter
+) -> Sequence[CommitMessage]:
+    for rows in changed:
         writer.write(rows)
     messages = writer.prepare_commit()
     read_id = None if snapshot is None else snapshot.id
@@ -135,12 +153,9 @@ def _changed_rows(
     context: TableContext, where: Predicate, assignments: Assignments | None, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, with their row kinds."""
-    check_no_row_waits(context, where, snapshot)
-    reading = context.with_options(ALL_LEVELS)
     assign = None if assignments is None else assignments.for_table(context)
     needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
-    reader = SnapshotReader(reading, tuple(context.schema.names), where)
-    for rows in reader.read(TableScan(reading, where).plan(snapshot)):
+    for rows in _read(context, where, snapshot):
         if assign is None:
             _check_sequences(context, rows)
             yield _with_kind(rows, RowKind.DELETE)
@@ -148,6 +163,33 @@ def _changed_rows(
         if needs_update_before:
             yield _with_kind(rows, RowKind.UPDATE_BEFORE)
         yield _with_kind(assign(rows), RowKind.UPDATE_AFTER)
+
+
+def _merged_rows(
+    context: TableContext, change: MergeOperation, running: RunningMerge, snapshot: Snapshot | None
+) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Yield the rows to write, with their row kinds."""
+    needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
+    for rows in () if change.where is None else _read(context, change.where, snapshot):
+        own, given = running.matches(rows)
+        if not len(own) or change.when_matched is WhenMatched.IGNORE:
+            continue
+        old = rows.take(pa.array(own))
+        if change.when_matched is WhenMatched.DELETE:
+            _check_sequences(context, old)
+            yield _with_kind(old, RowKind.DELETE)
+            continue
+        if needs_update_before:
+            yield _with_kind(old, RowKind.UPDATE_BEFORE)
+        yield _with_kind(running.updated(old, given), RowKind.UPDATE_AFTER)
+    yield running.new_rows()
+
+
+def _read(context: TableContext, where: Predicate, snapshot: Snapshot | None) -> Iterator[pa.RecordBatch]:
+    check_no_row_waits(context, where, snapshot)
+    reading = context.with_options(ALL_LEVELS)
+    reader = SnapshotReader(reading, tuple(context.schema.names), where)
+    return reader.read(TableScan(reading, where).plan(snapshot))
 
 
 def _check_sequences(context: TableContext, rows: pa.RecordBatch) -> None:

@@ -37,8 +37,13 @@ from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.write.compactor import CompactorFactory
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 from tidelake.storage.write.row_level.assignments import Assignments
-from tidelake.storage.write.row_level.keyed_row_changes import check_keyed_rows_can_change, keyed_messages
+from tidelake.storage.write.row_level.keyed_row_changes import (
+    check_keyed_rows_can_change,
+    keyed_merge_messages,
+    keyed_messages,
+)
 from tidelake.storage.write.row_level.matching_rows import MatchingRows, matching_rows
+from tidelake.storage.write.row_level.merging import MergeOperation, RunningMerge, WhenMatched
 from tidelake.storage.write.table_writer import TableWriter
 
 _ATTEMPTS_MAX: Final = 10
@@ -63,7 +68,7 @@ class RowLevelOperation:
 
 def change_rows(
     context: TableContext,
-    change: RowLevelOperation,
+    change: RowLevelOperation | MergeOperation,
     commit_user: str,
     identifier: int = BATCH_COMMIT_IDENTIFIER,
     compactor_factory: CompactorFactory | None = None,
@@ -86,15 +91,17 @@ def change_rows(
 
 def _attempt(
     context: TableContext,
-    change: RowLevelOperation,
+    change: RowLevelOperation | MergeOperation,
     commit_user: str,
     identifier: int,
     compactor_factory: CompactorFactory | None,
 ) -> int | None:
     snapshot = context.snapshots.latest()
+    adds_rows = isinstance(change, MergeOperation)
     context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
-    change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
-    writer = TableWriter(_without_defaults(context), compactor_factory=compactor_factory)
+    if change.where is not None:
+        change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
+    writer = TableWriter(context if adds_rows else _without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
     try:
         committable = Committable(identifier, _messages(context, change, snapshot, writer))
@@ -110,12 +117,22 @@ def _attempt(
         writer.abort()  # deletes the files that were not handed over
 
 
-def check_rows_can_change(context: TableContext, change: RowLevelOperation) -> None:
+def check_rows_can_change(context: TableContext, change: RowLevelOperation | MergeOperation) -> None:
     """Raise UnsupportedFeature if an option of the table prevents it, BadInput for columns that can't be assigned."""
-    what = f"{change.operation} by a condition"
+    if isinstance(change, MergeOperation):
+        if change.when_matched is WhenMatched.IGNORE:
+            check_supported(context, Operation.WRITE)
+            return
+        updates = change.when_matched is WhenMatched.UPDATE
+        # a sequence may be merged: a row with an older one leaves the table's row as it is
+        written = [name for name in change.assigned if name not in context.options.sequence_fields]
+        what, assigned = "MERGE", written if updates else None
+    else:
+        what = f"{change.operation} by a condition"
+        assigned = None if change.assignments is None else list(change.assignments.values)
     if context.schema.has_primary_key:
-        check_keyed_rows_can_change(context, None if change.assignments is None else change.assignments.values)
-    elif change.assignments is not None and context.options.row_tracking_enabled:  # first: nothing can change it
+        check_keyed_rows_can_change(context, assigned)
+    elif assigned is not None and context.options.row_tracking_enabled:  # first: nothing can change it
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table with row tracking",
             "rows would be moved to other files, and get other ids",
@@ -140,16 +157,29 @@ def _with_latest_schema(context: TableContext) -> TableContext:
 
 
 def _messages(
-    context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None, writer: TableWriter
+    context: TableContext, change: RowLevelOperation | MergeOperation, snapshot: Snapshot | None, writer: TableWriter
 ) -> Sequence[CommitMessage]:
     """Write durable files that no snapshot names yet. After an exception and the writer's abort, no file is left."""
+    if isinstance(change, MergeOperation):
+        running = RunningMerge(context, change)
+        if context.schema.has_primary_key:
+            return keyed_merge_messages(context, change, running, snapshot, writer)
+        found = () if change.where is None else matching_rows(context, snapshot, change.where, context.schema.names)
+        return _with_new_files(context, snapshot, writer, _merged(iter(found), change, running, writer))
     if context.schema.has_primary_key:
         return keyed_messages(context, change.where, change.assignments, snapshot, writer)
     if change.assignments is None:
         return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))
     assign = change.assignments.for_table(context)
     found = matching_rows(context, snapshot, change.where, context.schema.names)
-    positions = _positions(_written(found, assign, writer))
+    return _with_new_files(context, snapshot, writer, _written(found, assign, writer))
+
+
+def _with_new_files(
+    context: TableContext, snapshot: Snapshot | None, writer: TableWriter, replaced: Iterator[MatchingRows]
+) -> Sequence[CommitMessage]:
+    """Return the messages of what the writer got while `replaced` was read, and of the deletion of those rows."""
+    positions = _positions(replaced)
     new = writer.prepare_commit()
     try:
         return [*_marked(context, snapshot, positions), *new]
@@ -165,6 +195,21 @@ def _written(
     for matching in found:
         writer.write(assign(matching.rows.drop_columns([POSITION_COLUMN])))
         yield matching
+
+
+def _merged(
+    found: Iterator[MatchingRows], change: MergeOperation, running: RunningMerge, writer: TableWriter
+) -> Iterator[MatchingRows]:
+    """Yield the rows that are replaced or deleted, after the rows to write were passed to the writer."""
+    for matching in found:
+        own, given = running.matches(matching.rows)
+        if not len(own) or change.when_matched is WhenMatched.IGNORE:
+            continue
+        rows = matching.rows.take(pa.array(own))
+        if change.when_matched is WhenMatched.UPDATE:
+            writer.write(running.updated(rows, given))
+        yield replace(matching, rows=rows)
+    writer.write(running.new_rows())
 
 
 def _positions(found: Iterator[MatchingRows]) -> dict[BucketId, dict[str, NDArray[np.int64]]]:

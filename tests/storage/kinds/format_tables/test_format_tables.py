@@ -54,7 +54,8 @@ def test_rows_become_visible_with_the_commit(lake: tidelake.Catalog) -> None:
         writer.commit()
         assert ids(table) == [1, 2, 3, 4]
         writer.write(rows(*FOUR))
-    assert ids(table) == [1, 2, 3, 4]  # the rest went with the block
+        writer.close()
+    assert ids(table) == [1, 2, 3, 4]  # the rest was dropped
     assert not [path for path in Path(table.location).rglob("*") if path.name.startswith((".", "_"))]
 
 

@@ -1,0 +1,49 @@
+"""Scans as views of DuckDB, which passes the columns and conditions of a query to the scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidelake.frames.dataset import Opened, ScanDataset
+from tidelake.frames.readable import Readable, check_installed
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def to_duckdb(scan: Readable, name: str, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyConnection:
+    """Register a scan as a view, and return the connection. None: a new one, in memory."""
+    check_installed("duckdb", "to_duckdb()")
+    import duckdb
+
+    found = duckdb.connect() if connection is None else connection
+    found.register(name, duckdb_dataset(scan.schema, Opened(scan)))
+    return found
+
+
+def duckdb_dataset(
+    schema: pa.Schema, opened: Callable[[], Readable], observed: Callable[[Readable], Readable] | None = None
+) -> ScanDataset:
+    """Return a dataset that DuckDB reads exactly.
+
+    DuckDB keeps times with a zone in microseconds, and would cut nanoseconds off without a word: such a value is an
+    error, all others are cast.
+    """
+    held = pa.schema([field.with_type(_held(field.type)) for field in schema])
+    return ScanDataset(schema, opened, held, observed)
+
+
+def _held(kind: Any) -> pa.DataType:
+    """Return the type that DuckDB holds exactly."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None:
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_held(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_held(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_held(field.type)) for field in kind])
+    return kind

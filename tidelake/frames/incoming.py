@@ -1,0 +1,181 @@
+"""Rows that users pass: Arrow, anything that exports Arrow, pandas DataFrames, lists of dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from tidelake.errors import BadInput
+from tidelake.storage.base.arguments import shown
+from tidelake.storage.model.format import KIND_COLUMN
+
+
+class ArrowStream(Protocol):
+    """Anything that exports an Arrow stream: frames of Polars, relations of DuckDB, readers, scans."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+class ArrowArray(Protocol):
+    """Anything that exports an Arrow array of structs: record batches of other libraries."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object: ...
+
+
+class ArrowSchema(Protocol):
+    """Anything that exports an Arrow schema."""
+
+    def __arrow_c_schema__(self) -> object: ...
+
+
+Rows: TypeAlias = ArrowStream | ArrowArray | Sequence[Mapping[str, Any]]
+"""What can be written: frames are of these kinds, too (`pandas.DataFrame` exports an Arrow stream)."""
+
+
+def incoming_rows(given: object, schema: pa.Schema, what: str) -> pa.Table | pa.RecordBatchReader:
+    """Return the rows: a table if they are in memory already, otherwise a reader that fetches them batch by batch.
+
+    schema: of the table that they are for; it decides the types of nested values in dicts
+    what: begins the message of an error, such as the name of the table
+
+    Raises BadInput for anything that has no rows.
+    """
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if isinstance(given, pa.RecordBatchReader):
+        return given
+    if _is_of("pandas", "DataFrame", given):
+        return _of_pandas(given, schema, what)
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return _of_dicts(given, schema, what)
+    try:
+        if hasattr(given, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(given)
+            return reader.read_all() if _is_of("polars", "DataFrame", given) else reader
+        if hasattr(given, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(given)])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise BadInput(f"{what}: {type(given).__name__} has no rows with columns: {error}") from None
+    raise BadInput(f"{what}: rows are {_KINDS}, not {shown(given)}{_remedy(given)}")
+
+
+_KINDS = "a pyarrow Table or RecordBatch, anything that exports an Arrow stream, a pandas DataFrame, or a list of dicts"
+
+
+def _remedy(given: object) -> str:
+    if _is_of("polars", "LazyFrame", given):
+        return "; call collect() first"
+    if isinstance(given, Mapping):
+        return "; pass [row] for one row, pyarrow.table(columns) for lists by column"
+    if isinstance(given, Iterable):
+        return "; pass list(rows) if it yields dicts"
+    return ""
+
+
+def arrow_schema_of(given: object, what: str) -> pa.Schema:
+    """Return the columns of a schema, or of rows, in Arrow's types. Raises BadInput for anything else."""
+    if isinstance(given, pa.Schema):
+        return given
+    if _is_of("pandas", "DataFrame", given):
+        return _of_pandas(given, None, what).schema
+    if _is_of("polars", "Schema", given):
+        import polars as pl
+
+        return pl.DataFrame(schema=given).to_arrow().schema  # type: ignore[arg-type]
+    if _is_of("polars", "LazyFrame", given):
+        return arrow_schema_of(given.collect_schema(), what)  # type: ignore[attr-defined]
+    try:
+        if hasattr(given, "__arrow_c_schema__"):
+            return pa.schema(given)
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(given).schema
+        if hasattr(given, "__arrow_c_array__"):
+            return pa.record_batch(given).schema
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise BadInput(f"{what}: {type(given).__name__} has no columns: {error}") from None
+    raise BadInput(
+        f"{what}: the schema is a pyarrow.Schema, a frame or another object with an Arrow schema, or a list of "
+        f"DataField, not {shown(given)}"
+    )
+
+
+def _is_of(package: str, name: str, given: object) -> bool:
+    """Return whether it is of this class, or of a subclass, without importing the package."""
+    return any(kind.__name__ == name and kind.__module__.partition(".")[0] == package for kind in type(given).__mro__)
+
+
+# ---------------------------------------------------------------- pandas
+
+
+def _of_pandas(given: Any, schema: pa.Schema | None, what: str) -> pa.Table:
+    """Return the rows of a DataFrame.
+
+    A named index is a column, an unnamed one is dropped: it numbers rows. NaN in a NumPy column of floats means missing
+    in pandas, and becomes null, except for a NOT NULL column.
+    """
+    names = [name for name in given.index.names if name is not None]
+    frame = given.reset_index(level=names) if names else given
+    columns = []
+    for position, name in enumerate(frame.columns):
+        if not isinstance(name, str):
+            raise BadInput(
+                f"{what}: the DataFrame has a column named {shown(name)}; columns have names, which are texts"
+            )
+        own = None if schema is None or schema.get_field_index(name) < 0 else schema.field(name)
+        series = frame.iloc[:, position]
+        columns.append(_array(series, own, what, name, nan_is_null=own is None or own.nullable))
+    return pa.Table.from_arrays(columns, names=list(frame.columns))
+
+
+# ---------------------------------------------------------------- dicts
+
+
+def _of_dicts(given: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
+    """Return the rows of dicts. A missing column is null."""
+    names: dict[str, None] = {}
+    for number, row in enumerate(given):
+        if not isinstance(row, Mapping):
+            raise BadInput(
+                f"{what}: item {number} of the list is not a dict: {shown(row)}; a row is a dict of its columns"
+            )
+        names.update(dict.fromkeys(row))
+    if not given:
+        return schema.empty_table()
+    for name in names:
+        if not isinstance(name, str):
+            raise BadInput(f"{what}: a row has a column named {shown(name)}; rename it to a text")
+    columns = [
+        _array(
+            [row.get(name) for row in given],
+            None if schema.get_field_index(name) < 0 else schema.field(name),
+            what,
+            name,
+            nan_is_null=False,
+        )
+        for name in names
+    ]
+    return pa.Table.from_arrays(columns, names=list(names))
+
+
+def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_null: bool) -> pa.Array | pa.ChunkedArray:
+    """Return a column. The writer converts it to the type of the table, and refuses what would change.
+
+    Only nested values, and row kinds, need the type of the table now: a dict can be a ROW or a MAP.
+    """
+    kind = None
+    if name == KIND_COLUMN:
+        kind = pa.int8()
+    elif own is not None and pa.types.is_nested(own.type) and not hasattr(values, "__arrow_array__"):
+        kind = own.type
+    try:
+        return pa.array(values, kind, from_pandas=nan_is_null)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"{what}: the values of column {name!r} don't fit"
+            f"{' together' if own is None else f' its type {own.type}, or not together'}: {reason}"
+        ) from None
