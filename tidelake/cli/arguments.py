@@ -139,6 +139,10 @@ def add_dry_run(parser: argparse.ArgumentParser, summary: str = "only list what 
     parser.add_argument("--dry-run", action="store_true", help=summary)
 
 
+def add_vertical(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vertical", action="store_true", help="in a table: print each value on a line of its own")
+
+
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="YAML file; see docs/configuration.md")
     add_settings(parser)

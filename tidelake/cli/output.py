@@ -82,6 +82,11 @@ class CommandOutput:
         """Standard error for people: progress."""
         return _console(is_error=True)
 
+    @property
+    def width(self) -> int | None:
+        """The width of the terminal in cells, which COLUMNS may override; None for a file or a pipe."""
+        return self.console.width if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+
     def close(self) -> None:
         """Flush the output. Raises OSError if that fails (a full disk), as the command has then failed, too."""
         sys.stdout.flush()

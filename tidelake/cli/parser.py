@@ -54,6 +54,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     add_noun("dead-letters", "dead letters: list, show, replay", _add_dead_letters)
     _add_sync(nouns)
     add_noun("spark", "run a pipeline on Spark Structured Streaming, or call procedures", _add_spark)
+    _add_sql(nouns)
     _add_completion(nouns)
     add_noun("database", "databases: list, create, drop, migrate", _add_database)
     add_noun("catalog", "catalog entries: repair", _add_catalog)
@@ -87,6 +88,12 @@ def _add_sync(nouns: Verbs) -> None:
 
     sync.add_sync_table(nouns)
     sync.add_sync_database(nouns)
+
+
+def _add_sql(nouns: Verbs) -> None:
+    from tidelake.cli.commands import sql
+
+    sql.add_sql(nouns)
 
 
 def _add_spark(verbs: Verbs) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, names, not_negative, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Verbs, add_vertical, names, not_negative, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
@@ -45,6 +45,7 @@ def add_scan(verbs: Verbs) -> None:
         choices=("table", "json", "csv", "arrow"),
         help="default: table; json: one row per line; arrow: an Arrow IPC stream",
     )
+    add_vertical(parser)
     parser.add_argument(
         "--explain",
         dest="row_format",
@@ -66,21 +67,21 @@ def scan(  # noqa: PLR0913 - one parameter per option
     as_of: str | None,
     limit: int | None,
     row_format: str | None,
+    vertical: bool,
     bucket: int | None,
 ) -> None:
-    from tidelake.cli.conditions import parse_condition
     from tidelake.cli.rendering.explained_scan import print_explained_scan
     from tidelake.cli.rendering.rows import print_rows
 
-    condition = None if where is None else parse_condition(where)
     table = catalog.open().table(name, _of_bucket(bucket))
     found = table.scan(
-        snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=condition
+        snapshot=snapshot, tag=tag, as_of=None if as_of is None else _time(as_of), columns=columns, filter=where
     )
     if row_format == "explain":
         print_explained_scan(out, found.explain(), found.snapshot_id, found.estimated_rows())
         return
-    print_rows(out, found.schema, found.to_batches(), row_format or ("json" if out.is_json else "table"), limit)
+    shown_as = row_format or ("json" if out.is_json else "table")
+    print_rows(out, found.schema, found.to_batches(), shown_as, limit, vertical=vertical)
 
 
 def _time(text: str) -> datetime:
@@ -242,13 +243,12 @@ class _ChangeFilter:
     """The requested changes. Raises BadInput for an unknown column, also in the condition."""
 
     def __init__(self, table: Table, columns: Sequence[str] | None, where: str | None) -> None:
-        from tidelake.cli.conditions import parse_condition
+        from tidelake.storage.read.conditions import as_predicate
 
         schema = table.schema
         if missing := [name for name in columns or () if name not in schema.names]:
             raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(schema.names)}")
-        condition = None if where is None else parse_condition(where)
-        self._expression = None if condition is None else condition.expression(schema)
+        self._expression = None if where is None else as_predicate(where, schema).expression(schema)
 
     def of(self, change: ChangeBatch) -> ChangeBatch:
         if self._expression is None or change.is_break:

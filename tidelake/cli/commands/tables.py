@@ -11,6 +11,7 @@ from tidelake.cli.arguments import (
     CatalogAddress,
     Verbs,
     add_partition,
+    add_vertical,
     add_warehouse,
     command,
     names,
@@ -198,9 +199,10 @@ def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets:
 def add_snapshots(verbs: Verbs) -> None:
     parser = table_command(verbs, "snapshots", snapshots, "list snapshots, newest first")
     parser.add_argument("--limit", type=positive, metavar="N", help="default: 20, or all with --json")
+    add_vertical(parser)
 
 
-def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: int | None) -> None:
+def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: int | None, vertical: bool) -> None:
     store = catalog.open().table(name).context.snapshots
     latest = store.latest()
     newest_first = store.backwards_from(latest) if latest is not None else iter(())
@@ -208,7 +210,7 @@ def snapshots(out: CommandOutput, *, name: str, catalog: CatalogAddress, limit: 
         out.lines(snapshot.to_members() for snapshot in _limited(newest_first, limit))
         return
     shown = list(_limited(newest_first, limit or _SNAPSHOTS_SHOWN))
-    _print_snapshots(out, shown)
+    _print_snapshots(out, shown, vertical=vertical)
     if shown and store.exists(shown[-1].id - 1):
         out.note(f"showing the newest {len(shown)}; --limit shows more")
     if not shown:
@@ -222,13 +224,14 @@ def _limited(items: Iterator[Snapshot], limit: int | None) -> Iterator[Snapshot]
             return
 
 
-def _print_snapshots(out: CommandOutput, shown: Sequence[Snapshot]) -> None:
+def _print_snapshots(out: CommandOutput, shown: Sequence[Snapshot], *, vertical: bool) -> None:
     from rich.text import Text
 
-    from tidelake.cli.rendering.grids import plain_grid
+    from tidelake.cli.rendering.grids import print_grid
 
     counts = ("rows added", "rows in files", "changes", "identifier")
-    grid = plain_grid("id", "committed (UTC)", "kind", *counts, "commit user", right=("id", *counts))
+    titles = ("id", "committed (UTC)", "kind", *counts, "commit user")
+    rows = []
     for snapshot in shown:
         cells = (
             str(snapshot.id),
@@ -240,9 +243,10 @@ def _print_snapshots(out: CommandOutput, shown: Sequence[Snapshot]) -> None:
             f"{snapshot.commit_identifier}" if snapshot.is_numbered else "",
             snapshot.commit_user,
         )
-        grid.add_row(*(Text(printable(cell)) for cell in cells))
+        rows.append([Text(printable(cell)) for cell in cells])
     if shown:
-        out.console.print(grid)
+        are_numbers = [title in ("id", *counts) for title in titles]
+        print_grid(out, titles, rows, right=are_numbers, vertical=vertical, remedy="--vertical prints all columns")
 
 
 # ---------------------------------------------------------------- rename, clone

@@ -13,6 +13,7 @@ import pyarrow.csv
 from tidelake.cli.exits import UsageError
 from tidelake.cli.formatting import cut_text, printable, value_text
 from tidelake.cli.output import CommandOutput
+from tidelake.cli.rendering.grids import print_grid
 from tidelake.errors import BadInput
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.types.json_values import json_rows, json_values
@@ -20,7 +21,6 @@ from tidelake.storage.read.changes.change_reader import ChangeBatch
 from tidelake.storage.read.number_comparison import is_number_type
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod
     from rich.text import Text
 
 TABLE_ROWS_MAX = 100  # unless a limit is given, as the width of a column depends on all printed rows
@@ -35,24 +35,37 @@ _KIND_STYLES = {
 
 
 def print_rows(
-    out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch], row_format: str, limit: int | None
+    out: CommandOutput,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    row_format: str,
+    limit: int | None,
+    *,
+    vertical: bool = False,
 ) -> None:
     """Print rows.
 
-    row_format: table, json, csv or arrow
+    row_format: table, json, csv, arrow or parquet
     limit: the number of rows; None is all, or TABLE_ROWS_MAX in a table
+    vertical: print each value of a table on a line of its own
     """
     match row_format:
         case "table":
-            _print_table(out, schema, batches, limit)
+            _print_table(out, schema, batches, limit, vertical=vertical)
         case "json":
             for batch in _first(batches, limit):
                 out.lines(json_rows(batch))
         case "csv":
             _print_csv(out, schema, _first(batches, limit))
+        case "arrow" | "parquet" if sys.stdout.isatty():
+            raise UsageError(f"--format {row_format} writes binary data; redirect it into a file")
+        case "parquet":
+            from pyarrow.parquet import ParquetWriter
+
+            with ParquetWriter(out.bytes, schema) as writer:
+                for batch in _first(batches, limit):
+                    writer.write_batch(batch)
         case "arrow":
-            if sys.stdout.isatty():
-                raise UsageError("--format arrow writes binary data; redirect it into a file")
             with pa.ipc.new_stream(out.bytes, schema) as stream:
                 for batch in _first(batches, limit):
                     stream.write_batch(batch)
@@ -69,34 +82,32 @@ def _first(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.
             return
 
 
-def _print_table(out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int | None) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+def _print_table(
+    out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int | None, *, vertical: bool
+) -> None:
     shown_max = TABLE_ROWS_MAX if limit is None else limit
     rows = pa.Table.from_batches(_first(batches, shown_max + (limit is None)), schema)
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for field in schema:
-        justify: JustifyMethod = "right" if is_number_type(field.type) else "left"
-        grid.add_column(Text(printable(field.name)), justify=justify, overflow="fold")
     shown = rows.slice(0, shown_max)
-    columns = [json_values(column) for column in shown.columns]
-    for row in zip(*columns, strict=True):
-        grid.add_row(*(_cell(value) for value in row))
-    out.console.print(grid)
+    columns = [[_cell(value, vertical=vertical) for value in json_values(column)] for column in shown.columns]
+    print_grid(
+        out,
+        schema.names,
+        list(zip(*columns, strict=True)),
+        right=[is_number_type(field.type) for field in schema],
+        vertical=vertical,
+    )
     if rows.num_rows > shown_max:
         out.note(f"showing the first {shown_max} rows; --limit shows more, --format json, csv or arrow all")
     else:
         out.note(f"{shown.num_rows} row{'' if shown.num_rows == 1 else 's'}")
 
 
-def _cell(value: object) -> Text:
+def _cell(value: object, *, vertical: bool) -> Text:
     from rich.text import Text
 
     if value is None:
         return Text("null", style="dim italic")
-    return Text(cut_text(value_text(value), _CELL_WIDTH_MAX))
+    return Text(value_text(value) if vertical else cut_text(value_text(value), _CELL_WIDTH_MAX))
 
 
 def _print_csv(out: CommandOutput, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:

@@ -1,0 +1,240 @@
+"""Queries over the tables of a catalog in DuckDB's SQL, for `tidelake sql`. Reading only.
+
+A name in a query is a table: `shop.orders`, a system table (`shop.orders$snapshots`), a branch, or an earlier state:
+`shop.orders@5` is snapshot 5, `shop.orders@'before-import'` a tag, `shop.orders@'2026-05-01T12:00:00'` a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from tidelake.catalog import Catalog
+from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.frames.duckdb import duckdb_dataset
+from tidelake.frames.readable import Readable
+from tidelake.scan import Scan
+
+if TYPE_CHECKING:
+    pass
+
+_BATCH_ROWS: Final = 65_536
+_READS: Final = frozenset({"SELECT", "EXPLAIN", "PRAGMA", "SET", "VARIABLE_SET", "RELATION"})
+_SETTINGS: Final = (
+    "SET python_enable_replacements = false",  # otherwise a name of the query could be a Python variable
+    "SET TimeZone = 'UTC'",
+)
+_QUOTED: Final = r'"(?:[^"]|"")+"'
+_TOKENS: Final = re.compile(
+    rf"""
+      (?P<other>'(?:[^']|'')*' | --[^\n]* | /\*.*?\*/)
+    | (?P<database>{_QUOTED}|[^\W\d]\w*) \. (?P<table>{_QUOTED}|[^\W\d]\w*)
+      (?P<system>(?:\$\w+)+)?
+      (?:@(?P<at>\d+|'(?:[^']|'')*'))?
+    | (?P<quoted>{_QUOTED})
+    | (?P<word>\w+)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NAME: Final = re.compile(rf"(?P<first>{_QUOTED}|[^\s.\"]+)\.(?P<second>{_QUOTED}|[^\s.\"]+)(?P<third>\.)?")
+
+
+def check_duckdb() -> None:
+    """Raise UnsupportedFeature unless DuckDB is installed."""
+    if find_spec("duckdb") is None:
+        raise UnsupportedFeature(
+            "tidelake sql", "it needs the package duckdb", "Install it: pip install 'tidelake[sql]'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A read of one table by a query.
+
+    text: says which rows and columns were read
+    read: number of files that it reads, of `files`; None for a table without files
+    """
+
+    text: str
+    read: int | None = None
+    files: int | None = None
+
+
+@dataclass
+class Session:
+    """A connection of DuckDB, which opens tables when a query names them first. Not thread-safe."""
+
+    catalog: Catalog
+    _reads: list[Readable] = field(default_factory=list)
+    _plans_only: bool = False
+
+    def __post_init__(self) -> None:
+        check_duckdb()
+        import duckdb
+
+        self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+        for setting in _SETTINGS:
+            self._connection.execute(setting)
+        self._opened: set[tuple[str, str]] = set()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def statements(self, text: str) -> list[str]:
+        """Return the statements of a text. Raises BadInput for one that is not SQL, or that would change something."""
+        import duckdb
+
+        try:
+            found = self._connection.extract_statements(_with_quoted_tables(text))
+        except duckdb.Error as error:
+            raise BadInput(f"the query can't be read: {error}") from None
+        for statement in found:
+            kind = str(statement.type).rpartition(".")[2]
+            if kind not in _READS:
+                raise BadInput(
+                    f"tidelake sql only reads, but this is {kind}: change tables with Python or `tidelake table`, and "
+                    "write results with --format and --output"
+                )
+        return [statement.query for statement in found]
+
+    def run(self, statement: str) -> pa.RecordBatchReader | None:
+        """Run one of the `statements`. Returns its rows as a stream; None if it has none. Raises BadInput."""
+        import duckdb
+
+        self._reads.clear()
+        try:
+            self._open_tables(statement)
+            relation = self._connection.sql(statement)
+            return None if relation is None else relation.to_arrow_reader(_BATCH_ROWS)
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
+        except duckdb.Error as error:
+            raise BadInput(_without_origin(str(error))) from None
+
+    def explain(self, query: str) -> tuple[str, list[TableRead]]:
+        """Return DuckDB's plan of a query, and what it reads of each table. Reads no rows."""
+        plan = self.run(f"EXPLAIN {query}")
+        text = "\n".join(str(row["explain_value"]) for batch in plan or () for row in batch.to_pylist())
+        self._plans_only = True
+        try:
+            for _ in self.run(query) or ():
+                pass
+            return text, [_table_read(scan) for scan in self._reads]
+        finally:
+            self._plans_only = False
+
+    def interrupt(self) -> None:
+        self._connection.interrupt()
+
+    # ------------------------------------------------------------ tables
+
+    def _open_tables(self, statement: str) -> None:
+        for name in self._connection.get_table_names(statement, qualified=True):
+            found = _NAME.match(name)
+            if found is None or found["third"]:
+                continue
+            database, table = _unquoted(found["first"]), _unquoted(found["second"])
+            if (database, table) not in self._opened and database not in ("information_schema", "pg_catalog"):
+                self._open(database, table)
+
+    def _open(self, database: str, table: str) -> None:
+        opened = _OpenedTable.of(self.catalog, database, table)
+        source = f"tidelake {database}.{table}"
+        self._connection.register(source, duckdb_dataset(opened().schema, opened, self._observe))
+        path = f"{_quoted(database)}.{_quoted(table)}"
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(database)}")
+        self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{_quoted(source)}")
+        self._opened.add((database, table))
+
+    def _observe(self, scan: Readable) -> Readable:
+        self._reads.append(scan)
+        return scan.limit(0) if self._plans_only else scan
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all tables."""
+        for database in self.catalog.list_databases():
+            for table in self.catalog.list_tables(database):
+                yield f"{database}.{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedTable:
+    catalog: Catalog
+    name: str
+    at: dict[str, Any]
+
+    @classmethod
+    def of(cls, catalog: Catalog, database: str, table: str) -> _OpenedTable:
+        """Return a table by its name in a query, with the state after the last @."""
+        name, at, state = table.rpartition("@")
+        full = f"{database}.{name if at else table}"
+        return cls(catalog, full, _state(state, full, catalog) if at else {})
+
+    def __call__(self) -> Scan:
+        return self.catalog.table(self.name).scan(**self.at)
+
+
+def _state(text: str, name: str, catalog: Catalog) -> dict[str, Any]:
+    if text.isdecimal():
+        return {"snapshot": int(text)}
+    if text in catalog.table(name).tags():
+        return {"tag": text}
+    with suppress(ValueError):
+        return {"as_of": datetime.fromisoformat(text)}
+    raise BadInput(f"{name}@{text}: write a snapshot id, a tag of the table, or a time: {name}@'2026-05-01T12:00:00'")
+
+
+def _table_read(scan: Readable) -> TableRead:
+    if not isinstance(scan, Scan) or not scan.has_splits:
+        return TableRead(repr(scan))
+    files = scan.explain()
+    return TableRead(repr(scan), sum(file.left_out is None for file in files), len(files))
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _with_quoted_tables(text: str) -> str:
+    """Quote the names of tables that SQL does not take: with a system table, a branch or a state."""
+
+    def quoted(found: re.Match[str]) -> str:
+        if found["table"] is None or (found["system"] is None and found["at"] is None):
+            return found[0]
+        table = _unquoted(found["table"]) + (found["system"] or "")
+        if found["at"] is not None:
+            table += "@" + found["at"].strip("'").replace("''", "'")
+        return f"{_quoted(_unquoted(found['database']))}.{_quoted(table)}"
+
+    return _TOKENS.sub(quoted, text)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _without_origin(message: str) -> str:
+    """Return the message of DuckDB without where it came from in Python."""
+    _, found, own = message.partition("BadInput: ")
+    return own if found else message
+
+
+def words_of(session: Session, names: Sequence[str]) -> list[str]:
+    """Return the words that complete a query: tables, and the columns of those that were opened."""
+    words = list(names)
+    for name in names:
+        database, _, table = name.partition(".")
+        if (database, table) in session._opened:
+            with suppress(TidelakeError):
+                words += session.catalog.table(name).schema.names
+    return words
