@@ -41,7 +41,7 @@ from tidelake.ingest.pipeline.write_stage import WriteStage
 from tidelake.ingest.quarantine.catch_up import CatchUp
 from tidelake.ingest.quarantine.failures import TableScope, owner_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
-from tidelake.ingest.quarantine.record_log import tables_with_directory
+from tidelake.ingest.quarantine.record_log import kept_sources
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings
@@ -344,7 +344,7 @@ def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None =
         return config
     options = config.warehouse_options
     location = config.quarantine_location
-    kept = tables_with_directory(io or open_retrying_file_io(location, options), location)
+    kept = kept_sources(io or open_retrying_file_io(location, options), location)
     return with_existing_tables(config, catalog or open_catalog(config.warehouse, options, io), kept)
 
 
