@@ -231,7 +231,7 @@ class _ProgressLine:
 
 def _live_progress(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
     """Show the progress line while the pipeline runs, if standard error is a terminal."""
-    if out.is_json or not out.error_console.is_terminal:
+    if out.is_json or out.logs_json or not out.error_console.is_terminal:
         return nullcontext()
     from rich.live import Live
 
