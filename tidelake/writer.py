@@ -15,6 +15,7 @@ from tidelake.compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_w
 from tidelake.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
 from tidelake.rescaling import rescale_partition
 from tidelake.storage.base.arguments import checked
+from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import settle_writer
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
@@ -31,9 +32,12 @@ from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.sequence_renumbering import renumber_files
 from tidelake.storage.write.table_writer import TableWriter
 
+_log = get_logger(__name__)
+
 
 class Writer:
-    """Writes rows and commits them as snapshots. Leaving the `with` block drops uncommitted rows. Not thread-safe.
+    """Writes rows and commits them as snapshots. Leaving the `with` block drops uncommitted rows, and the log says so.
+    Not thread-safe.
 
     - If a commit can't be published, its rows belong to the next commit.
     - If a commit can't write its files (a full disk), or `write` raises another error than BadInput, the writer ends:
@@ -74,6 +78,7 @@ class Writer:
         self._table_name = context.name
         self._unpublished: list[CommitMessage] = []  # durable files that are not part of a commit yet
         self._unknown: int | None = None  # the identifier of a commit that may have been published
+        self._uncommitted_rows = 0
 
     @property
     def commit_user(self) -> str:
@@ -86,6 +91,7 @@ class Writer:
         """
         self._check_outcome_known()
         self._writer.write(rows)
+        self._uncommitted_rows += rows.num_rows
 
     @checked
     def commit(
@@ -122,7 +128,7 @@ class Writer:
             if isinstance(error, CommitOutcomeUnknown) or not isinstance(error, Exception):
                 self._unknown = number
             raise
-        self._unpublished, self._unknown = [], None
+        self._unpublished, self._unknown, self._uncommitted_rows = [], None, 0
         if self._batch is not None:
             self._batch.close()
         published = settle_writer(self._commit, committable, published, self._writer, self._expire)
@@ -174,6 +180,15 @@ class Writer:
         """Drop uncommitted rows. Calling it again, or in a forked process, has no effect."""
         if not self._writer.is_in_owner_process:
             return
+        if self._uncommitted_rows and self._unknown is None:
+            _log.warning(
+                "the writer was closed without a commit of its last rows",
+                table=self._table_name,
+                rows=self._uncommitted_rows,
+                effect="these rows are not in the table",
+                remedy="call commit() before the end of the `with` block",
+            )
+        self._uncommitted_rows = 0
         with ExitStack() as steps:  # each step runs, even if another one fails
             steps.callback(self._maintenance.close, finish=True)
             if self._batch is not None:
@@ -189,6 +204,8 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._uncommitted_rows = 0  # the error says why they are dropped
         self.close()
 
 

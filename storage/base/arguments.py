@@ -98,7 +98,11 @@ def _checked(function: Callable[P, T], others: frozenset[str]) -> Callable[P, T]
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         hints = _hints(function)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # raises Python's own TypeError, which names the function
+        for name, value in arguments.items():
             if name not in hints or name in others:
                 continue
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:

@@ -95,7 +95,8 @@ raise ValueError("at the end")
 
 
 def test_every_line_is_json_also_of_other_libraries_and_of_errors_that_nobody_handles() -> None:
-    result = subprocess.run([sys.executable, "-W", "always", "-c", UNHANDLED], capture_output=True, text=True)
+    program = [sys.executable, "-W", "always", "-c", UNHANDLED]
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
     events = [json.loads(line) for line in result.stderr.splitlines()]
     texts = [event["event"] + event.get("exception", "") for event in events]
     expected = ["two\nlines", "fields", "a note", "ZeroDivisionError", "in a destructor", "at the end"]

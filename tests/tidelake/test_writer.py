@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+import tidelake.aio
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.write.table_writer import TableWriter
@@ -86,6 +90,48 @@ def test_rows_of_a_commit_that_failed_on_a_full_disk_are_in_the_next_one(
         assert writer.commit(4) == 6
     assert ids_of(table) == [1, 2, 3, 4]
     assert not verify(table.context, deep=True)
+
+
+@pytest.mark.parametrize(
+    ("end", "warns"),
+    [
+        pytest.param("with", True, id="the with block ends"),
+        pytest.param("close", True, id="close"),
+        pytest.param("commit", False, id="after a commit"),
+        pytest.param("error", False, id="the block raises"),
+        pytest.param("nothing", False, id="nothing written"),
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "async"])
+def test_rows_that_are_dropped_without_a_commit_are_logged(
+    tmp_path: Path, end: str, warns: bool, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_table(tmp_path)
+
+    def use(writer: tidelake.Writer) -> None:
+        if end != "nothing":
+            write(writer, 1)
+            write(writer, 2)
+        if end == "commit":
+            writer.commit()
+        if end == "close":
+            writer.close()
+        if end == "error":
+            raise KeyError("the caller's")
+
+    async def use_async() -> None:
+        async with tidelake.aio.Writer(table.writer()) as writer:
+            use(writer._inner)
+
+    with suppress(KeyError):
+        if is_async:
+            asyncio.run(use_async())
+        else:
+            with table.writer() as writer:
+                use(writer)
+    events = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
+    found = [event["rows"] for event in events if "without a commit" in event["event"]]
+    assert found == ([2] if warns else [])
 
 
 def test_a_writer_closed_after_a_full_disk_leaves_no_files(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from tidelake.aio.forwarding import writes
+from tidelake.storage.base.threads import run_uncancellable
 from tidelake.writer import Writer as BlockingWriter
 
 
@@ -29,4 +30,4 @@ class Writer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await run_uncancellable(self._inner.__exit__, kind, error, trace)

@@ -308,9 +308,11 @@ async def test_another_source_table_can_not_take_the_name_of_a_table_that_is_lef
     world = NamingWorld()
     world.add("old", 1, source={"db": "left"})
     await world.run()
-    world.tables = "{name: 'shop.{table}', options: {bucket: -1}, source_tables: {excluding_dbs: left, mapping: {new: old}}}"
+    world.tables = (
+        "{name: 'shop.{table}', options: {bucket: -1}, source_tables: {excluding_dbs: left, mapping: {new: old}}}"
+    )
     world.add("new", 2)
-    with pytest.raises(BadInput, match="records of left.old"):
+    with pytest.raises(BadInput, match=r"records of left\.old"):
         await world.run()
 
 
