@@ -79,17 +79,16 @@ class PipelineCollector(Collector):
         topics = sorted(observed.topics.copy().items())
         partitions = sorted(observed.partitions.copy().items())
         labelled = [((p.topic, str(p.partition)), progress) for p, progress in partitions]
+        ending = labelled if observed.is_lag_known else []
         return {
             "source_records": [((topic,), counts.records) for topic, counts in topics],
             "source_bytes": [((topic,), counts.nbytes) for topic, counts in topics],
             "source_committed_offset": [(at, progress.committed) for at, progress in labelled],
-            "source_end_offset": [(at, progress.end) for at, progress in labelled if progress.end is not None],
-            "source_lag_records": [(at, progress.lag) for at, progress in labelled],
-            "source_lag_seconds": [(at, progress.lag_ms(now_ms, now_epoch_ms) / 1000) for at, progress in labelled],
+            "source_end_offset": [(at, progress.end) for at, progress in ending if progress.end is not None],
+            "source_lag_records": [(at, progress.lag) for at, progress in ending],
+            "source_lag_seconds": [(at, progress.lag_ms(now_ms, now_epoch_ms) / 1000) for at, progress in ending],
             "skipped_records": [((kind,), count) for kind, count in sorted(observed.skipped.copy().items())],
-            "dead_letters": [
-                ((code,), count) for code, count in sorted(_with_all_codes(observed.dead_letters).items())
-            ],
+            "dead_letters": [((code,), count) for code, count in _with_all_codes(observed.dead_letters)],
         }
 
     def _of_tables(self) -> dict[str, Iterable[Sample]]:
