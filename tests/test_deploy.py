@@ -81,6 +81,13 @@ def test_the_pod_runs_the_configuration_of_the_same_manifest() -> None:
     assert POD["securityContext"]["runAsUser"] == int(user)
 
 
+def test_a_pod_that_is_always_restarted_stays_after_a_refusal() -> None:
+    assert POD.get("restartPolicy", "Always") == "Always"
+    options = parse(CONTAINER["args"]).options
+    assert options["stay_when_refused"]
+    assert parse(CONTAINER["args"]).log_format == "json"
+
+
 def test_probes_use_existing_paths_and_one_process_runs_at_a_time() -> None:
     probes = {name: CONTAINER[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
@@ -153,5 +160,7 @@ def test_alerts_fire(case: AlertCase, tmp_path: Path) -> None:
         ],
     }
     (tmp_path / "test.yml").write_text(json.dumps(test))
-    result = subprocess.run(["promtool", "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["promtool", "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -80,8 +80,7 @@ class PipelineMonitor:
     @asynccontextmanager
     async def running(self, source: OffsetBoundsProvider) -> AsyncIterator[None]:
         """Monitor the pipeline inside the block. Raises BadInput for an unavailable address, and no other error."""
-        settings = self._settings
-        async with self.server.serving(settings.host, settings.port or 0):
+        async with self.serving():
             watching = asyncio.create_task(self._watch(source), name="monitor")
             try:
                 yield
@@ -89,6 +88,12 @@ class PipelineMonitor:
                 watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await watching
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answer requests inside the block, without looking at source and tables. Raises BadInput as `running`."""
+        async with self.server.serving(self._settings.host, self._settings.port or 0):
+            yield
 
     async def _watch(self, source: OffsetBoundsProvider) -> None:
         refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)

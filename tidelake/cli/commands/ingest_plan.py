@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelake.ingest.settings import Config
 
 _PARTITIONS_SHOWN = 8  # of each table
-_UNREACHABLE_AFTER_MS = 6_000  # a run waits longer (`source.unreachable_after_ms`)
+_UNREACHABLE_AFTER_MS = 5_000  # a run waits longer (`source.unreachable_after_ms`)
 
 
 def add_plan(verbs: Verbs) -> None:
