@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.errors import SourceUnavailable
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
-from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.ingest.monitoring.server import MonitoringServer
 from tidelake.ingest.monitoring.status import identity_of, status_document
@@ -131,6 +131,10 @@ class PipelineMonitor:
         if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _FOREIGN_TABLE_INTERVAL_MS:
             self._seen[name] = table.snapshot_id, now_ms
             table.levels = await run_uncancellable(reader.read)
+            await self._run_logged(f"rows of {name}", self._count_rows, table, reader)
+
+    async def _count_rows(self, table: TableObservation, reader: TableLevelsReader) -> None:
+        table.row_count = await run_uncancellable(reader.count_rows)
 
     async def _run_logged(self, what: str, work: Callable[..., object], *arguments: object) -> None:
         try:

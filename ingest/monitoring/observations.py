@@ -18,7 +18,7 @@ from typing import Any, Final
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress
-from tidelake.ingest.monitoring.table_levels import TableLevels
+from tidelake.ingest.monitoring.table_levels import RowCount, TableLevels
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.whole_transactions import TransactionCounts
 from tidelake.storage.base.clock import epoch_ms
@@ -65,6 +65,7 @@ class TableObservation:
     committed_at_ms: time of its last commit (epoch).
     committing_since_ms: start of the running commit (monotonic); None if no commit is running.
     levels: its files at the last look.
+    row_count: its rows at the last look.
     """
 
     rows: int = 0
@@ -79,6 +80,7 @@ class TableObservation:
     compactions: int = 0
     compacted_bytes: int = 0
     levels: TableLevels | None = None
+    row_count: RowCount | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,12 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
 
 
 def _table(table: TableObservation, now_ms: int) -> dict[str, Any]:
-    newest_ms = table.newest_committed_ms
+    newest_ms, counted = table.newest_committed_ms, table.row_count
     return {
-        "rows": table.rows,
+        # Until the table was looked at, only the rows that this process wrote are known.
+        "rows": table.rows if counted is None else counted.rows,
+        "rows_are_exact": None if counted is None else counted.is_exact,
+        "rows_written": table.rows,
         "snapshot_id": table.snapshot_id,
         "commits": table.commits,
         "commit_attempts": table.commit_attempts,

@@ -183,7 +183,7 @@ def _table_cells(table: dict[str, Any]) -> list[Text]:
         name.append("\nheld back", "red")  # the reason is printed above
     cells = [
         known(table["freshness_ms"], age_text(table["freshness_ms"] or 0)),
-        f"{table['rows']:,}",
+        ("≤ " if table.get("rows_are_exact") is False else "") + f"{table['rows']:,}",
         known(table["snapshot_id"], f"#{table['snapshot_id']}"),
         known(table["commit_ms"], f"{table['commit_ms']} ms"),
         known(table["files"], f"{table['files']}"),
