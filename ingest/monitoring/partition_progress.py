@@ -72,10 +72,12 @@ class PartitionProgress:
         self._reached(batch.next_offset)
         if len(batch):
             known = np.minimum(batch.timestamps_ms[batch.timestamps_ms > 0], now_epoch_ms)
-            times = (int(known.min()), int(known.max())) if len(known) else (None, None)
+            oldest_ms, newest_ms = (int(known.min()), int(known.max())) if len(known) else (None, None)
             is_gapless = int(batch.offsets[0]) + len(batch) == batch.next_offset
             offsets = None if is_gapless else batch.offsets
-            self._uncommitted.append(_ReadBatch(batch.next_offset, len(batch), batch.nbytes, *times, offsets))
+            self._uncommitted.append(
+                _ReadBatch(batch.next_offset, len(batch), batch.nbytes, oldest_ms, newest_ms, offsets)
+            )
         elif not self._uncommitted:  # these offsets hold no record, so nothing is to be committed
             self._passed(self.read, now_ms)
 
