@@ -98,7 +98,7 @@ class TableLevelsReader:
         return TableLevels(None if latest is None else latest.id, buckets, self._rows_in_files)
 
     def count_rows(self) -> RowCount:
-        """Return the rows of the snapshot that was read last. They are counted exactly if few have to be read for it."""
+        """Return the rows of the snapshot that was read last. They are exact if only few have to be read for it."""
         context, snapshot = self._context, self._snapshot
         options = context.options
         has_deleted_or_partial = options.deletion_vectors_enabled or options.data_evolution_enabled
