@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from tests.test_docker import DOCKERFILE
@@ -17,6 +20,7 @@ from tidelake.cli.commands import ingest_run
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.parser import parse
 from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.monitoring.metric_list import METRICS
 
 DEPLOY: Final = Path(__file__).parent.parent / "deploy"
 UNIT: Final = DEPLOY / "systemd" / "tidelake@.service"
@@ -77,6 +81,13 @@ def test_the_pod_runs_the_configuration_of_the_same_manifest() -> None:
     assert POD["securityContext"]["runAsUser"] == int(user)
 
 
+def test_a_pod_that_is_always_restarted_stays_after_a_refusal() -> None:
+    assert POD.get("restartPolicy", "Always") == "Always"
+    options = parse(CONTAINER["args"]).options
+    assert options["stay_when_refused"]
+    assert parse(CONTAINER["args"]).log_format == "json"
+
+
 def test_probes_use_existing_paths_and_one_process_runs_at_a_time() -> None:
     probes = {name: CONTAINER[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
@@ -90,3 +101,66 @@ def test_probes_use_existing_paths_and_one_process_runs_at_a_time() -> None:
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
     assert DEPLOYMENT["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert SERVICE["spec"]["selector"].items() <= labels.items()
+
+
+RULES_FILE: Final = DEPLOY / "prometheus" / "tidelake.rules.yml"
+RULES: Final[list[dict[str, Any]]] = yaml.safe_load(RULES_FILE.read_text())["groups"][0]["rules"]
+
+
+def test_alerts_use_metrics_that_exist() -> None:
+    exposed = {metric.exposed_name for metric in METRICS}
+    for rule in RULES:
+        names = set(re.findall(r"tidelake_\w+", rule["expr"]))
+        assert names
+        assert {re.sub(r"_(sum|count)$", "", name) for name in names} <= exposed, rule["alert"]
+        assert rule["annotations"].keys() == {"summary", "remedy"}
+
+
+@dataclass(frozen=True)
+class AlertCase:
+    """series: name to values in the notation of promtool, 15 s apart. fires: at 6 minutes."""
+
+    name: str
+    alert: str
+    series: dict[str, str]
+    fires: bool
+
+
+LETTERS: Final = 'tidelake_dead_letters_total{instance="a:9404",code="BAD_RECORD"}'
+ALERT_CASES: Final = [
+    AlertCase("the first dead letters", "TidelakeDeadLetters", {LETTERS: "0x20 20x40"}, True),
+    AlertCase("dead letters before the first scrape", "TidelakeDeadLetters", {LETTERS: "_x20 20x40"}, True),
+    AlertCase("dead letters after a restart", "TidelakeDeadLetters", {LETTERS: "30x20 0 5x40"}, True),
+    AlertCase("no dead letters", "TidelakeDeadLetters", {LETTERS: "0x120"}, False),
+    AlertCase("old dead letters", "TidelakeDeadLetters", {LETTERS: "20x120"}, False),
+]
+
+
+@pytest.mark.needs("Prometheus")
+@pytest.mark.parametrize("case", ALERT_CASES, ids=lambda case: case.name)
+def test_alerts_fire(case: AlertCase, tmp_path: Path) -> None:
+    """Prometheus's own test of rules."""
+    at = "6m" if case.fires else "20m"
+    labels = {"instance": "a:9404", "code": "BAD_RECORD"}
+    (rule,) = [rule for rule in RULES if rule["alert"] == case.alert]
+    annotations = {
+        name: re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], text)
+        for name, text in rule["annotations"].items()
+    }
+    expected = [{"exp_labels": labels, "exp_annotations": annotations}] if case.fires else []
+    test = {
+        "rule_files": [str(RULES_FILE)],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
+                "alert_rule_test": [{"eval_time": at, "alertname": case.alert, "exp_alerts": expected}],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps(test))
+    result = subprocess.run(
+        ["promtool", "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -8,13 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import MutableMapping
 from enum import StrEnum
-from typing import Any, TextIO
+from types import TracebackType
+from typing import Any, Final, TextIO
 
 import structlog
 
 from tidelake.storage.base.logs import FIELDS
+
+_PROGRAM: Final = "tidelake.cli"  # logger of what a command itself reports
 
 
 class LogFormat(StrEnum):
@@ -29,6 +33,9 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
     """Configure logging.
 
     level: level of our packages, `debug` to `error`. Other packages log from WARNING, with `debug` from DEBUG
+
+    With JSON, Python's reports of errors that nobody handles (in threads, in destructors, at the end of the program)
+    become events, too.
     """
     wanted = logging.getLevelNamesMapping()[level.upper()]
     handler = _StandardError()
@@ -39,6 +46,26 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
     root.setLevel(wanted if wanted <= logging.DEBUG else max(wanted, logging.WARNING))
     logging.getLogger("tidelake").setLevel(wanted)
     logging.captureWarnings(True)
+    if log_format is LogFormat.JSON:
+        sys.excepthook = _log_unhandled
+        threading.excepthook = lambda of: _log_unhandled(of.exc_type, of.exc_value, of.exc_traceback)
+        sys.unraisablehook = lambda of: _log_unhandled(of.exc_type, of.exc_value, of.exc_traceback)
+
+
+def log_always(level: int, event: str, **fields: Any) -> None:
+    """Log an event whatever the configured level: the output of a command whose standard error is a log of JSON lines.
+
+    level: level of the event, as in `logging`.
+    """
+    record = logging.LogRecord(_PROGRAM, level, __file__, 0, event, None, None)
+    setattr(record, FIELDS, {"event": event, **fields})
+    for handler in logging.getLogger().handlers:
+        handler.handle(record)
+
+
+def _log_unhandled(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if error is not None and not issubclass(kind, KeyboardInterrupt | SystemExit):
+        logging.getLogger(_PROGRAM).error("an error that nobody handled", exc_info=(kind, error, trace))
 
 
 class _StandardError(logging.StreamHandler[TextIO]):

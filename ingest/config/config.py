@@ -12,7 +12,7 @@ import msgspec
 from tidelake.errors import BadInput, ConfigError
 from tidelake.ingest.config.checks import kafka_errors, option_errors, template_errors
 from tidelake.ingest.config.config_layers import add_environment, add_flags, read_yaml
-from tidelake.ingest.config.config_messages import config_error
+from tidelake.ingest.config.config_messages import config_error, setting_paths
 from tidelake.ingest.config.connect_names import take_connect_names
 from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.formats.connect_schema import spelled_source_type
@@ -61,7 +61,7 @@ def parse_config(
     given = read_yaml(text, name)
     take_connect_names(given, {})
     below = dict(given.places)
-    add_environment(given, environment or {}, Config.__struct_fields__)
+    add_environment(given, environment or {}, setting_paths())
     take_connect_names(given, below)
     below = dict(given.places)
     add_flags(given, flags)

@@ -7,8 +7,10 @@ text; a value that begins with `[` or `{` is YAML.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 from tidelake.errors import ConfigError
@@ -17,6 +19,10 @@ from tidelake.ingest.secrets import HIDDEN, SECRET_NAME
 
 ENVIRONMENT_PREFIX: Final = "TIDELAKE_"
 _LEVEL: Final = "__"
+_LEAST_SIMILARITY: Final = 0.85  # of a misspelt name; others have a meaning of their own
+_OF_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$")
+_OF_SERVICE_PORT: Final = re.compile(r"_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
+_SERVICE_URL: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 @dataclass(slots=True)
@@ -66,16 +72,52 @@ def read_yaml(text: str, name: str) -> ConfigLayers:
     return ConfigLayers(values, {(): SettingPlace(name), **places})
 
 
-def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: Collection[str]) -> None:
+def add_environment(layer: ConfigLayers, environment: Mapping[str, str], known: Collection[Path]) -> None:
     """Add the second layer.
 
-    known: names of the top-level settings; variables with other names are ignored
+    known: paths of the settings, those of the first level and those below them.
+
+    Raises ConfigError for a variable that is meant for a setting and names none: one with `__` in its name, or one
+    whose name is nearly that of a setting. Others may belong to other programs, and are ignored.
     """
+    sections = {str(path[0]) for path in known}
     for variable, text in sorted(environment.items()):
-        if variable.startswith(ENVIRONMENT_PREFIX):
-            path = tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split(_LEVEL))
-            if path[0] in known:
-                layer.put(path, text, SettingPlace(f"environment variable {variable}", _shown(path, text)))
+        if not variable.upper().startswith(ENVIRONMENT_PREFIX) or _is_set_by_kubernetes(variable, text):
+            continue
+        path = tuple(variable[len(ENVIRONMENT_PREFIX) :].lower().split(_LEVEL))
+        is_named = path[0] in sections and variable.startswith(ENVIRONMENT_PREFIX)
+        if not is_named:
+            _check_other_variable(variable, path, known, sections)
+            continue
+        layer.put(path, text, SettingPlace(f"environment variable {variable}", _shown(path, text)))
+
+
+def _check_other_variable(variable: str, path: tuple[str, ...], known: Collection[Path], sections: set[str]) -> None:
+    """Raise ConfigError if the variable is meant for a setting."""
+    name = _LEVEL.join(path)
+    settings = [_LEVEL.join(map(str, of)) for of in known]
+    if similar := get_close_matches(name, settings, n=1, cutoff=_LEAST_SIMILARITY):
+        wanted: str | None = similar[0]
+    elif len(path) > 1 and (section := get_close_matches(path[0], sections, n=1)):
+        wanted = _LEVEL.join((section[0], *path[1:]))
+    else:
+        wanted = None
+    if wanted is not None or len(path) > 1:
+        remedy = f"Possible: {', '.join(f'{ENVIRONMENT_PREFIX}{section.upper()}' for section in sorted(sections))}."
+        raise SettingPlace(f"environment variable {variable}").error(
+            f"no setting `{'.'.join(path)}`",
+            remedy if wanted is None else f"Did you mean `{ENVIRONMENT_PREFIX}{wanted.upper()}`?",
+        )
+
+
+def _is_set_by_kubernetes(variable: str, text: str) -> bool:
+    """Return whether Kubernetes sets the variable in each container, for a service whose name begins with `tidelake`.
+
+    Such a service has `TIDELAKE_…_SERVICE_HOST`, `TIDELAKE_…_PORT=tcp://10.0.0.1:80` and others.
+    """
+    return _OF_SERVICE.search(variable) is not None or (
+        _OF_SERVICE_PORT.search(variable) is not None and (_SERVICE_URL.match(text) is not None or "_PORT_" in variable)
+    )
 
 
 def add_flags(layer: ConfigLayers, flags: Iterable[str]) -> None:

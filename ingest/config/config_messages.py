@@ -47,6 +47,20 @@ def config_error(message: str, given: ConfigLayers) -> ConfigError:
     return given.place(path).error(f"`{setting}`: {reason[:1].lower()}{reason[1:]}", remedy)
 
 
+def setting_paths() -> list[Path]:
+    """Return the paths of the settings of the first level, and of those below them."""
+    found: list[Path] = []
+    (config,) = _types_at((), {})
+    assert isinstance(config, inspect.StructType)
+    for section in config.fields:
+        found.append((section.encode_name,))
+        for type_ in _options(section.type):
+            if isinstance(type_, inspect.StructType):
+                found += [(section.encode_name, inner.encode_name) for inner in type_.fields]
+                found += [(section.encode_name, type_.tag_field)] if type_.tag_field is not None else []
+    return list(dict.fromkeys(found))
+
+
 def _path(text: str) -> Path:
     """Return a text like `.tables[0].name` as a path. The path ends where msgspec omits a member's name (`[...]`)."""
     path: list[str | int] = []

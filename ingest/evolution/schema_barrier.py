@@ -85,7 +85,8 @@ class SchemaBarrier:
         """Alter the table so that a record fits, as far as the configuration allows.
 
         Returns None if the record is to be decoded again, because the table or the way to read its records has changed.
-        Otherwise returns the reason why nothing was changed, or "" without a specific reason.
+        Otherwise returns a sentence that says why nothing was changed, or "" without a specific reason. A person may
+        still make a change that the pipeline doesn't make.
         """
         target = failure.target
         if target is not None and failure.shadow is not None:
@@ -96,7 +97,7 @@ class SchemaBarrier:
             return ""
         self._count_round(failure, target)
         if self._rounds > ROUNDS_MAX:
-            return f"its table was changed {ROUNDS_MAX} times for this record"
+            return f"The table's schema can't be changed: its table was changed {ROUNDS_MAX} times for this record"
         newest = await run_uncancellable(self._tables.newest, target.name)
         if newest.schema.id != target.schema.id:
             current = self._tables.current(target.name)
@@ -127,9 +128,11 @@ class SchemaBarrier:
                 (NeededChange(change.kind, change.column, None, refused), behavior.action(change.kind))
                 for change in made
             ]
+            if any(action is Action.APPLY for _, action in wanted):
+                return f"The pipeline tried this, and it was refused: {refused}"
         for change, action in wanted:
             if action is Action.APPLY:
-                return change.reason
+                return _not_made(change.reason)
         self._leave_unchanged(target, [change for change, _ in wanted], failure)
         return None
 
@@ -164,7 +167,7 @@ class SchemaBarrier:
             case ShadowStep.MOVED if statements := self.lineage.altered_in(target.name, shadow.shadow):
                 refused = await self._follow_statements(failure, statements, target, commit)
                 if refused is not None:
-                    return refused or f"the copy was altered with {', '.join(map(str, statements))}"
+                    return refused or _not_made(f"the copy was altered with {', '.join(map(str, statements))}")
                 self.lineage.forget_copy(target.name, shadow.shadow)
         return None
 
@@ -180,7 +183,7 @@ class SchemaBarrier:
             self._column_types[target.name],
         )
         if plan.stops or plan.refused:
-            return plan.refused
+            return _not_made(plan.refused) if plan.refused else ""
         for left in plan.left:
             _log.warning("schema change ignored", table=target.name, change=left, offset=failure.offset)
         if not plan.changes:
@@ -190,7 +193,7 @@ class SchemaBarrier:
             altered = await run_uncancellable(self._tables.alter, target.name, plan.changes)
         except BadInput as error:
             if plan.must_be_made:
-                return str(error)
+                return f"The pipeline tried this, and it was refused: {error}"
             _log.warning("schema change ignored", table=target.name, reason=str(error), offset=failure.offset)
             return None
         await run_uncancellable(self._tables.adopt, altered)
@@ -242,3 +245,7 @@ class SchemaBarrier:
         record = (failure.source, failure.offset)
         self._rounds = self._rounds + 1 if record == self._last else 1
         self._last = record
+
+
+def _not_made(reason: str) -> str:
+    return f"The pipeline doesn't make this change by itself: {reason}"

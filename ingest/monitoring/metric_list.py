@@ -38,14 +38,23 @@ METRICS: Final = (
     Metric("source_records", "counter", "records read", ("topic",)),
     Metric("source_bytes", "counter", "bytes of the records read, uncompressed", ("topic",)),
     Metric("source_committed_offset", "gauge", "next offset after the committed records", _PARTITION),
-    Metric("source_end_offset", "gauge", "end of the log; absent if the source can't tell", _PARTITION),
     Metric(
-        "source_lag_records", "gauge", "offsets between the committed offset and the end of the log", _PARTITION, "sum"
+        "source_end_offset",
+        "gauge",
+        "end of the log; absent if the source can't tell, and while it does not answer",
+        _PARTITION,
+    ),
+    Metric(
+        "source_lag_records",
+        "gauge",
+        "offsets between the committed offset and the end of the log; absent while the source does not answer",
+        _PARTITION,
+        "sum",
     ),
     Metric(
         "source_lag_seconds",
         "gauge",
-        "age of the oldest record that is not committed; 0 if there is none",
+        "age of the oldest record that is not committed; 0 if there is none; absent while the source does not answer",
         _PARTITION,
         "max",
     ),

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS, OTHER, PREFIX, Metric
 from tidelake.ingest.monitoring.observations import DurationHistogram, RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
@@ -78,15 +79,16 @@ class PipelineCollector(Collector):
         topics = sorted(observed.topics.copy().items())
         partitions = sorted(observed.partitions.copy().items())
         labelled = [((p.topic, str(p.partition)), progress) for p, progress in partitions]
+        ending = labelled if observed.is_lag_known else []
         return {
             "source_records": [((topic,), counts.records) for topic, counts in topics],
             "source_bytes": [((topic,), counts.nbytes) for topic, counts in topics],
             "source_committed_offset": [(at, progress.committed) for at, progress in labelled],
-            "source_end_offset": [(at, progress.end) for at, progress in labelled if progress.end is not None],
-            "source_lag_records": [(at, progress.lag) for at, progress in labelled],
-            "source_lag_seconds": [(at, progress.lag_ms(now_ms, now_epoch_ms) / 1000) for at, progress in labelled],
+            "source_end_offset": [(at, progress.end) for at, progress in ending if progress.end is not None],
+            "source_lag_records": [(at, progress.lag) for at, progress in ending],
+            "source_lag_seconds": [(at, progress.lag_ms(now_ms, now_epoch_ms) / 1000) for at, progress in ending],
             "skipped_records": [((kind,), count) for kind, count in sorted(observed.skipped.copy().items())],
-            "dead_letters": [((code,), count) for code, count in sorted(observed.dead_letters.copy().items())],
+            "dead_letters": [((code,), count) for code, count in _with_all_codes(observed.dead_letters)],
         }
 
     def _of_tables(self) -> dict[str, Iterable[Sample]]:
@@ -174,6 +176,11 @@ def _combiner_of_remaining(metric: Metric) -> Callable[[Iterable[float]], float]
     if metric.kind == "counter" or metric.beyond == "sum":
         return sum
     return max if metric.beyond == "max" else None
+
+
+def _with_all_codes(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the counts with 0 for each other code: an alert on an increase misses a series that begins above 0."""
+    return sorted({**dict.fromkeys((kind.name for kind in FailureKind), 0), **dict(counts)}.items())
 
 
 def _seconds(duration_ms: int | None) -> float | None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final, Protocol
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.errors import SourceUnavailable
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
-from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.ingest.monitoring.server import MonitoringServer
 from tidelake.ingest.monitoring.status import identity_of, status_document
@@ -28,6 +28,7 @@ _REFRESH_MS_MAX: Final = 5_000
 _FOREIGN_TABLE_INTERVAL_MS: Final = (
     60_000  # interval for tables that only others commit to; each look sends requests to the store
 )
+_REFRESH_WAIT_S: Final = 1.0  # longest time that a request waits for a look at the tables
 _SOURCE_LIMIT_S: Final = 5.0  # after this time, the missing answer of a broker is reported, and the request is repeated
 
 _log = get_logger(__name__)
@@ -70,7 +71,9 @@ class PipelineMonitor:
             registry_of(collector),
             lambda: {**status_document(observed, gauges, pipeline, release), "identity": identity},
             lambda: not_ready(observed),
+            self._refresh_tables,
         )
+        self._polling: asyncio.Task[None] | None = None
 
     def watch_table(self, context: TableContext) -> None:
         """Report the files of this table, too. Thread-safe. A table that is opened again replaces the earlier one."""
@@ -80,15 +83,19 @@ class PipelineMonitor:
     @asynccontextmanager
     async def running(self, source: OffsetBoundsProvider) -> AsyncIterator[None]:
         """Monitor the pipeline inside the block. Raises BadInput for an unavailable address, and no other error."""
-        settings = self._settings
-        async with self.server.serving(settings.host, settings.port or 0):
+        async with self.serving():
             watching = asyncio.create_task(self._watch(source), name="monitor")
             try:
                 yield
             finally:
                 watching.cancel()
-                with suppress(asyncio.CancelledError):
-                    await watching
+                await asyncio.gather(watching, *filter(None, [self._polling]), return_exceptions=True)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answer requests inside the block, without looking at source and tables. Raises BadInput as `running`."""
+        async with self.server.serving(self._settings.host, self._settings.port or 0):
+            yield
 
     async def _watch(self, source: OffsetBoundsProvider) -> None:
         refresh_ms = min(self._observed.interval_ms, _REFRESH_MS_MAX)
@@ -100,8 +107,32 @@ class PipelineMonitor:
         """Look once at the source, and at tables with commits since the last look."""
         if self._observed.state == "RUNNING":
             await self._run_logged("source", self._poll_source, source)
-            for name, reader in list(self._levels.items()):
-                await self._run_logged(name, self._poll_table, name, reader)
+            await asyncio.shield(self._tables_polled())
+
+    def _tables_polled(self) -> asyncio.Task[None]:
+        """Return the task that looks at the tables. Only one runs at a time."""
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll_tables(), name="monitor tables")
+        return self._polling
+
+    async def _poll_tables(self) -> None:
+        for name, reader in list(self._levels.items()):
+            await self._run_logged(name, self._poll_table, name, reader)
+
+    async def _refresh_tables(self) -> None:
+        """Look at tables with commits since the last look, and wait for that for a moment."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _REFRESH_WAIT_S
+        while self._observed.state == "RUNNING" and self._is_behind and loop.time() < until:
+            await asyncio.wait({self._tables_polled()}, timeout=until - loop.time())
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether a look at the tables is running, or commits came since the last one."""
+        if self._polling is not None and not self._polling.done():
+            return True
+        snapshots = {name: self._observed.table(name).snapshot_id for name in self._levels}
+        return any(self._seen.get(name, (None, 0))[0] != newest for name, newest in snapshots.items())
 
     async def _poll_source(self, source: OffsetBoundsProvider) -> None:
         try:
@@ -126,6 +157,10 @@ class PipelineMonitor:
         if table.levels is None or seen_id != table.snapshot_id or now_ms - seen_ms >= _FOREIGN_TABLE_INTERVAL_MS:
             self._seen[name] = table.snapshot_id, now_ms
             table.levels = await run_uncancellable(reader.read)
+            await self._run_logged(f"rows of {name}", self._count_rows, table, reader)
+
+    async def _count_rows(self, table: TableObservation, reader: TableLevelsReader) -> None:
+        table.row_count = await run_uncancellable(reader.count_rows)
 
     async def _run_logged(self, what: str, work: Callable[..., object], *arguments: object) -> None:
         try:

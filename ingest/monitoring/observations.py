@@ -18,7 +18,7 @@ from typing import Any, Final
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress
-from tidelake.ingest.monitoring.table_levels import TableLevels
+from tidelake.ingest.monitoring.table_levels import RowCount, TableLevels
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.whole_transactions import TransactionCounts
 from tidelake.storage.base.clock import epoch_ms
@@ -65,6 +65,7 @@ class TableObservation:
     committed_at_ms: time of its last commit (epoch).
     committing_since_ms: start of the running commit (monotonic); None if no commit is running.
     levels: its files at the last look.
+    row_count: its rows at the last look.
     """
 
     rows: int = 0
@@ -79,6 +80,7 @@ class TableObservation:
     compactions: int = 0
     compacted_bytes: int = 0
     levels: TableLevels | None = None
+    row_count: RowCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class RunObservations:
     transactions: counts of the source's transactions, if checkpoints don't split them.
     waiting_since_ms: monotonic time since which records have waited for a commit; None if none wait.
     problems: returns the reason of each table that is held back
+    refusal: why the pipeline ended and waits for somebody's decision; None if it doesn't
     """
 
     interval_ms: int
@@ -142,6 +145,7 @@ class RunObservations:
     waiting_since_ms: int | None = None
     last_checkpoint_ms: int | None = None
     problems: Callable[[], Mapping[str, str]] = dict
+    refusal: str | None = None
     source_problem: str | None = None
     source_problem_since_ms: int | None = None
     _activities: dict[str, int] = field(default_factory=dict)
@@ -202,9 +206,10 @@ class RunObservations:
         for partition, end in ends.items():
             if partition in self.partitions:
                 self.partitions[partition].set_end_offset(end, now_ms)
-        if self.waiting_since_ms is None and self.lag > 0:
+        lag = self._known_lag()
+        if self.waiting_since_ms is None and lag > 0:
             self.waiting_since_ms = now_ms
-        elif self.lag == 0:
+        elif lag == 0:
             self.waiting_since_ms = None
 
     def source_answered(self) -> None:
@@ -218,12 +223,22 @@ class RunObservations:
             self.source_problem_since_ms = self.clock.now_ms()
 
     @property
-    def lag(self) -> int:
-        """The lag of all partitions together, in offsets."""
+    def is_lag_known(self) -> bool:
+        """Whether the ends of the logs are known. While the source does not answer, they may have grown."""
+        return self.source_problem is None
+
+    @property
+    def lag(self) -> int | None:
+        """The lag of all partitions together, in offsets; None while the source does not answer."""
+        return self._known_lag() if self.is_lag_known else None
+
+    def _known_lag(self) -> int:
         return sum(progress.lag for progress in list(self.partitions.values()))
 
-    def lag_ms(self) -> int:
-        """Return the time lag of the partition that is furthest behind."""
+    def lag_ms(self) -> int | None:
+        """Return the time lag of the partition that is furthest behind; None while the source does not answer."""
+        if not self.is_lag_known:
+            return None
         now_ms, now_epoch_ms = self.clock.now_ms(), epoch_ms()
         return max((p.lag_ms(now_ms, now_epoch_ms) for p in list(self.partitions.values())), default=0)
 

@@ -7,18 +7,37 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelake.ingest.raw_batch import RawBatch
 
 
 class _ReadBatch(NamedTuple):
-    """A batch that was read and is not committed. Times are epoch milliseconds; None if its records have no times."""
+    """A batch that was read and is not committed. Times are epoch milliseconds; None if its records have no times.
+
+    offsets: the offsets of its records; None if they have no gaps before `next_offset`.
+    """
 
     next_offset: int
     records: int
     nbytes: int
     oldest_ms: int | None
     newest_ms: int | None
+    offsets: NDArray[np.int64] | None = None
+
+    def split(self, offset: int) -> tuple[int, int, _ReadBatch]:
+        """Return the records and bytes below an offset, and the rest. The bytes are a share: records have no sizes."""
+        if self.offsets is None:
+            below = max(0, self.records - (self.next_offset - offset))
+        else:
+            below = int(np.searchsorted(self.offsets, offset))
+        nbytes = self.nbytes * below // self.records
+        rest = self._replace(
+            records=self.records - below,
+            nbytes=self.nbytes - nbytes,
+            offsets=None if self.offsets is None else self.offsets[below:],
+        )
+        return below, nbytes, rest
 
 
 @dataclass(slots=True)
@@ -53,8 +72,12 @@ class PartitionProgress:
         self._reached(batch.next_offset)
         if len(batch):
             known = np.minimum(batch.timestamps_ms[batch.timestamps_ms > 0], now_epoch_ms)
-            times = (int(known.min()), int(known.max())) if len(known) else (None, None)
-            self._uncommitted.append(_ReadBatch(batch.next_offset, len(batch), batch.nbytes, *times))
+            oldest_ms, newest_ms = (int(known.min()), int(known.max())) if len(known) else (None, None)
+            is_gapless = int(batch.offsets[0]) + len(batch) == batch.next_offset
+            offsets = None if is_gapless else batch.offsets
+            self._uncommitted.append(
+                _ReadBatch(batch.next_offset, len(batch), batch.nbytes, oldest_ms, newest_ms, offsets)
+            )
         elif not self._uncommitted:  # these offsets hold no record, so nothing is to be committed
             self._passed(self.read, now_ms)
 
@@ -70,9 +93,9 @@ class PartitionProgress:
             self.end = max(self.end, self.read)
 
     def was_committed(self, next_offset: int, now_ms: int) -> tuple[int, int]:
-        """Record a commit. Returns the number of records and bytes of the batches that are now completely committed.
+        """Record a commit. Returns the number of records and bytes that it added.
 
-        next_offset: all records below are committed.
+        next_offset: all records below are committed. A batch may be committed in part.
         """
         records = nbytes = 0
         while self._uncommitted and self._uncommitted[0].next_offset <= next_offset:
@@ -80,6 +103,11 @@ class PartitionProgress:
             records, nbytes = records + done.records, nbytes + done.nbytes
             if done.newest_ms is not None:
                 self.newest_committed_ms = max(done.newest_ms, self.newest_committed_ms or 0)
+        if self._uncommitted:
+            more_records, more_bytes, rest = self._uncommitted[0].split(next_offset)
+            if more_records and rest.records:
+                records, nbytes = records + more_records, nbytes + more_bytes
+                self._uncommitted[0] = rest
         self._passed(next_offset if self._uncommitted else max(next_offset, self.read), now_ms)
         return records, nbytes
 

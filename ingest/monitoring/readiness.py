@@ -28,6 +28,8 @@ class NotReady:
 
 def not_ready(observed: RunObservations) -> list[NotReady]:
     """Return the reasons why the pipeline isn't ready; an empty list if it is ready."""
+    if observed.refusal is not None:
+        return [NotReady("refused", observed.refusal)]
     reasons = []
     if observed.state not in ("RUNNING", "STOPPING"):
         reasons.append(NotReady("not_running", f"the pipeline is {observed.state.lower().replace('_', ' ')}"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from importlib.resources import files
@@ -34,6 +34,7 @@ class MonitoringServer:
 
     status: returns the document of `/status`. Its member `identity` identifies the pipeline of the endpoint.
     reasons: returns the reasons why the pipeline is not ready.
+    refresh: brings up to date what `status` shows of tables, as far as that is quick.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class MonitoringServer:
         registry: CollectorRegistry,
         status: Callable[[], dict[str, Any]],
         reasons: Callable[[], list[NotReady]],
+        refresh: Callable[[], Awaitable[None]],
     ) -> None:
+        self._refresh = refresh
         self._registry = registry
         self._status = status
         self._reasons = reasons
@@ -136,6 +139,7 @@ class MonitoringServer:
         return _json(document, 503 if reasons else 200)
 
     async def _get_status(self, _: web.Request) -> web.Response:
+        await self._refresh()
         return _json(self._status())
 
 

@@ -24,7 +24,7 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
     """Return the document. Names in `_at_ms` are epoch milliseconds, others in `_ms` durations. Null means unknown."""
     now_ms, now_epoch_ms = observed.clock.now_ms(), epoch_ms()
     reasons, held_back = not_ready(observed), observed.problems()
-    waiting = observed.waiting_since_ms
+    waiting, is_lag_known = observed.waiting_since_ms, observed.is_lag_known
     return {
         "pipeline": pipeline,
         "version": version,
@@ -56,9 +56,9 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
                 "partition": partition.partition,
                 "committed": progress.committed,
                 "read": progress.read,
-                "end": progress.end,
-                "lag": progress.lag,
-                "lag_ms": progress.lag_ms(now_ms, now_epoch_ms),
+                "end": progress.end if is_lag_known else None,
+                "lag": progress.lag if is_lag_known else None,
+                "lag_ms": progress.lag_ms(now_ms, now_epoch_ms) if is_lag_known else None,
             }
             for partition, progress in sorted(observed.partitions.items())
         ],
@@ -70,9 +70,12 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
 
 
 def _table(table: TableObservation, now_ms: int) -> dict[str, Any]:
-    newest_ms = table.newest_committed_ms
+    newest_ms, counted = table.newest_committed_ms, table.row_count
     return {
-        "rows": table.rows,
+        # Until the table was looked at, only the rows that this process wrote are known.
+        "rows": table.rows if counted is None else counted.rows,
+        "rows_are_exact": None if counted is None else counted.is_exact,
+        "rows_written": table.rows,
         "snapshot_id": table.snapshot_id,
         "commits": table.commits,
         "commit_attempts": table.commit_attempts,

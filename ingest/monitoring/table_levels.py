@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
@@ -17,6 +17,11 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.scan import TableScan
+from tidelake.storage.read.snapshot_reader import SnapshotReader
+
+_ROWS_READ_MAX: Final = 10_000
+_FILES_READ_MAX: Final = 16
 
 
 class LevelFiles(NamedTuple):
@@ -26,12 +31,26 @@ class LevelFiles(NamedTuple):
     nbytes: int
 
 
+class RowCount(NamedTuple):
+    """The rows of a table.
+
+    is_exact: otherwise it is the number of rows in all files, of which readers merge those of one key.
+    """
+
+    rows: int
+    is_exact: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TableLevels:
-    """The levels of one snapshot: for each bucket its levels with files, lowest first."""
+    """The levels of one snapshot: for each bucket its levels with files, lowest first.
+
+    rows_in_files: rows of all files, before those of one key are merged
+    """
 
     snapshot_id: int | None
     buckets: dict[BucketId, dict[int, LevelFiles]]
+    rows_in_files: int = 0
 
     def by_level(self) -> dict[int, LevelFiles]:
         """Return the files of each level, over all buckets."""
@@ -58,6 +77,7 @@ class TableLevelsReader:
         self._context = context
         self._snapshot: Snapshot | None = None
         self._counts: dict[tuple[BucketId, int], tuple[int, int]] = {}
+        self._rows_in_files = 0
 
     def read(self) -> TableLevels:
         """Return the levels of the newest snapshot. Raises the store's errors, and CorruptFile."""
@@ -65,7 +85,7 @@ class TableLevelsReader:
         since = self._since(latest)
         if latest is None or since is None:
             store = self._context.shared(ManifestStore)
-            self._counts = {}
+            self._counts, self._rows_in_files = {}, 0
             self._count(live_entries_of(store, latest, None, self._context.name))
         else:
             for snapshot in since:
@@ -75,7 +95,21 @@ class TableLevelsReader:
         for (key, level), (files, nbytes) in sorted(self._counts.items(), key=_place):
             if files:
                 buckets.setdefault(key, {})[level] = LevelFiles(files, nbytes)
-        return TableLevels(None if latest is None else latest.id, buckets)
+        return TableLevels(None if latest is None else latest.id, buckets, self._rows_in_files)
+
+    def count_rows(self) -> RowCount:
+        """Return the rows of the snapshot that was read last. They are exact if only few have to be read for it."""
+        context, snapshot = self._context, self._snapshot
+        options = context.options
+        has_deleted_or_partial = options.deletion_vectors_enabled or options.data_evolution_enabled
+        is_merged = context.schema.has_primary_key or has_deleted_or_partial
+        if not is_merged or not self._rows_in_files:
+            return RowCount(self._rows_in_files, True)
+        if self._rows_in_files > _ROWS_READ_MAX or sum(files for files, _ in self._counts.values()) > _FILES_READ_MAX:
+            return RowCount(self._rows_in_files, False)
+        columns = context.schema.primary_keys or context.schema.names[:1]
+        batches = SnapshotReader(context, tuple(columns), None).read(TableScan(context, None).plan(snapshot))
+        return RowCount(sum(batch.num_rows for batch in batches), True)
 
     def _since(self, latest: Snapshot | None) -> list[Snapshot] | None:
         """Return the snapshots since the last look, oldest first; None if one of them is missing."""
@@ -94,6 +128,7 @@ class TableLevelsReader:
             sign = 1 if entry.kind is FileKind.ADD else -1
             files, nbytes = self._counts.get(key, (0, 0))
             self._counts[key] = files + sign, nbytes + sign * entry.file.file_size
+            self._rows_in_files += sign * entry.file.row_count
 
 
 def _place(count: tuple[tuple[BucketId, int], tuple[int, int]]) -> tuple[bytes, int, int]:

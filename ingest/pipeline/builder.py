@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Collection, Mapping, MutableMapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from tidelake.checkpoint.coordinator import CheckpointPolicy
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import Routing
 from tidelake.compaction.scheduler import shared_scheduler
+from tidelake.errors import PositionRefused, WriterFenced
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
@@ -41,7 +43,7 @@ from tidelake.ingest.pipeline.write_stage import WriteStage
 from tidelake.ingest.quarantine.catch_up import CatchUp
 from tidelake.ingest.quarantine.failures import TableScope, owner_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
-from tidelake.ingest.quarantine.record_log import tables_with_directory
+from tidelake.ingest.quarantine.record_log import kept_sources
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings
@@ -344,7 +346,7 @@ def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None =
         return config
     options = config.warehouse_options
     location = config.quarantine_location
-    kept = tables_with_directory(io or open_retrying_file_io(location, options), location)
+    kept = kept_sources(io or open_retrying_file_io(location, options), location)
     return with_existing_tables(config, catalog or open_catalog(config.warehouse, options, io), kept)
 
 
@@ -465,21 +467,53 @@ async def run(
     watch: Callable[[RunMetrics], None] | None = None,
     recovery_flags: RecoveryFlags | None = None,
     command: str = DEFAULT_COMMAND,
+    *,
+    stays_when_refused: bool = False,
 ) -> RunMetrics:
     """Run a pipeline until its source ends, it fails, or the process gets SIGTERM or SIGINT (see `Pipeline.stop`).
 
     watch: called once at the start, with an object that shows the progress of the run.
     recovery_flags: see `build_pipeline`.
     command: see `build_pipeline`.
+    stays_when_refused: PositionRefused and WriterFenced are raised only after a signal. Until then the process does
+        nothing but answer probes: a supervisor that restarts every process would take over again and again.
     """
     pipeline = await asyncio.to_thread(build_pipeline, config, recovery_flags, command)
     if watch is not None:
         watch(pipeline.metrics)
-    loop = asyncio.get_running_loop()
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        stopped.set()
+        pipeline.stop()
+
     for signal_ in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_, pipeline.stop)
+        loop.add_signal_handler(signal_, stop)
     try:
         return await pipeline.run()
+    except Exception as error:
+        if stays_when_refused and _needs_decision(error):
+            await _wait_for_stop(pipeline, error, stopped)
+        raise
     finally:
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(signal_)
+
+
+def _needs_decision(error: BaseException) -> bool:
+    """Return whether another start would not help, or would take over from the right process."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_needs_decision, error.exceptions))
+    return isinstance(error, PositionRefused | WriterFenced)
+
+
+async def _wait_for_stop(pipeline: Pipeline, error: Exception, stopped: asyncio.Event) -> None:
+    if not stopped.is_set():
+        pipeline.observed.refusal = str(error)
+        _log.error(
+            "the pipeline is refused, and waits for a signal to end",
+            reason=str(error),
+            effect="nothing is read or written; /live answers, /ready is red",
+        )
+    async with nullcontext() if pipeline.monitor is None else pipeline.monitor.serving():
+        await stopped.wait()

@@ -320,7 +320,8 @@ class Checkpointer:
         if self._quarantine is not None:
             always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
         committables = coordinator.prepared(messages, self._source.identity, always_publish)
-        await self._tracker.mark_active([one.table for one in committables], coordinator.identifier)
+        with self._times.step("progress"):
+            await self._tracker.mark_active([one.table for one in committables], coordinator.identifier)
         with self._times.step("publish"):
             try:
                 await self._publish(committables, coordinator.committed)
@@ -330,11 +331,14 @@ class Checkpointer:
                 await self._fail(_of_tables(group))
         coordinator.completed()
         if with_moved:
-            await run_uncancellable(self._moved.committed, self._sinks.keys() & set(with_moved))
+            with self._times.step("moved_rows"):
+                await run_uncancellable(self._moved.committed, self._sinks.keys() & set(with_moved))
         if self._quarantine is not None and (self._quarantine.leaving or self._quarantine.failed):
             published = {c.table: c.position.ends for c in committables if c.table in self._sinks}
-            await run_uncancellable(self._quarantine.committed, published)
-        await self._tracker.committed(self._source.identity, coordinator.reached)
+            with self._times.step("quarantine"):
+                await run_uncancellable(self._quarantine.committed, published)
+        with self._times.step("progress"):
+            await self._tracker.committed(self._source.identity, coordinator.reached)
         return len(committables)
 
     async def _prepare(self, identifier: int) -> Mapping[str, Sequence[CommitMessage]]:

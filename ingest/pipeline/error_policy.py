@@ -25,10 +25,7 @@ _REMEDIES: Final = {
         "Change the table in the same way and start again, or include the change in `schema_evolution`"
     ),
     FailureKind.WIDER_KEY: "Then start again: reading continues with this record",
-    FailureKind.TRUNCATE: (
-        "Decide whether to keep the rows. `--skip-record` skips this record, `truncates: skip` in `format_options` "
-        "skips all such records"
-    ),
+    FailureKind.TRUNCATE: "Decide whether to keep the rows; `truncates: skip` in `format_options` skips all truncates",
 }
 
 
@@ -102,7 +99,6 @@ class ErrorPolicy:
                 "them, then fix the source or raise the number. The next start continues here, and counts from 0 "
                 "again"
             )
-        elif failure.kind is FailureKind.BAD_RECORD:
-            place = f"{batch.topic}:{batch.partition}:{failure.offset}"
-            remedy += f"; `--skip-record {place}` keeps only this record as a dead letter"
+        place = f"{batch.topic}:{batch.partition}:{failure.offset}"
+        remedy += f"; `--skip-record {place}` keeps only this record as a dead letter"
         return RecordRefused(f"{failure.describe(batch)}. {remedy}", failure)

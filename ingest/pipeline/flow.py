@@ -45,10 +45,12 @@ CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
 class _DrainMarker:
     """A marker in the channels. When it arrives at the end, all records read before it are written.
 
-    starts: gets the next offsets to read
+    starts: gets the next offsets to read; None if nothing is read again
+    source_ended: the source has no more records after those before the marker
     """
 
-    starts: asyncio.Future[dict[TopicPartition, int]]
+    starts: asyncio.Future[dict[TopicPartition, int] | None]
+    source_ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Flow:
         self.is_stopping = False
         self._read_all = asyncio.Event()  # no more records are read from the source
         self._without_first_position: set[str] = set()
+        self._read_again_at_end: set[str] = set()  # tables for which the source was read again after its end
         self._catching_up: asyncio.Task[None] | None = None
 
     async def run(
@@ -154,10 +157,17 @@ class Flow:
     async def _read(self, starts: Mapping[TopicPartition, int], raw: Channel[RawBatch | _DrainMarker]) -> None:
         with raw:
             try:
-                while await self._read_from(starts, raw):
-                    marker = _DrainMarker(asyncio.get_running_loop().create_future())
+                while True:
+                    was_interrupted = await self._read_from(starts, raw)
+                    if not was_interrupted and self._quarantine is None:
+                        return
+                    # A table may also fail at the last records, which are not written yet when the source has ended.
+                    marker = _DrainMarker(asyncio.get_running_loop().create_future(), not was_interrupted)
                     await raw.send(marker, 0)
-                    starts = await marker.starts
+                    again = await marker.starts
+                    if again is None:
+                        return
+                    starts = again
             except Exception as error:
                 # It is raised after all records before it are committed. Otherwise the records before a broken line
                 # near the start of a source would never be written.
@@ -227,7 +237,7 @@ class Flow:
         async for item in decoded:
             async with self._writing_exclusively():
                 if isinstance(item, _DrainMarker):
-                    starts = self._restart_reading()
+                    starts = self._restart_reading() if self._must_read_again(item) else None
                     if not item.starts.done():  # after a stop, no reader waits for it
                         item.starts.set_result(starts)
                     continue
@@ -245,6 +255,16 @@ class Flow:
                 await self._writes.fail_all_waiting(self._coordinator)
         self._drained.set()
         self._checkpoint_wakeup.set()
+
+    def _must_read_again(self, marker: _DrainMarker) -> bool:
+        """Return whether the source is read again for tables that failed. After its end, once for each of them."""
+        assert self._quarantine is not None
+        if not marker.source_ended:
+            return True
+        waiting = {entry.name for entry in self._quarantine.failed.values() if entry.waits_for_log}
+        new = waiting - self._read_again_at_end
+        self._read_again_at_end |= waiting
+        return bool(new)
 
     def _restart_reading(self) -> dict[TopicPartition, int]:
         assert self._quarantine is not None

@@ -15,6 +15,17 @@ from tidelake.storage.base.logs import get_logger
 
 _WARN_INTERVAL_MS: Final = 60_000
 
+_REMEDY: Final = "raise checkpoint.interval_ms, give the tables fewer buckets, or share them among more pipelines"
+_REMEDIES: Final = {
+    "source_ms": "the checkpoint waited for the source's answer: look at the brokers and the network",
+    "dead_letters_ms": "dead letters took most of the time: look at the store where they are kept, and at their number",
+    "quarantine_ms": "records of tables in quarantine took most of the time: repair these tables, or look at the store "
+    "where the records are kept",
+    "progress_ms": "the progress file in the warehouse took most of the time: look at the warehouse's store",
+    "moved_rows_ms": "rows whose key changes took most of the time: lower moved_rows.keep_ms or moved_rows.bytes_max",
+}
+"""What helps against the longest step, if it is not the writing of the tables."""
+
 _log = get_logger(__name__)
 
 
@@ -89,7 +100,7 @@ class CheckpointTimer:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure a step for the duration of the block.
+        """Measure a step for the duration of the block. The times of one step in a checkpoint are added up.
 
         name: a word for the log.
         """
@@ -98,7 +109,8 @@ class CheckpointTimer:
             with self._activity(name):
                 yield
         finally:
-            self._steps[f"{name}_ms"] = self._clock.now_ms() - started_ms
+            key = f"{name}_ms"
+            self._steps[key] = self._steps.get(key, 0) + self._clock.now_ms() - started_ms
 
     def end(self, tables: int) -> dict[str, int]:
         """Return the log fields of the checkpoint: `took_ms`, and `late_ms` if it took longer than the interval.
@@ -124,6 +136,6 @@ class CheckpointTimer:
             tables=tables,
             late_checkpoints=self._late_count,
             effect="rows become visible later than set in checkpoint.interval_ms; nothing is lost",
-            remedy="raise checkpoint.interval_ms, give the tables fewer buckets, or share them among more pipelines",
+            remedy=_REMEDIES.get(max(self._steps, key=self._steps.__getitem__, default=""), _REMEDY),
         )
         self._late_count, self._warned_ms = 0, now_ms

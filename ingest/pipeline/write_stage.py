@@ -226,7 +226,7 @@ class WriteStage:
 
         reason = "" if refused.failure is None else await self._schemas.follow(refused.failure, commit)
         if reason is not None:
-            raise RecordRefused(f"{refused}. The table's schema can't be changed: {reason}") if reason else refused
+            raise RecordRefused(f"{refused}. {reason}") if reason else refused
         failure = refused.failure
         if failure is not None and failure.kind in _NEEDS_COLUMNS:
             takes = self._writer.takes_failure

@@ -62,6 +62,7 @@ class QuarantinedTable:
     waits_for_log: the source must be read again for it, from `complete_up_to`.
     is_unreadable: its position can't be read. Until it can, no records are kept.
     base: id and manifest list of the pipeline's newest snapshot in it; None if it has none.
+    sources: full names of its source tables, as far as an earlier process knew them.
     """
 
     name: str
@@ -76,12 +77,17 @@ class QuarantinedTable:
     is_unreadable: bool = False
     base: tuple[int, str] | None = None
     marked_ms: int = 0
+    sources: frozenset[str] = frozenset()
 
-    @property
-    def notice(self) -> QuarantineNotice:
+    def notice(self, sources: Collection[str] = ()) -> QuarantineNotice:
+        """Return the notice.
+
+        sources: full names of its source tables that this process knows.
+        """
         records, nbytes = (self.log.records, self.log.nbytes) if self.log is not None else (0, 0)
         state = "catching up" if self.is_catching_up else "failed"
-        return QuarantineNotice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes)
+        known = sorted(self.sources.union(sources))
+        return QuarantineNotice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes, known)
 
 
 @dataclass(slots=True)
@@ -205,10 +211,12 @@ class Quarantine:
         unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
         unneeded = set(self.router.tables) - kept.keys() - unreadable
         await run_uncancellable(_delete_logs_of, self.io, self.location, unneeded)
+        await run_uncancellable(self._report_unnamed)
         for table, log in kept.items():
             notice = await run_uncancellable(read_notice, self.io, self.location, table)
             since_ms, attempts = (epoch_ms(), 0) if notice is None else (notice.since_ms, notice.attempts)
             entry = QuarantinedTable(table, since_ms, dict(log.ends), NotYetCaughtUp(), attempts=attempts, log=log)
+            entry.sources = frozenset(() if notice is None else notice.sources)
             self.failed[table] = entry
             self.router.remove_target(table)
             self.moved.forget(table)
@@ -217,6 +225,18 @@ class Quarantine:
             if sink is not None:
                 await run_uncancellable(_drop, table, sink)
         self.changed.set()
+
+    def _report_unnamed(self) -> None:
+        """Log the tables with kept records that the configuration doesn't name. Blocks."""
+        unnamed = set(tables_with_directory(self.io, self.location)) - set(self.router.tables)
+        if unnamed:
+            _log.warning(
+                "kept records of tables that no entry names any more",
+                tables=sorted(unnamed),
+                kept_in=self.location,
+                effect="these tables are not in quarantine; they get no more records",
+                remedy="name or include the tables again to write the records, or delete their folders",
+            )
 
     def _backoff_ms(self, attempts: int) -> int:
         backoff = ExponentialBackoff(self.settings.retry_ms_min, self.settings.retry_ms_max)
@@ -239,7 +259,7 @@ class Quarantine:
 
     def _write_notice(self, entry: QuarantinedTable) -> None:
         try:
-            write_notice(self.io, self.location, entry.notice)
+            write_notice(self.io, self.location, entry.notice(self.router.sources_of(entry.name)))
         except (OSError, TidelakeError) as error:
             _log.warning("the notice of a quarantined table was not written", table=entry.name, error=str(error))
 

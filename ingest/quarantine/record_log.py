@@ -231,6 +231,7 @@ class QuarantineNotice:
     attempts: number of failed attempts.
     records: number of records kept for it at the last update.
     nbytes: bytes of these records.
+    sources: full names of the source tables whose records belong to the table, as far as they are known.
     """
 
     table: str
@@ -240,6 +241,7 @@ class QuarantineNotice:
     attempts: int = 0
     records: int = 0
     nbytes: int = 0
+    sources: Sequence[str] = ()
 
 
 def write_notice(io: FileIO, location: str, notice: QuarantineNotice) -> None:
@@ -253,12 +255,24 @@ def read_notice(io: FileIO, location: str, table: str) -> QuarantineNotice | Non
     """Return the notice of a table; None if it has none. Blocks. Raises CorruptFile for an invalid notice."""
     path = f"{directory_of(location, table)}/{_NOTICE}"
     try:
-        members = json.loads(io.read(path))
+        members = {"sources": (), **json.loads(io.read(path))}  # older releases did not write the sources
         return QuarantineNotice(**{name: members[name] for name in QuarantineNotice.__dataclass_fields__})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(path, "why a table is in quarantine", str(error)) from error
+
+
+def kept_sources(io: FileIO, location: str) -> dict[str, Sequence[str] | None]:
+    """Return the tables with kept records, and the source tables of these records; None: unknown. Blocks."""
+    found: dict[str, Sequence[str] | None] = {}
+    for table in tables_with_directory(io, location):
+        try:
+            notice = read_notice(io, location, table)
+        except CorruptFile:
+            notice = None
+        found[table] = None if notice is None else notice.sources or None
+    return found
 
 
 def read_notices(io: FileIO, location: str) -> list[QuarantineNotice]:

@@ -2,52 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from tidelake.checkpoint.routing import Routing, routing_of
 from tidelake.errors import TidelakeError
 from tidelake.ingest.settings import Config
+from tidelake.ingest.tables.source_exclusion import leaves_out
 from tidelake.ingest.tables.table_history import CommitHistory
+from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_templates import ExpandedTable, TableTemplates
+from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
+_log = get_logger(__name__)
 
-def with_existing_tables(config: Config, catalog: Catalog, quarantined: Collection[str] = ()) -> Config:
+
+def with_existing_tables(
+    config: Config, catalog: Catalog, quarantined: Mapping[str, Collection[str] | None] | None = None
+) -> Config:
     """Return the configuration with an entry for each of these tables. Blocks.
 
-    quarantined: tables with kept records; they may not exist yet.
+    quarantined: tables with kept records, which may not exist yet, and the source tables of these records; None:
+        unknown.
 
-    Tables that the pipeline never committed to are left out, even if an entry could name them. A table that can't be
-    read is regarded as the pipeline's, so that the start reports its error.
+    Tables that the pipeline never committed to are left out, even if an entry could name them. So are tables that have
+    only records of source tables which no entry includes any more. A table that can't be read is regarded as the
+    pipeline's, so that the start reports its error.
     """
     templates = TableTemplates(config.tables)
     if not templates:
         return config
+    quarantined = quarantined or {}
     known = {table.name for table in config.tables}
     databases = templates.databases.intersection(catalog.list_databases())
     existing = [f"{database}.{table}" for database in sorted(databases) for table in catalog.list_tables(database)]
     names = [name for name in dict.fromkeys([*existing, *quarantined]) if name not in known]
 
     def of(name: str) -> ExpandedTable | None:
-        candidates = templates.tables_named(name)
-        if not candidates:
+        if not candidates_of(templates, name):
             return None
         try:
             context = catalog.load(name) if name in existing else None
             snapshot = None if context is None else CommitHistory(context, config.pipeline).own_snapshot()
         except (OSError, TidelakeError):
-            return candidates[0]
+            return candidates_of(templates, name)[0]
         if context is None or snapshot is None:
-            return candidates[0] if name in quarantined else None
+            candidates = candidates_of(templates, name, quarantined.get(name))
+            return candidates[0] if candidates and name in quarantined else None
+        lineage = SourceLineage.of(snapshot.properties)
+        candidates = candidates_of(templates, name, lineage.tables, lineage.topics)
+        if not candidates:
+            _log.info(
+                "a table gets no more records",
+                table=name,
+                reason="no entry includes its source tables any more",
+                source_tables=sorted(lineage.tables or ()),
+            )
+            return None
         return _maker(candidates, config.format, context, snapshot)
 
     found = [table for table in map_parallel(of, names) if table is not None]
     return msgspec.structs.replace(config, tables=[*config.named_tables, *found, *config.templates])
+
+
+def candidates_of(
+    templates: TableTemplates,
+    name: str,
+    sources: Collection[str] | None = None,
+    topics: Collection[str] | None = None,
+) -> list[ExpandedTable]:
+    """Return the settings that each entry would give to a table of this name.
+
+    sources: full names of the source tables whose records the table has; entries that include none of them are left
+        out. None: unknown.
+    topics: topics of these records; None: unknown.
+    """
+    return [
+        table
+        for template in templates.entries
+        if (table := template.table_named(name)) is not None and not leaves_out(template, name, sources, topics)
+    ]
 
 
 def _maker(

@@ -17,6 +17,7 @@ from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
+from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets
@@ -156,7 +157,7 @@ class PipelineTables:
         opened = self._loaded(table)
         check_differences(differences(table, opened[0]))  # another process may have created the table meanwhile
         if isinstance(table, ExpandedTable):
-            check_unread(opened[1])
+            check_unread(opened[1], source)
         self._register(table, *opened)
 
     def _fit_settings(self, table: TableSettings, inferred: InferredTable) -> TableSettings:
@@ -254,9 +255,21 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
         raise BadInput(f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: {text}")
 
 
-def check_unread(sink: TableSink) -> None:
-    """Check a table that existed before its first record. Raises BadInput if it has another pipeline's position."""
-    others = sink.read_state().newest_of_others
+def check_unread(sink: TableSink, source: SourceTable) -> None:
+    """Check a table that existed before the first record of a source table.
+
+    Raises BadInput if the table has another pipeline's position, or one of this pipeline that was not recovered at the
+    start, because the entry doesn't include the source tables of that time any more.
+    """
+    state = sink.read_state()
+    before = SourceLineage.of(state.own[0].properties).tables if state.own else None
+    if before and str(source) not in before:
+        raise BadInput(
+            f"{sink.name} has the records of {', '.join(sorted(before))}, which its entry doesn't include any more, so "
+            f"the records of {source} can't continue its position. Give them another table (`source_tables: {{mapping: "
+            "…}`), rename the existing table, or include its source tables again"
+        )
+    others = state.newest_of_others
     if others:
         raise BadInput(
             f"{sink.name} has records that {others[0].commit_user} wrote (snapshot {others[0].id}). This pipeline has "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import msgspec
@@ -86,6 +87,45 @@ class TableTemplate:
         found = [columns for source, columns in self._of.partition_by.items() if table == self._default_name(source)]
         return self._expanded(name, found[0] if found else None)
 
+    def would_name(self, source: SourceTable) -> str | None:
+        """Return the name that a table of this source table gets if the entry includes it; None if it can't get one."""
+        try:
+            return f"{self._database}.{self._name_of(source)}"
+        except BadInput:
+            return None
+
+    def source_names(self, name: str) -> list[str]:
+        """Return the names that a source table of the table `name` may have, without database and schema.
+
+        The list is empty if they can't be told from the name: it may have another case, or contain other names.
+        """
+        of, (database, _, table) = self._of, name.partition(".")
+        if database != self._database or of.lower_case or not of.merge_shards or table in of.mapping.values():
+            return []
+        if PLACEHOLDER.findall(self._table) != ["table"]:
+            return []
+        before, _, after = self._table.partition("{table}")
+        prefixes, suffixes = {before, *of.prefix_of_db.values()}, {after, *of.suffix_of_db.values()}
+        return [
+            table[len(prefix) : len(table) - len(suffix)]
+            for prefix in sorted(prefixes)
+            for suffix in sorted(suffixes)
+            if table.startswith(prefix) and table.endswith(suffix) and len(table) > len(prefix) + len(suffix)
+        ]
+
+    def may_include(self, source: SourceTable, topics: Collection[str] | None) -> bool:
+        """Return whether the entry could include a source table. A database that is None is regarded as included.
+
+        topics: the topics that may have its records, in place of the source table's own; None or empty: any.
+        """
+        if topics:
+            of_topics = [replace(source, topic=topic) for topic in topics if self.takes_topic(topic)]
+            if not any(self._matches_patterns(one) for one in of_topics):
+                return False
+        elif self.entry.match is None and not self._matches_patterns(source):
+            return False  # with patterns, the topic might match
+        return self._includes_table(source) and (source.database is None or self._includes_database(source))
+
     def takes_topic(self, topic: str) -> bool:
         return takes_topic(self.entry.topic_patterns, topic)
 
@@ -93,12 +133,16 @@ class TableTemplate:
         needs_table = "{topic}" not in self._table
         if (needs_table and source.table is None) or not self.takes_topic(source.topic):
             return False
-        if source.is_shadow or not any(source.matches(pattern) for pattern in self.entry.match_patterns):
-            return False
-        of = self._of
-        return _matches_patterns(source.table, of.including_tables, of.excluding_tables) and _matches_patterns(
-            source.database, of.including_dbs, of.excluding_dbs
-        )
+        return self._matches_patterns(source) and self._includes_table(source) and self._includes_database(source)
+
+    def _matches_patterns(self, source: SourceTable) -> bool:
+        return not source.is_shadow and any(source.matches(pattern) for pattern in self.entry.match_patterns)
+
+    def _includes_table(self, source: SourceTable) -> bool:
+        return _matches_patterns(source.table, self._of.including_tables, self._of.excluding_tables)
+
+    def _includes_database(self, source: SourceTable) -> bool:
+        return _matches_patterns(source.database, self._of.including_dbs, self._of.excluding_dbs)
 
     def _name_of(self, source: SourceTable) -> str:
         if source.table is None:
@@ -177,10 +221,9 @@ class TableTemplates:
         found = (template.table_for(source) for template in self._templates)
         return next((table for table in found if table is not None), None)
 
-    def tables_named(self, name: str) -> list[ExpandedTable]:
-        """Return the settings that each entry would give to an existing table of this name."""
-        found = (template.table_named(name) for template in self._templates)
-        return [table for table in found if table is not None]
+    @property
+    def entries(self) -> Sequence[TableTemplate]:
+        return self._templates
 
     def take_topic(self, topic: str) -> bool:
         return any(template.takes_topic(topic) for template in self._templates)

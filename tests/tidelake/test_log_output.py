@@ -75,3 +75,30 @@ def test_auto_is_text_on_a_terminal_and_json_otherwise() -> None:
     assert "\x1b" not in text
     auto = run(USE + SPEAK.format(level="warning", form="auto")).stderr.splitlines()[1:]
     assert json.loads(auto[0])["event"] == "group g"
+
+
+UNHANDLED = """
+import gc, logging, threading, warnings
+from tidelake.log_output import LogFormat, log_always, set_up_logging
+set_up_logging("error", LogFormat.JSON)
+logging.getLogger("aiokafka").error("two\\nlines \\udc80 %s", object())
+logging.getLogger("tidelake.x").error("fields", extra={"event_fields": {"event": "fields", "value": {1: {2}}}})
+warnings.warn("old", DeprecationWarning)
+log_always(logging.INFO, "a note", rows=3)
+threading.Thread(target=lambda: 1 / 0).start()
+class Dies:
+    def __del__(self):
+        raise KeyError("in a destructor")
+Dies()
+raise ValueError("at the end")
+"""
+
+
+def test_every_line_is_json_also_of_other_libraries_and_of_errors_that_nobody_handles() -> None:
+    program = [sys.executable, "-W", "always", "-c", UNHANDLED]
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    texts = [event["event"] + event.get("exception", "") for event in events]
+    expected = ["two\nlines", "fields", "a note", "ZeroDivisionError", "in a destructor", "at the end"]
+    assert [text for text, part in zip(texts, expected, strict=True) if part not in text] == []
+    assert (events[2]["rows"], events[2]["level"]) == (3, "info")

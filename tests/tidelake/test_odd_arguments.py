@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -152,6 +154,27 @@ def test_an_odd_argument_is_refused_by_name(call: Call, catalog: Catalog) -> Non
     with pytest.raises(BadInput, match=call.says):
         call.do(catalog)
     assert [snapshot.id for snapshot in catalog.table(NAME).snapshots()] == [1]
+
+
+PUBLIC_CALLS: Final = [
+    member
+    for owner in (Catalog, Table, tidelake.Writer, tidelake.Scan)
+    for name, member in vars(owner).items()
+    if inspect.isfunction(member)
+    and not name.startswith("_")
+    and all(of.kind is not of.VAR_KEYWORD for of in inspect.signature(member).parameters.values())
+]
+
+
+@pytest.mark.parametrize("function", PUBLIC_CALLS, ids=lambda function: function.__qualname__)
+def test_a_call_with_too_few_or_too_many_arguments_names_the_function(
+    function: Callable[..., object], catalog: Catalog
+) -> None:
+    name = re.escape(f"{function.__name__}() ")
+    with pytest.raises(TypeError, match=name + "got an unexpected keyword argument 'limt'"):
+        function(catalog, limt=1)
+    with pytest.raises(TypeError, match=name + r"(takes|got multiple values)"):
+        function(catalog, *range(99))
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,10 +21,12 @@ class CommandOutput:
     """Output of a command.
 
     is_json: write only JSON to standard output, for programs
+    logs_json: standard error is a log of JSON lines, so notes are events of the log
     """
 
-    def __init__(self, *, is_json: bool) -> None:
+    def __init__(self, *, is_json: bool, logs_json: bool = False) -> None:
         self.is_json = is_json
+        self.logs_json = logs_json
 
     def document(self, value: Any) -> None:
         """Write the only JSON document of a command."""
@@ -64,7 +67,11 @@ class CommandOutput:
 
     def note(self, text: str) -> None:
         """Write a note for people to standard error."""
-        if not self.is_json:
+        if self.logs_json:
+            from tidelake.log_output import log_always
+
+            log_always(logging.INFO, text.strip())
+        elif not self.is_json:
             sys.stderr.write(printable(text, may_break=True) + "\n")
 
     @property

@@ -6,11 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from tidelake.cli.exits import ExitCode, exit_code
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 from tidelake.cli.parser import parse
+
+_BUG: Final = "This is a bug in tidelake. Please report it with the lines above."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments: without the program's name; None: those of the process
     """
     invocation = parse(arguments)
-    out = CommandOutput(is_json=invocation.is_json)
+    logs_json = invocation.log_format == "json"
+    out = CommandOutput(is_json=invocation.is_json, logs_json=logs_json)
     try:
         from tidelake.log_output import LogFormat, set_up_logging
 
@@ -36,25 +40,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except Exception as error:
-        _report_error(error, invocation.is_json, with_traceback=invocation.is_debug)
+        report = _log_error if logs_json else _print_error
+        report(error, invocation.is_json, with_traceback=invocation.is_debug)
         return exit_code(error)
     return ExitCode.DONE if code is None else code
 
 
-def _report_error(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
+def _print_error(error: Exception, is_json: bool, *, with_traceback: bool) -> None:
     is_expected = all(map(_is_expected, _single_errors(error)))
     if with_traceback or not is_expected:
         import traceback
 
         sys.stderr.write("".join(traceback.format_exception(error)))
     if not is_expected:
-        sys.stderr.write("\nThis is a bug in tidelake. Please report it with the lines above.\n")
+        sys.stderr.write(f"\n{_BUG}\n")
     for one in _single_errors(error):
         if is_json:
-            error_members = {"error": type(one).__name__, "message": str(one), "exit_code": int(exit_code(one))}
-            sys.stderr.write(json.dumps(error_members, ensure_ascii=False) + "\n")
+            sys.stderr.write(json.dumps(_members(one), ensure_ascii=False) + "\n")
         elif _is_expected(one):
             sys.stderr.write(printable(f"{_label(one)}: {one}\n", may_break=True))
+
+
+def _log_error(error: Exception, _: bool, *, with_traceback: bool) -> None:
+    """Log each error as one event, with its traceback if it was not expected."""
+    import logging
+    import traceback
+
+    from tidelake.log_output import log_always
+
+    for one in _single_errors(error):
+        members = _members(one)
+        if with_traceback or not _is_expected(one):
+            members["exception"] = "".join(traceback.format_exception(one))
+        if not _is_expected(one):
+            members["remedy"] = "This is a bug in tidelake. Please report it with this event"
+        log_always(logging.ERROR, "the command failed", **members)
+
+
+def _members(error: BaseException) -> dict[str, Any]:
+    return {"error": type(error).__name__, "message": str(error), "exit_code": int(exit_code(error))}
 
 
 def _is_expected(error: BaseException) -> bool:

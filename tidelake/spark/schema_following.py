@@ -74,9 +74,7 @@ class SchemaFollowing:
                 reason = asyncio.run(self._barrier.follow(failure, _nothing_to_commit))
                 if reason is not None:
                     refused = f"{need.record}. {remedy_of(failure.kind)}"
-                    raise RecordRefused(
-                        f"{refused}. The table's schema can't be changed: {reason}" if reason else refused
-                    )
+                    raise RecordRefused(f"{refused}. {reason}" if reason else refused)
                 has_changed |= bool(failure.needed)
         return has_changed
 

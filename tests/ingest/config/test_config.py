@@ -100,8 +100,49 @@ def test_lists_and_mappings_in_variables_and_flags_are_yaml() -> None:
     assert (config.source.topic_names, config.tables[0].options) == (["c"], {"bucket": 2})
 
 
-def test_other_environment_variables_are_ignored() -> None:
-    assert parse(TIDELAKE_GOLDEN="/elsewhere", HOME="/root").pipeline == "shop"
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("HOME", "/root"),
+        ("TIDELAKE_GOLDEN", "/elsewhere"),
+        ("TIDELAKE_TEST_DAY", "7"),
+        # Kubernetes sets these for services named tidelake-metrics and tidelake-source.
+        ("TIDELAKE_METRICS_PORT", "tcp://10.0.0.1:9404"),
+        ("TIDELAKE_METRICS_PORT_9404_TCP", "tcp://10.0.0.1:9404"),
+        ("TIDELAKE_METRICS_PORT_9404_TCP_PORT", "9404"),
+        ("TIDELAKE_METRICS_PORT_9404_TCP_PROTO", "tcp"),
+        ("TIDELAKE_METRICS_SERVICE_HOST", "10.0.0.1"),
+        ("TIDELAKE_METRICS_SERVICE_PORT", "9404"),
+        ("TIDELAKE_METRICS_SERVICE_PORT_HTTP", "9404"),
+    ],
+)
+def test_other_environment_variables_are_ignored(variable: str, text: str) -> None:
+    assert parse(**{variable: text}) == parse()
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("TIDELAKE_CHEKPOINT__INTERVAL_MS", "TIDELAKE_CHECKPOINT__INTERVAL_MS"),
+        ("TIDELAKE_CHECKPOINTS__INTERVAL_MS", "TIDELAKE_CHECKPOINT__INTERVAL_MS"),
+        ("TIDELAKE_EROORS__TOLERANCE", "TIDELAKE_ERRORS__TOLERANCE"),
+        ("TIDELAKE_CHECKPOINT_INTERVAL_MS", "TIDELAKE_CHECKPOINT__INTERVAL_MS"),
+        ("TIDELAKE__CHECKPOINT__INTERVAL_MS", "TIDELAKE_CHECKPOINT__INTERVAL_MS"),
+        ("tidelake_checkpoint__interval_ms", "TIDELAKE_CHECKPOINT__INTERVAL_MS"),
+        ("TIDELAKE_SOURCE_BOOTSTRAP_SERVERS", "TIDELAKE_SOURCE__BOOTSTRAP_SERVERS"),
+        ("TIDELAKE_SOURCE_TYPE", "TIDELAKE_SOURCE__TYPE"),
+        ("TIDELAKE_METRICS_PORT", "TIDELAKE_METRICS__PORT"),
+        ("TIDELAKE_WAREHOSE", "TIDELAKE_WAREHOUSE"),
+        ("TIDELAKE_WAREHOUSE_OPTION__S3_ENDPOINT", "TIDELAKE_WAREHOUSE_OPTIONS__S3_ENDPOINT"),
+        ("TIDELAKE_FOO__BAR", None),
+    ],
+)
+def test_a_misspelt_environment_variable_is_refused(variable: str, meant: str | None) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(**{variable: "hunter2"})
+    assert str(refused.value).startswith(f"environment variable {variable}: no setting `")
+    assert (f"Did you mean `{meant}`?" if meant else "Possible: TIDELAKE_CHECKPOINT, ") in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_the_file_name_is_the_pipeline_name(tmp_path: Path) -> None:

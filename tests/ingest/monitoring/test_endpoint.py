@@ -22,6 +22,7 @@ from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput
 from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
 from tidelake.ingest.monitoring.observations import DurationHistogram, RunObservations
@@ -142,7 +143,8 @@ async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None
         assert labelled(samples, "tidelake_source_lag_records") == {("0", "shop"): 0, ("1", "shop"): 0}
         assert labelled(samples, "tidelake_source_lag_seconds") == {("0", "shop"): 0, ("1", "shop"): 0}
         assert labelled(samples, "tidelake_skipped_records_total") == {("table not configured",): 1}
-        assert labelled(samples, "tidelake_dead_letters_total") == {("BAD_RECORD",): 1}
+        letters = {(kind.name,): int(kind is FailureKind.BAD_RECORD) for kind in FailureKind}
+        assert labelled(samples, "tidelake_dead_letters_total") == letters
         assert of_tables("table_rows_total") == {"db.orders": 6, "db.customers": 5}
         assert of_tables("table_snapshot_id") == {name: facts["snapshot_id"] for name, facts in tables.items()}
         assert of_tables("table_commits_total") == of_tables("table_commit_attempts_total")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress, newest_time_ms
 from tidelake.ingest.raw_batch import RawBatch
@@ -29,8 +31,31 @@ def test_read_records_count_as_lag_until_they_are_committed() -> None:
 def test_a_partly_committed_batch_still_counts_as_lag() -> None:
     progress = PartitionProgress(0, 0, 0)
     progress.was_read(batch([0, 1, 2], [1, 2, 3]), 0, NOW_MS)
-    assert progress.was_committed(2, 0) == (0, 0)
+    nbytes = batch([0, 1, 2]).nbytes
+    assert progress.was_committed(2, 0) == (2, nbytes * 2 // 3)
     assert (progress.committed, progress.lag, progress.has_uncommitted) == (2, 1, True)
+    assert progress.was_committed(2, 0) == (0, 0)
+    assert progress.was_committed(3, 0) == (1, nbytes - nbytes * 2 // 3)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.lists(st.integers(0, 70), max_size=8),
+)
+def test_each_record_is_counted_by_the_commit_that_passes_it(gaps: list[list[int]], commits: list[int]) -> None:
+    """Batches of records with gaps between their offsets, and commits at any offset."""
+    progress, offset, held, nbytes = PartitionProgress(0, 0, 0), 0, list[int](), 0
+    for of_batch in gaps:
+        offsets = [offset := offset + gap for gap in of_batch]
+        read = batch(offsets)
+        progress.was_read(read, 0, NOW_MS)
+        held, nbytes = held + offsets, nbytes + read.nbytes
+    done, done_bytes = 0, 0
+    for commit in [*sorted(commits), offset + 1]:
+        records, more_bytes = progress.was_committed(commit, 0)
+        done, done_bytes = done + records, done_bytes + more_bytes
+        assert done == sum(one < commit for one in held)
+    assert done_bytes == nbytes
 
 
 def test_offsets_that_hold_no_record_are_no_lag() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +83,52 @@ def test_only_changes_are_read_again_unless_snapshots_expired(
         write(table, value)
     table.expire(retain_max=1, retain_min=1, retain_ms=0)
     assert (seen(reader), len(whole)) == (files_of(tmp_path), 1)
+
+
+@dataclass(frozen=True)
+class CountedTable:
+    """options, key: of a table of the columns id and v. rows: after ten rows are written three times."""
+
+    name: str
+    options: dict[str, str]
+    key: Sequence[str] = ("id",)
+    rows: int = 10
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        CountedTable("a key", {}),
+        CountedTable("a key, compacted", {"full-compaction.delta-commits": "1"}),
+        CountedTable("deletion vectors", {"deletion-vectors.enabled": "true"}),
+        CountedTable("first row", {"merge-engine": "first-row"}),
+        CountedTable("dynamic buckets", {"bucket": "-1"}),
+        CountedTable("no key", {"bucket": "-1"}, (), 30),
+        CountedTable("no key, rows with ids", {"bucket": "-1", "row-tracking.enabled": "true"}, (), 30),
+    ],
+    ids=lambda case: case.name,
+)
+@pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
+def test_rows_are_those_of_the_table(
+    tmp_path: Path, case: CountedTable, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large table that merges rows only an upper bound is known."""
+    if is_large:
+        monkeypatch.setattr(table_levels, "_ROWS_READ_MAX", 1)
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    table = catalog.create_table("db.t", columns, primary_key=case.key, options={"bucket": "1", **case.options})
+    reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))
+    assert reader.read().rows_in_files == 0
+    for number in range(3):
+        with table.writer(commit_user="etl") as writer:
+            writer.write(pa.table({"id": range(10), "v": ["x"] * 10}, columns))
+            writer.commit(identifier=number + 1)
+        reader.read()
+    counted = reader.count_rows()
+    assert table.scan().to_arrow().num_rows == case.rows
+    if is_large and case.key:
+        assert (counted.is_exact, counted.rows >= case.rows) == (False, True)
+    else:
+        assert counted == (case.rows, True)

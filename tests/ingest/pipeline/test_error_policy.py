@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import pytest
+
+from tests.ingest.pipeline.fakes import raw_batch
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
@@ -27,3 +32,10 @@ def test_records_that_an_operator_skips_are_not_counted() -> None:
     policy.count(BAD[:2], T0)
     assert first_fatal(policy, BAD[2:]) == BAD[2]
     assert first_fatal(policy, BAD[:1]) is None
+
+
+@pytest.mark.parametrize("tolerance", ["none", 1])
+@pytest.mark.parametrize("kind", FailureKind)
+def test_each_refusal_names_the_flag_that_skips_its_record(kind: FailureKind, tolerance: Literal["none"] | int) -> None:
+    refused = ErrorPolicy(tolerance).refusal(DecodeFailure(0, 7, kind, "no"), raw_batch([7]))
+    assert str(refused).endswith("`--skip-record log:0:7` keeps only this record as a dead letter")

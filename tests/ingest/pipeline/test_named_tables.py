@@ -219,6 +219,123 @@ async def test_changed_naming_rules_log_the_tables_that_receive_no_more_records(
     assert (await asyncio.to_thread(world.rows))["orders"] == [1]
 
 
+@dataclass(frozen=True)
+class RetiredCase:
+    """before: the configured tables that wrote `old`. after: those of the next run, whose options would contradict it.
+
+    source: where the records come from. is_left: whether the table `old` gets no more records; otherwise the start is
+    refused, because the options contradict it.
+    """
+
+    name: str
+    before: str
+    after: str
+    source: Mapping[str, Any] = field(default_factory=lambda: {"schema": "public"})
+    sources: int = 1
+    is_left: bool = True
+
+
+OLD_ENTRY = "{name: shop.old, match: '*old'}, {name: 'shop.{table}', source_tables: {excluding_tables: '.*old'}}"
+RETIRED_CASES = [
+    RetiredCase("named before, excluded now", OLD_ENTRY, "{NEW, source_tables: {excluding_tables: old}}"),
+    RetiredCase("not included any more", OLD_ENTRY, "{NEW, source_tables: {including_tables: 'n.*'}}"),
+    RetiredCase("matched by no pattern any more", OLD_ENTRY, "{NEW, match: 'public.new*'}"),
+    RetiredCase("its topic isn't read any more", OLD_ENTRY, "{NEW, topics: 's.new*'}"),
+    RetiredCase("its database is excluded", OLD_ENTRY, "{NEW, source_tables: {excluding_dbs: s}}"),
+    RetiredCase("without schema", OLD_ENTRY, "{NEW, source_tables: {excluding_tables: old}}", {}),
+    RetiredCase(
+        "one of many shards, with more sources than a snapshot lists",
+        OLD_ENTRY,
+        "{NEW, source_tables: {excluding_tables: old}}",
+        sources=9,
+    ),
+    RetiredCase(
+        "named in lower case",
+        "{name: shop.old, match: '*OLD'}, {name: 'shop.{table}', source_tables: {excluding_tables: OLD}}",
+        "{NEW, source_tables: {excluding_tables: OLD, lower_case: true}}",
+        {"table": "OLD"},
+    ),
+    RetiredCase("still included", OLD_ENTRY, "{NEW, source_tables: {excluding_tables: older}}", is_left=False),
+    RetiredCase(
+        "one of its source tables is included",
+        OLD_ENTRY,
+        "{NEW, source_tables: {excluding_dbs: db0}}",
+        sources=2,
+        is_left=False,
+    ),
+    RetiredCase(
+        "another spelling may be included",
+        "{name: shop.old, match: '*OLD'}, {name: 'shop.{table}', source_tables: {excluding_tables: OLD}}",
+        "{NEW, source_tables: {excluding_tables: old, lower_case: true}}",
+        {"table": "OLD"},
+        is_left=False,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RETIRED_CASES, ids=lambda case: case.name)
+async def test_a_table_whose_source_tables_no_entry_includes_gets_no_more_records(case: RetiredCase) -> None:
+    world = NamingWorld(tables=case.before)
+    for number in range(case.sources):
+        database = "s" if case.sources == 1 else f"db{number}"
+        world.add("old", number, to="old", topic="s.old", source={"db": database, **case.source})
+    await world.run()
+    world.tables = case.after.replace("NEW", "name: 'shop.{table}', options: {bucket: 2, bucket-key: id}")
+    world.add("new", 100, topic="s.new", source={"db": "other", "schema": "public"})
+    if case.is_left:
+        await world.run()
+        await asyncio.to_thread(world.check)
+    else:
+        with pytest.raises(BadInput, match="contradicts"):
+            await world.run()
+
+
+async def test_a_table_that_is_included_again_continues_at_its_position() -> None:
+    world = NamingWorld()
+    world.add("old", 1)
+    await world.run()
+    world.tables = "{name: 'shop.{table}', options: {bucket: -1}, source_tables: {excluding_tables: old}}"
+    world.add("old", 2)
+    world.add("new", 3)
+    await world.run()
+    assert (await asyncio.to_thread(world.rows))["old"] == [1]
+    world.tables = "{name: 'shop.{table}', options: {bucket: -1}}"
+    await world.run()
+    await asyncio.to_thread(world.check)
+
+
+async def test_another_source_table_can_not_take_the_name_of_a_table_that_is_left_out() -> None:
+    world = NamingWorld()
+    world.add("old", 1, source={"db": "left"})
+    await world.run()
+    world.tables = (
+        "{name: 'shop.{table}', options: {bucket: -1}, source_tables: {excluding_dbs: left, mapping: {new: old}}}"
+    )
+    world.add("new", 2)
+    with pytest.raises(BadInput, match=r"records of left\.old"):
+        await world.run()
+
+
+@pytest.mark.parametrize("entry", ["excluding_tables: bad", "including_tables: good"])
+async def test_a_table_that_fails_and_is_excluded_leaves_the_quarantine(
+    entry: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = NamingWorld(broken={"bad"})
+    for number in range(4):
+        world.add(("good", "bad")[number % 2], number, topic="all")
+    with pytest.raises(FaultyIOError):
+        await world.run()
+    world.tables = f"{{name: 'shop.{{table}}', options: {{bucket: -1}}, source_tables: {{{entry}}}}}"
+    world.add("good", 9, topic="all")
+    world.truth.pop("bad")
+    with caplog.at_level(logging.WARNING):
+        await world.run()
+    await asyncio.to_thread(world.check)
+    events = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
+    (kept,) = [event for event in events if event["event"].startswith("kept records")]
+    assert kept["tables"] == ["shop.bad"]
+
+
 async def test_a_table_renamed_with_its_entry_keeps_its_position() -> None:
     world = NamingWorld()
     world.add("orders", 1, to="new_orders")

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.ingest.pipeline.fakes import FakeSource, FakeTable, Rig, raw_batch
+from tests.support.manual_clock import ManualClock
+from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
 from tidelake.storage.base.logs import FIELDS
 
 Event: TypeAlias = Mapping[str, Any]
@@ -54,6 +56,43 @@ async def test_a_late_checkpoint_logs_its_delay_and_the_slowest_step(
     reported = {name: warning[name] for name in ("late_ms", "interval_ms", "prepare_ms", "publish_ms", "tables")}
     assert reported == {"late_ms": 1_200, "interval_ms": 1_000, "prepare_ms": 300, "publish_ms": 1_900, "tables": 1}
     assert "checkpoint.interval_ms" in warning["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "reported", "remedy"),
+    [
+        pytest.param([("publish", 9)], {"publish_ms": 9_000}, "raise checkpoint.interval_ms", id="tables"),
+        pytest.param(
+            [("source", 68), ("source", 0), ("publish", 1)],
+            {"source_ms": 68_000, "publish_ms": 1_000},
+            "look at the brokers",
+            id="the source, asked twice",
+        ),
+        pytest.param(
+            [("quarantine", 3), ("publish", 4), ("quarantine", 2)],
+            {"quarantine_ms": 5_000, "publish_ms": 4_000},
+            "repair these tables",
+            id="tables in quarantine, before and after",
+        ),
+        pytest.param([("dead_letters", 5), ("publish", 4)], {"dead_letters_ms": 5_000}, "dead letters", id="letters"),
+        pytest.param([("moved_rows", 5), ("publish", 4)], {"moved_rows_ms": 5_000}, "key changes", id="moved rows"),
+        pytest.param([("progress", 5), ("publish", 4)], {"progress_ms": 5_000}, "progress file", id="progress"),
+    ],
+)
+def test_a_late_checkpoint_blames_the_step_that_took_longest_in_all(
+    steps: list[tuple[str, int]], reported: dict[str, int], remedy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    timer = CheckpointTimer(1_000, clock)
+    timer.begin()
+    for name, seconds in steps:
+        with timer.step(name):
+            clock.advance(seconds * 1_000)
+    timer.end(tables=1)
+    (record,) = caplog.records
+    event = getattr(record, FIELDS)
+    assert {name: event[name] for name in reported} == reported
+    assert remedy in event["remedy"]
 
 
 async def test_late_checkpoints_are_logged_once_a_minute_with_their_count(caplog: pytest.LogCaptureFixture) -> None:

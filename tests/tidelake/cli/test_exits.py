@@ -101,6 +101,31 @@ def test_with_json_an_error_is_an_object_on_standard_error(call: Call, monkeypat
     assert json.loads(result.err) == {"error": "PositionRefused", "message": str(REFUSED), "exit_code": 3}
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--debug"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("error", "errors"),
+    [
+        pytest.param(REFUSED, [("PositionRefused", 3, False)], id="expected"),
+        pytest.param(KeyError("x"), [("KeyError", 1, True)], id="a bug"),
+        pytest.param(
+            ExceptionGroup("two", [BadInput("a"), WriterFenced("b")]),
+            [("BadInput", 1, False), ("WriterFenced", 4, False)],
+            id="several",
+        ),
+    ],
+)
+def test_in_a_json_log_an_error_is_an_event(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, errors: list[tuple[str, int, bool]], flags: list[str]
+) -> None:
+    fail_with(monkeypatch, error)
+    result = call("table", "list", "-w", "lake", "--log-format", "json", *flags)
+    events = [json.loads(line) for line in result.err.splitlines()]
+    assert {event["event"] for event in events} == {"the command failed"}
+    found = [(event["error"], event["exit_code"], "exception" in event) for event in events]
+    assert found == [(name, code, is_bug or flags == ["--debug"]) for name, code, is_bug in errors]
+    assert all(event["level"] == "error" and event["message"] for event in events)
+
+
 def test_ctrl_c_prints_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, KeyboardInterrupt())
     result = call("table", "list", "-w", "lake")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelake.ingest.settings import Config
 
 _PARTITIONS_SHOWN = 8  # of each table
+_UNREACHABLE_AFTER_MS = 5_000  # a run waits longer (`source.unreachable_after_ms`)
 
 
 def add_plan(verbs: Verbs) -> None:
@@ -62,13 +63,14 @@ def plan(
     loaded = builder.expanded(load_config(Path(config), settings))
     tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
-    pipeline = builder.build_pipeline(loaded, flags, run_command(config, settings))
+    asked = _with_short_limit(loaded)
+    pipeline = builder.build_pipeline(asked, flags, run_command(config, settings))
     recovered = asyncio.run(pipeline.plan())
     planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
     if sample:
         from tidelake.ingest.pipeline.estimate import estimate
 
-        found = asdict(asyncio.run(estimate(loaded, sample)))
+        found = asdict(asyncio.run(estimate(asked, sample)))
         planned |= {"estimate": found["tables"], "obstacles": found["obstacles"], "passed_over": found["passed_over"]}
     if out.is_json:
         out.document(planned)
@@ -76,6 +78,18 @@ def plan(
         _print_plan(out, planned, details=details)
         if sample:
             print_estimate(out, planned, details=details)
+
+
+def _with_short_limit(config: Config) -> Config:
+    """Return the configuration for somebody who waits for the answer: brokers must answer within a few seconds."""
+    import msgspec
+
+    from tidelake.ingest.source_settings import KafkaSettings
+
+    if not isinstance(config.source, KafkaSettings):
+        return config
+    limit_ms = min(config.source.unreachable_after_ms, _UNREACHABLE_AFTER_MS)
+    return msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, unreachable_after_ms=limit_ms))
 
 
 def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def add_run(verbs: Verbs) -> None:
         metavar="TIME",
         help="Kafka: end before the first record of this ISO time or later",
     )
+    parser.add_argument(
+        "--stay-when-refused",
+        action="store_true",
+        help="after a refusal (exit codes 3 and 4) end only after SIGTERM; until then /live answers and /ready is red. "
+        "For supervisors that restart every process, as Kubernetes does",
+    )
     add_recovery_flags(parser)
 
 
@@ -108,11 +114,13 @@ def run(
     skip_record: Sequence[str] = (),
     until: str | None = None,
     until_timestamp: int | None = None,
+    stay_when_refused: bool = False,
 ) -> None:
     """Run a pipeline.
 
     until: `latest` ends at the current end of the source
     until_timestamp: epoch milliseconds of the first record that is not read
+    stay_when_refused: after a refusal, end only after a signal
 
     Raises StoppedAtOnce after a second signal: uncommitted records are read again at the next start.
     """
@@ -126,13 +134,16 @@ def run(
     loaded = builder.expanded(load_config(Path(config), [*settings, *bounds]))
     tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
-    run_config(out, loaded, flags, run_command(config, settings))
+    run_config(out, loaded, flags, run_command(config, settings), stays_when_refused=stay_when_refused)
 
 
-def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command: str) -> None:
+def run_config(
+    out: CommandOutput, loaded: Config, flags: RecoveryFlags, command: str, *, stays_when_refused: bool = False
+) -> None:
     """Run a pipeline, and show its progress. Raises as `run` does.
 
     command: the command to run it again, for messages
+    stays_when_refused: after a refusal, end only after a signal
     """
     import asyncio
 
@@ -144,7 +155,8 @@ def run_config(out: CommandOutput, loaded: Config, flags: RecoveryFlags, command
     watch = _ProgressLine()
     with _live_progress(out, watch):
         try:
-            progress = asyncio.run(builder.run(loaded, watch.begin, flags, command))
+            run = builder.run(loaded, watch.begin, flags, command, stays_when_refused=stays_when_refused)
+            progress = asyncio.run(run)
         except Exception as error:
             if (full := find_disk_full_error(error)) is None:
                 raise
@@ -231,7 +243,7 @@ class _ProgressLine:
 
 def _live_progress(out: CommandOutput, watch: _ProgressLine) -> AbstractContextManager[Any]:
     """Show the progress line while the pipeline runs, if standard error is a terminal."""
-    if out.is_json or not out.error_console.is_terminal:
+    if out.is_json or out.logs_json or not out.error_console.is_terminal:
         return nullcontext()
     from rich.live import Live
 

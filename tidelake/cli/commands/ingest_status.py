@@ -155,7 +155,7 @@ def _totals(found: dict[str, Any]) -> Text:
 
     recent = found["checkpoint"]["recent"]
     parts = [
-        f"lag {found['lag']:,}" + (f" ({age_text(found['lag_ms'])})" if found["lag"] else ""),
+        _lag_text(found),
         f"{found['records']:,} records ({size_text(found['bytes'])})",
         f"checkpoints: {found['checkpoint']['count']:,}"
         + (f", the last took {recent[-1]['took_ms']:,} ms" if recent else ""),
@@ -164,6 +164,12 @@ def _totals(found: dict[str, Any]) -> Text:
         f"dead letters {sum(found['dead_letters'].values()):,}",
     ]
     return Text(" · ".join(parts))
+
+
+def _lag_text(found: dict[str, Any]) -> str:
+    if found["lag"] is None:
+        return "lag unknown: the source does not answer"
+    return f"lag {found['lag']:,}" + (f" ({age_text(found['lag_ms'])})" if found["lag"] else "")
 
 
 def _table_cells(table: dict[str, Any]) -> list[Text]:
@@ -177,7 +183,7 @@ def _table_cells(table: dict[str, Any]) -> list[Text]:
         name.append("\nheld back", "red")  # the reason is printed above
     cells = [
         known(table["freshness_ms"], age_text(table["freshness_ms"] or 0)),
-        f"{table['rows']:,}",
+        ("≤ " if table.get("rows_are_exact") is False else "") + f"{table['rows']:,}",
         known(table["snapshot_id"], f"#{table['snapshot_id']}"),
         known(table["commit_ms"], f"{table['commit_ms']} ms"),
         known(table["files"], f"{table['files']}"),

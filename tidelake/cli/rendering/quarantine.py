@@ -8,17 +8,26 @@ from typing import Any
 
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
+from tidelake.ingest.config.lower_case import lower_case_for_catalog
 from tidelake.ingest.quarantine.record_log import read_notices
 from tidelake.ingest.settings import Config
+from tidelake.ingest.tables.existing_tables import candidates_of
+from tidelake.ingest.tables.table_templates import TableTemplates
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.fileio import open_file_io
 
 
 def quarantined_tables(config: Config) -> list[dict[str, Any]]:
-    """Return the tables in quarantine, with their waiting records."""
+    """Return the tables in quarantine, with their waiting records. Tables that no entry names any more are left out."""
     location = config.quarantine_location
     notices = read_notices(open_file_io(location, config.warehouse_options), location)
-    return [{**asdict(notice), "since_ms_ago": max(0, epoch_ms() - notice.since_ms)} for notice in notices]
+    config = lower_case_for_catalog(config)
+    templates, named = TableTemplates(config.tables), {table.name for table in config.named_tables}
+    return [
+        {**asdict(notice), "since_ms_ago": max(0, epoch_ms() - notice.since_ms)}
+        for notice in notices
+        if notice.table in named or candidates_of(templates, notice.table, notice.sources or None)
+    ]
 
 
 def print_quarantine(out: CommandOutput, quarantined: Sequence[dict[str, Any]]) -> None:

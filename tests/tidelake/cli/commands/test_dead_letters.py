@@ -54,9 +54,7 @@ def test_dead_letters_are_listed_shown_and_replayed(shop: Shop, config: Path, ca
 def test_the_log_contains_the_reason_if_configured(shop: Shop, config: Path, call: Call) -> None:
     shop.add((2, BAD))
     result = call("ingest", "run", config, "--set", "errors.log_include_messages=true", "--log-format", "json")
-    (event,) = [
-        e for e in map(json.loads, result.err.splitlines()[:-2]) if e["event"] == "a record becomes a dead letter"
-    ]
+    (event,) = [e for e in map(json.loads, result.err.splitlines()) if e["event"] == "a record becomes a dead letter"]
     assert (event["code"], BAD in event["reason"]) == ("BAD_RECORD", True)
 
 

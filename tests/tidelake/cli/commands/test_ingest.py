@@ -7,7 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +21,7 @@ from tests.ingest.tables.moved_rows_model import SourceTable
 from tests.support.command_line import Call
 from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order, write_shop_log
 from tidelake.cli.demo.shop import ORDERS, TABLES
+from tidelake.cli.exits import ExitCode
 
 
 @pytest.fixture
@@ -209,3 +214,55 @@ def test_after_sigterm_the_next_run_reads_the_rest(config: Path, tmp_path: Path)
     assert json.loads(again.stdout)["ended"] == "end of source"
     found = tidelake.open_catalog(str(tmp_path / "lake")).table("shop.orders").scan(columns=["id"]).to_arrow()
     assert sorted(map(int, found["id"].to_pylist())) == sorted(key for (key,) in shop.rows["orders"])
+
+
+def test_a_process_that_stays_when_another_takes_over_ends_only_after_a_signal(config: Path, tmp_path: Path) -> None:
+    """Two supervisors that restart every process would else start each other's again and again."""
+    write_shop_log(tmp_path / "changes")
+    command = [sys.executable, "-m", "tidelake", "ingest", "run", str(config), "--log-format", "json"]
+    command += ["--set", "source.until=forever", "--set", "checkpoint.interval_ms=200"]
+
+    def started(*flags: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE)
+        await_event(process, "checkpoint")
+        return process
+
+    with ExitStack() as processes:
+        older = processes.enter_context(started("--stay-when-refused", "--set", "metrics.port=0"))
+        processes.callback(older.kill)
+        newer = processes.enter_context(started("--stay-when-refused"))
+        processes.callback(newer.kill)
+        write_record(tmp_path / "changes", 1_000_001)  # the older one notices at its next commit
+        reason = await_event(older, "the pipeline is refused, and waits for a signal to end")["reason"]
+        assert "shop.c" in reason
+        url = await_event(older, "monitoring")["url"]
+        with urllib.request.urlopen(f"{url}live") as answer:
+            assert answer.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="503") as unready:
+            urllib.request.urlopen(f"{url}ready")
+        with unready.value as answer:
+            assert [one["code"] for one in json.loads(answer.read())["reasons"]] == ["refused"]
+        assert newer.poll() is None
+        for process, code in ((older, ExitCode.FENCED), (newer, ExitCode.DONE)):
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate()
+            assert process.returncode == code, err
+            assert [line for line in err.splitlines() if not json.loads(line)["event"]] == []
+
+
+def await_event(process: subprocess.Popen[bytes], name: str) -> dict[str, Any]:
+    """Returns the next event of this name in the log of a process."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] == name:
+            return event
+    raise AssertionError(f"the process ended without {name!r}")
+
+
+def write_record(folder: Path, offset: int) -> None:
+    """Adds the first customer once more."""
+    lines = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    first = next(line for line in lines if line["topic"].endswith(".customers"))
+    (folder / "unfinished").write_text(json.dumps({**first, "offset": offset}) + "\n")
+    (folder / "unfinished").rename(folder / "z.jsonl")
