@@ -53,8 +53,11 @@ DECIDERS: Final = {
         "tests/storage/commit/test_conflict_check.py",
         "tests/storage/commit/test_table_commit.py",
     ),
-    "storage/commit/compaction_commit.py": ("tests/storage/commit/test_table_commit.py",),
-    "storage/commit/tombstones.py": ("tests/storage/commit/test_table_commit.py",),
+    "storage/commit/compaction_commit.py": (
+        "tests/storage/commit/test_compaction_commit.py",
+        "tests/storage/commit/test_table_commit.py",
+    ),
+    "storage/commit/tombstones.py": ("tests/storage/commit/test_compaction_commit.py",),
     "checkpoint/states.py": ("tests/checkpoint/test_states.py",),
     "checkpoint/recovery.py": ("tests/checkpoint/test_recovery.py",),
     "checkpoint/recovery_options.py": ("tests/checkpoint/test_recovery_options.py",),
