@@ -127,22 +127,16 @@ def check_relied_on(
 
 
 def check_buckets_unchanged(
-    totals: Mapping[bytes, int],
-    since: Mapping[bytes, int],
-    found: Mapping[bytes, tuple[int, int]],
-    name_partition: NamePartition,
+    totals: Mapping[bytes, int], found: Mapping[bytes, int], name_partition: NamePartition
 ) -> None:
-    """Raise if others gave a partition another number of buckets: a key would be in two buckets.
+    """Raise if a partition has another number of buckets than our rows are for: a key would be in two buckets.
 
     totals: for each partition that we write to, its number of buckets when we opened it.
-    since: the snapshot at which it was opened; absent: any.
-    found: see `OthersWrites.bucket_counts`.
+    found: the number of buckets that others gave a partition since.
     """
     for partition, total in totals.items():
-        if partition not in found:
-            continue
-        snapshot_id, count = found[partition]
-        if count != total and snapshot_id > since.get(partition, 0):
+        if partition in found and found[partition] != total:
+            count = found[partition]
             raise CommitConflict(
                 f"{name_partition(partition)}: another commit has put its rows into {count} buckets, but the rows of "
                 f"this commit are for {total} buckets, so a key would be in two buckets. Nothing was "

@@ -49,10 +49,7 @@ DECIDERS: Final = {
         "tests/storage/commit/test_table_commit.py",
         "tests/storage/commit/test_index_commits.py",
     ),
-    "storage/commit/concurrent_writes.py": (
-        "tests/storage/commit/test_conflict_check.py",
-        "tests/storage/commit/test_table_commit.py",
-    ),
+    "storage/commit/concurrent_writes.py": ("tests/storage/commit/test_concurrent_writes.py",),
     "storage/commit/compaction_commit.py": (
         "tests/storage/commit/test_compaction_commit.py",
         "tests/storage/commit/test_table_commit.py",
