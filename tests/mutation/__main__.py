@@ -58,7 +58,7 @@ DECIDERS: Final = {
     "checkpoint/states.py": ("tests/checkpoint/test_states.py",),
     "checkpoint/recovery.py": ("tests/checkpoint/test_recovery.py",),
     "checkpoint/recovery_options.py": ("tests/checkpoint/test_recovery_options.py",),
-    "storage/read/skipping/file_index_predicate.py": ("tests/storage/read/test_file_indexes.py",),
+    "storage/read/skipping/file_index_predicate.py": ("tests/storage/read/test_file_index_predicate.py",),
 }
 """For each module the tests that must notice."""
 
