@@ -158,8 +158,9 @@ class Lake:
         """What becomes of our commit: ok, stale, or the beginning of the conflict."""
         (changes,) = commit_changes(messages, 2, ignore_empty=True)
         request = CommitRequest(Committable(3, messages), always(changes), adds_rows=adds_rows, is_first=is_first)
+        schema = self.table.schemas.latest()
         try:
-            self.check.check(request, self.table.snapshots.latest())
+            self.check.check(request, self.table.snapshots.latest(), 0 if schema is None else schema.id)
         except StaleSequenceNumbers:
             return "stale"
         except CommitConflict as e:
