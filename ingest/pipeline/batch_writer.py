@@ -213,7 +213,7 @@ class BatchWriter:
                 self._written_from(part.table, raw.topic)
                 writer.add(part.routed)
                 self._truncate_filter.mark_written(raw, part.rows)
-                needs_room |= writer.is_memory_short
+                needs_room = needs_room or writer.needs_room
             except Exception as error:
                 failed[part.table] = error
             else:
@@ -253,7 +253,7 @@ class BatchWriter:
         if self._dead_letters.should_flush:
             self._dead_letters.flush()
         for sink in list(self._sinks.values()):
-            if sink.writer.is_memory_short:
+            if sink.writer.needs_room:
                 sink.writer.make_room()
 
     def _table_of(self, fatal: DecodeFailure, raw: RawBatch, tables: Sequence[StagedRows]) -> str | None:

@@ -258,7 +258,7 @@ class TruncateHandler:
         sink.truncate()
         for rows in truncation.kept:
             sink.writer.add(sink.writer.route(rows.rows))
-            if sink.writer.is_memory_short:
+            if sink.writer.needs_room:
                 sink.writer.make_room()
         self._lineage.set_truncate_marker(table, truncation.truncate)
         _log.warning(

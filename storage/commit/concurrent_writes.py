@@ -15,7 +15,7 @@ from tidelake.errors import HistoryExpired
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
-from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
+from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotStore
 
 
 class OwnSnapshots:
@@ -71,7 +71,7 @@ class ConcurrentWrites:
         self._delta_entries = delta_entries
         self._own = own
         self._table_name = table_name
-        self._first = self._end = 0  # snapshots from _first up to, not including, _end are known
+        self._first = self._end = FIRST_SNAPSHOT_ID  # snapshots from _first up to, not including, _end are known
         self._found = OthersWrites()
 
     def observe(self, snapshot: Snapshot) -> None:
@@ -85,15 +85,16 @@ class ConcurrentWrites:
 
         Raises HistoryExpired if a snapshot of that range expired: then it is unknown who wrote.
         """
-        if not self._first or base_id >= self._end:
+        if base_id >= self._end:
             self._first = self._end = base_id + 1
             self._found = OthersWrites()
         for snapshot_id in range(self._first - 1, base_id, -1):
             self._add(self._get(snapshot_id, base_id))
             self._first = snapshot_id
-        for snapshot_id in range(self._end, latest.id + 1 if latest is not None else 0):
-            self._add(self._get(snapshot_id, base_id))
-            self._end = snapshot_id + 1
+        if latest is not None:
+            for snapshot_id in range(self._end, latest.id + 1):
+                self._add(self._get(snapshot_id, base_id))
+                self._end = snapshot_id + 1
         return self._found
 
     def _get(self, snapshot_id: int, base_id: int) -> Snapshot:
@@ -113,6 +114,7 @@ class ConcurrentWrites:
         newest, counts = self._found.newest, self._found.bucket_counts
         for entry in self._delta_entries(snapshot):
             bucket, partition = entry.bucket_id, entry.partition
-            newest[bucket] = max(snapshot.id, newest.get(bucket, 0))
+            newest[bucket] = max(snapshot.id, newest.get(bucket, snapshot.id))
             if entry.kind is FileKind.ADD and entry.total_buckets > 0:
-                counts[partition] = max((snapshot.id, entry.total_buckets), counts.get(partition, (0, 0)))
+                count = snapshot.id, entry.total_buckets
+                counts[partition] = max(count, counts.get(partition, count))

@@ -125,14 +125,13 @@ class ConflictCheck:
         try:
             counts = self._others.after(min(read.values()), base).bucket_counts
         except HistoryExpired:
-            now = self._bucket_counts(totals, base)
-            counts = {partition: (base.id, count) for partition, count in now.items() if base is not None}
-            check_buckets_unchanged(totals, {}, counts, self._name_partition)
+            check_buckets_unchanged(totals, self._bucket_counts(totals, base), self._name_partition)
             return
         since: dict[bytes, int] = {}
         for bucket, base_id in read.items():
             since[bucket.partition] = min(base_id, since.get(bucket.partition, base_id))
-        check_buckets_unchanged(totals, since, counts, self._name_partition)
+        found = {partition: count for partition, (at, count) in counts.items() if at > since.get(partition, at)}
+        check_buckets_unchanged(totals, found, self._name_partition)
 
     def _check_new_partitions(self, totals: Mapping[bytes, int], base: Snapshot | None, schema_id: int) -> None:
         """Check that partitions without files get the table's number of buckets, which may have changed since."""
@@ -217,8 +216,8 @@ class ConflictCheck:
         if not differing:
             return
         table_total = self._total_buckets(schema_id)
-        is_rescaled = {p: (1, now[p]) for p, total in differing.items() if now[p] == table_total != total}
-        check_buckets_unchanged(differing, {}, is_rescaled, self._name_partition)
+        rescaled = {p: now[p] for p, total in differing.items() if now[p] == table_total != total}
+        check_buckets_unchanged(differing, rescaled, self._name_partition)
 
     def _changed_index(self, changes: CommitChanges, base: Snapshot | None) -> Sequence[IndexEntry] | None:
         if not changes.index:

@@ -99,7 +99,7 @@ def check_deletes(base: Sequence[ManifestEntry], delta: Sequence[ManifestEntry])
 
 
 def check_relied_on(
-    messages: Iterable[CommitMessage], live: Iterable[ManifestEntry], name_partition: NamePartition
+    messages: Sequence[CommitMessage], live: Iterable[ManifestEntry], name_partition: NamePartition
 ) -> None:
     """Raise if a compaction looked up rows in other files than its bucket has above level 0.
 
@@ -108,12 +108,13 @@ def check_relied_on(
 
     live: the live files of the partitions. Of several messages of a bucket, each builds on the one before.
     """
-    looked_up = [message for message in messages if message.increment.compacted.relied_on is not None]
-    places: dict[BucketId, set[tuple[int, str]]] = {message.bucket: set() for message in looked_up}
-    for entry in live if looked_up else ():
-        if entry.file.level > 0 and (bucket := entry.bucket_id) in places:
-            places[bucket].add(entry.file.place)
-    for message in looked_up:
+    if all(message.increment.compacted.relied_on is None for message in messages):
+        return
+    places: dict[BucketId, set[tuple[int, str]]] = defaultdict(set)
+    for entry in live:
+        if entry.file.level > 0:
+            places[entry.bucket_id].add(entry.file.place)
+    for message in messages:
         bucket, done = message.bucket, message.increment.compacted
         if done.relied_on is not None and places[bucket] != set(done.relied_on):
             raise CommitConflict(
@@ -126,20 +127,16 @@ def check_relied_on(
 
 
 def check_buckets_unchanged(
-    totals: Mapping[bytes, int],
-    since: Mapping[bytes, int],
-    found: Mapping[bytes, tuple[int, int]],
-    name_partition: NamePartition,
+    totals: Mapping[bytes, int], found: Mapping[bytes, int], name_partition: NamePartition
 ) -> None:
-    """Raise if others gave a partition another number of buckets: a key would be in two buckets.
+    """Raise if a partition has another number of buckets than our rows are for: a key would be in two buckets.
 
     totals: for each partition that we write to, its number of buckets when we opened it.
-    since: the snapshot at which it was opened; absent: any.
-    found: see `OthersWrites.bucket_counts`.
+    found: the number of buckets that others gave a partition since.
     """
     for partition, total in totals.items():
-        snapshot_id, count = found.get(partition, (0, total))
-        if count != total and snapshot_id > since.get(partition, 0):
+        if partition in found and found[partition] != total:
+            count = found[partition]
             raise CommitConflict(
                 f"{name_partition(partition)}: another commit has put its rows into {count} buckets, but the rows of "
                 f"this commit are for {total} buckets, so a key would be in two buckets. Nothing was "

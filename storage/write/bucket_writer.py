@@ -27,8 +27,8 @@ from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.buffered_rows import BufferedRows
 from tidelake.storage.write.compactor import Compactor, RestoredBucket
-from tidelake.storage.write.memory_budget import large_row_bytes
 from tidelake.storage.write.write_buffer import WriteBuffer
 
 _log = get_logger(__name__)
@@ -41,10 +41,9 @@ class BucketWriter(Protocol):
     """Writes one bucket. Thread-safe."""
 
     @property
-    def held_bytes(self) -> int: ...
-
-    @property
-    def large_row_bytes(self) -> int: ...
+    def buffered(self) -> BufferedRows:
+        """The rows in memory."""
+        ...
 
     @property
     def next_sequence_number(self) -> int:
@@ -55,7 +54,13 @@ class BucketWriter(Protocol):
         """Add converted rows of this bucket, in order of arrival."""
         ...
 
-    def flush_memory(self) -> None: ...
+    def flush(self) -> None:
+        """Write all rows to a data file, which waits for `prepare_commit`."""
+        ...
+
+    def flush_memory(self) -> None:
+        """Free the memory of the rows: flush them, or spill them to the local disk."""
+        ...
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         """Flush all rows. The files wait for `take_increment`.
@@ -150,12 +155,8 @@ class PrimaryKeyBucketWriter:
         self.lock = threading.Lock()
 
     @property
-    def held_bytes(self) -> int:
-        return self._buffer.held_bytes
-
-    @property
-    def large_row_bytes(self) -> int:
-        return self._buffer.large_row_bytes
+    def buffered(self) -> BufferedRows:
+        return self._buffer.buffered
 
     @property
     def next_sequence_number(self) -> int:
@@ -171,7 +172,7 @@ class PrimaryKeyBucketWriter:
         The caller must hold `lock` until it called `flushed`, or decided to leave the rows in the buffer.
         """
         must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > 0
-        if self._writes_changelog or must_wait_for_compaction or self._buffer.held_bytes > bytes_max:
+        if self._writes_changelog or must_wait_for_compaction or self.buffered.nbytes > bytes_max:
             return ()
         return self._buffer.batches
 
@@ -180,10 +181,14 @@ class PrimaryKeyBucketWriter:
         self._buffer.clear()
         self._added(files)
 
+    def flush(self) -> None:
+        with self.lock:
+            self._flush()
+
     def flush_memory(self) -> None:
         with self.lock:
             # With large rows, the flush would hold one row of each segment in memory.
-            is_small = self._buffer.held_bytes < MIN_SPILL_BYTES and not self._buffer.has_large_rows
+            is_small = self.buffered.nbytes < MIN_SPILL_BYTES and not self.buffered.has_large_rows
             if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
             else:
@@ -268,7 +273,7 @@ class PrimaryKeyBucketWriter:
         must_wait_for_compaction = False
         if not self._buffer.is_empty:
             must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > 0
-            if self._buffer.has_large_rows:
+            if self.buffered.has_large_rows:
                 self._take_compacted(wait=True)  # a flush and a compaction both hold large rows: never at once
             self._write_files()
         if self._compactor is not None:
@@ -322,34 +327,22 @@ class AppendBucketWriter:
     def __init__(self, context: TableContext, files: BucketFiles, next_sequence_number: int) -> None:
         self._table_columns = list(context.schema.names)
         self._files = files
-        self._batches: list[pa.RecordBatch] = []
+        self.buffered = BufferedRows()
         self._open: RollingFileWriter | None = None
         self._new_files: list[DataFileMeta] = []
         self.next_sequence_number = next_sequence_number
-        self._held_bytes = self._large_row_bytes = 0
         self._lock = threading.Lock()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
-
-    @property
-    def large_row_bytes(self) -> int:
-        return self._large_row_bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:
-            self._hold(rows.select(self._table_columns))
+            self.buffered.add(rows.select(self._table_columns))
 
-    def _hold(self, rows: pa.RecordBatch) -> None:
-        nbytes = rows.nbytes  # Arrow computes it again for each access
-        self._batches.append(rows)
-        self._held_bytes += nbytes
-        self._large_row_bytes = max(self._large_row_bytes, large_row_bytes(nbytes, rows.num_rows))
-
-    def flush_memory(self) -> None:
+    def flush(self) -> None:
         with self._lock:
             self._flush()
+
+    def flush_memory(self) -> None:
+        self.flush()
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         with self._lock:
@@ -372,7 +365,7 @@ class AppendBucketWriter:
 
     @property
     def is_idle(self) -> bool:
-        return not self._batches and self._open is None and not self._new_files
+        return not self.buffered.batches and self._open is None and not self._new_files
 
     def cancel_compaction(self) -> None:
         """Do nothing: an append bucket has no compaction while it is written."""
@@ -392,7 +385,7 @@ class AppendBucketWriter:
 
     def abort(self) -> None:
         with self._lock:
-            self._release_memory()
+            self.buffered.clear()
             open_file, self._open = self._open, None
             new_files, self._new_files = self._new_files, []
             if open_file is not None:
@@ -400,13 +393,13 @@ class AppendBucketWriter:
             self._files.delete(new_files)
 
     def _flush(self) -> None:
-        if not self._batches:
+        if not self.buffered.batches:
             return
         if self._open is None:
             self._open = self._new_file_writer()
-        for batch in self._batches:
+        for batch in self.buffered.batches:
             self._write_batch(self._open, batch)
-        self._release_memory()
+        self.buffered.clear()
 
     def _new_file_writer(self) -> RollingFileWriter:
         return self._files.data()
@@ -417,10 +410,6 @@ class AppendBucketWriter:
     def _write_batch(self, output: RollingFileWriter, batch: pa.RecordBatch) -> None:
         output.write(batch, first_sequence_number=self.next_sequence_number)
         self.next_sequence_number += batch.num_rows
-
-    def _release_memory(self) -> None:
-        self._batches = []
-        self._held_bytes = self._large_row_bytes = 0
 
 
 def _write_all(writer: RollingFileWriter, batches: Iterator[pa.RecordBatch]) -> list[DataFileMeta]:

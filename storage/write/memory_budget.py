@@ -7,28 +7,27 @@ So a table that gets no more rows gives its memory to the tables that do.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 
-from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
+from tidelake.storage.write.buffered_rows import BufferedRows, large_row_bytes
 
 OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
 PIECE_BYTES: Final = OWNER_BYTES_MAX // 2
 
 
 class MemoryOwner(Protocol):
-    """Holds rows in memory, as a bucket's write buffer does (Java: MemoryOwner)."""
+    """Holds rows in memory, as a bucket's writer does (Java: MemoryOwner)."""
 
     @property
-    def held_bytes(self) -> int:
-        """Read without the owner's lock. The value may be slightly outdated."""
+    def buffered(self) -> BufferedRows:
+        """The rows in memory. Its counts are read without the owner's lock."""
         ...
 
-    @property
-    def large_row_bytes(self) -> int:
-        """Size of the largest buffered rows, if they are large; otherwise 0."""
+    def flush(self) -> None:
+        """Write all rows to a file. Takes the owner's own lock."""
         ...
 
     def flush_memory(self) -> None:
@@ -37,7 +36,7 @@ class MemoryOwner(Protocol):
 
 
 class MemoryBudget:
-    """The memory that the write buffers of all tables share. Thread-safe.
+    """The memory that the write buffers of all tables share, and the decision which of them is flushed. Thread-safe.
 
     It knows what its owners held when they last grew. What they released since makes these numbers too high, never too
     low, so the owners are asked only if the numbers exceed the limit: a write costs the same with many open buckets.
@@ -52,7 +51,8 @@ class MemoryBudget:
             raise ValueError(f"limit_bytes must be positive, not {limit_bytes}")
         self.limit_bytes = limit_bytes
         self._held: dict[MemoryOwner, int] = {}
-        self._sum = self._greatest = self._large_row = 0
+        self._full: set[MemoryOwner] = set()
+        self._sum = self._large_row = 0
         self._lock = threading.Lock()
 
     def register(self, owner: MemoryOwner) -> None:
@@ -63,69 +63,88 @@ class MemoryBudget:
     def unregister(self, owner: MemoryOwner) -> None:
         with self._lock:
             self._sum -= self._held.pop(owner, 0)
+            self._full.discard(owner)
 
     def grew(self, owner: MemoryOwner) -> None:
-        """Learn that rows were added to an owner."""
+        """Learn that rows were added to an owner. Fast, however many owners there are."""
         with self._lock:
             if owner in self._held:
                 self._count(owner)
 
     @property
     def held_bytes(self) -> int:
+        """What all owners hold now. It asks each of them, so it is for metrics."""
         with self._lock:
-            return sum(owner.held_bytes for owner in self._held)
+            return sum(owner.buffered.nbytes for owner in self._held)
 
     @property
-    def is_exceeded(self) -> bool:
-        """Whether `rebalance` has something to do."""
-        return self._largest() is not None
+    def needs_rebalance(self) -> bool:
+        """Whether `rebalance` would flush anything. It asks no owner while the known numbers fit."""
+        return bool(self._due())
 
     def rebalance(self) -> None:
-        """Flush the largest owners until the sum is below the limit, and each owner below OWNER_BYTES_MAX.
+        """Flush the owners that are full, then the largest until the sum is below the limit.
 
         With large rows, room for one more is kept: the caller creates the next row in addition to the buffered ones.
         Raises errors of the flushes.
         """
-        while (owner := self._largest()) is not None:
-            owner.flush_memory()
+        while flushes := self._due():
+            for flush in flushes:
+                flush()
 
     def make_room_for(self, rows: pa.RecordBatch) -> None:
         """Flush if large rows don't fit with the buffered ones. Small rows don't wait, which gives larger files."""
         nbytes = rows.nbytes
-        while large_row_bytes(nbytes, rows.num_rows) and (owner := self._largest(nbytes)) is not None:
-            owner.flush_memory()
+        while large_row_bytes(nbytes, rows.num_rows) and (flushes := self._due(nbytes)):
+            for flush in flushes:
+                flush()
 
-    def _largest(self, incoming_bytes: int = 0) -> MemoryOwner | None:
-        """Return the owner that must flush next; None if all is within the limits, or if no owner holds anything."""
+    def _due(self, incoming_bytes: int = 0) -> Sequence[Callable[[], None]]:
+        """Return the next flushes; nothing if all is within the limits, or if no owner holds anything.
+
+        Others may be due after them: full owners come first, and the size of large rows is only known after a flush.
+        """
         with self._lock:
-            if self._fits(incoming_bytes):
-                return None
-            self._sum = self._greatest = self._large_row = 0
-            self._held = dict.fromkeys(self._held, 0)
-            for owner in self._held:
-                self._count(owner)
-            largest = max(self._held, key=self._held.__getitem__, default=None)
-            return None if largest is None or not self._held[largest] or self._fits(incoming_bytes) else largest
+            self._full = {owner for owner in self._full if _is_full(owner.buffered)}
+            if self._full:
+                return [owner.flush for owner in self._full]
+            if self._needed(incoming_bytes) <= self.limit_bytes:
+                return ()
+            self._ask_all()
+            excess = self._needed(incoming_bytes) - self.limit_bytes
+            flushes = list[Callable[[], None]]()
+            largest_first = sorted(self._held, key=self._held.__getitem__, reverse=True)
+            for owner in largest_first:
+                if excess <= 0 or not self._held[owner]:
+                    break
+                flushes.append(owner.flush_memory)
+                excess -= self._held[owner]
+                if owner.buffered.large_row_bytes:
+                    break
+            return flushes
 
-    def _fits(self, incoming_bytes: int) -> bool:
-        needed = self._sum + max(incoming_bytes, self._large_row)
-        return needed <= self.limit_bytes and self._greatest <= OWNER_BYTES_MAX
+    def _ask_all(self) -> None:
+        self._sum = self._large_row = 0
+        self._held = dict.fromkeys(self._held, 0)
+        for owner in self._held:
+            self._count(owner)
+
+    def _needed(self, incoming_bytes: int) -> int:
+        return self._sum + max(incoming_bytes, self._large_row)
 
     def _count(self, owner: MemoryOwner) -> None:
-        held = owner.held_bytes
+        buffered = owner.buffered
+        held = buffered.nbytes
         self._sum += held - self._held[owner]
         self._held[owner] = held
-        self._greatest = max(self._greatest, held)
-        self._large_row = max(self._large_row, owner.large_row_bytes)
+        self._large_row = max(self._large_row, buffered.large_row_bytes)
+        if _is_full(buffered):
+            self._full.add(owner)
 
 
-def large_row_bytes(nbytes: int, num_rows: int) -> int:
-    """Return the average size of the rows if it is large, otherwise 0.
-
-    nbytes: size of all rows
-    """
-    row_bytes = nbytes // max(1, num_rows)
-    return row_bytes if row_bytes >= LARGE_ROW_BYTES else 0
+def _is_full(buffered: BufferedRows) -> bool:
+    """Return whether rows must be flushed, however much memory is left."""
+    return buffered.nbytes > OWNER_BYTES_MAX
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -47,7 +47,7 @@ def flush_small_buckets(context: TableContext, function: MergeFunction | None, b
     function: None for an append table.
     """
     limit = min(SMALL_BUCKET_BYTES, context.options.target_file_size_bytes(has_primary_key=True) // 2)
-    small = [b for b in buckets if isinstance(b, PrimaryKeyBucketWriter) and 0 < b.held_bytes <= limit]
+    small = [b for b in buckets if isinstance(b, PrimaryKeyBucketWriter) and 0 < b.buffered.nbytes <= limit]
     if function is None or len(small) < BUCKETS_MIN:
         return
     flush = _SmallFlush(context, FilePlan(context, 0, FileSource.APPEND, changelog=False), function, limit)
@@ -60,11 +60,11 @@ def _rounds(buckets: Sequence[PrimaryKeyBucketWriter]) -> Iterator[list[PrimaryK
     taken: list[PrimaryKeyBucketWriter] = []
     nbytes = 0
     for bucket in buckets:
-        if taken and nbytes + bucket.held_bytes > ROUND_BYTES:
+        if taken and nbytes + bucket.buffered.nbytes > ROUND_BYTES:
             yield taken
             taken, nbytes = [], 0
         taken.append(bucket)
-        nbytes += bucket.held_bytes
+        nbytes += bucket.buffered.nbytes
     yield taken
 
 

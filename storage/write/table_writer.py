@@ -136,13 +136,13 @@ class TableWriter:
                 self._memory.grew(record.opened)
 
     @property
-    def is_memory_short(self) -> bool:
-        """Whether `make_room` has something to do."""
-        return self._memory.is_exceeded
+    def needs_room(self) -> bool:
+        """Whether `make_room` must be called before more rows are added."""
+        return self._memory.needs_rebalance
 
     def make_room(self) -> None:
-        """Flush or spill the largest buffers, of any table, until all fit into memory. Waits for disks, stores, and
-        compactions that are late.
+        """Flush full buffers, then flush or spill the largest ones, of any table, until all fit into memory. Waits for
+        disks, stores, and compactions that are late.
         """
         with self._fatal_errors():
             self._memory.rebalance()
@@ -273,10 +273,6 @@ class TableWriter:
     def is_in_owner_process(self) -> bool:
         """False in a child process after a fork: rows and files belong to the parent."""
         return self._owner.is_current_process
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(bucket.opened.held_bytes for bucket in self._buckets)
 
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         converted = self._row_converter.to_table_schema(batch)

@@ -18,14 +18,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.merge.merge_functions import MergeFunction, check_remaining_retracts
 from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
 from tidelake.storage.merge.multi_pass_merge import keep_all
 from tidelake.storage.merge.spill_file import SpillFile
 from tidelake.storage.model.format import SEQUENCE_COLUMN
 from tidelake.storage.model.types.row_kinds import row_kinds
-from tidelake.storage.write.memory_budget import large_row_bytes
+from tidelake.storage.write.buffered_rows import BufferedRows
 
 # A flush holds a piece of every segment in memory, so their number is limited.
 SEGMENTS_MAX: Final = 64
@@ -38,6 +37,7 @@ class WriteBuffer:
 
     order: merge order of the table. The buffer sets `sequence_follows_run_order`, because it adds the sequence numbers
     next_sequence_number: the number of the next row.
+    buffered: the rows in memory.
     """
 
     def __init__(
@@ -47,20 +47,18 @@ class WriteBuffer:
         self._order = replace(order, sequence_follows_run_order=True)
         self._merge_function = merge_function
         self._spill_directory = spill_directory
-        self._batches: list[pa.RecordBatch] = []
         self._segments: list[SpillFile] = []
+        self.buffered = BufferedRows()
         self.next_sequence_number = next_sequence_number
-        self.held_bytes = 0
-        self.large_row_bytes = 0
 
     @property
     def is_empty(self) -> bool:
-        return not self._batches and not self._segments
+        return not self.buffered.batches and not self._segments
 
     @property
     def batches(self) -> Sequence[pa.RecordBatch]:
         """All buffered rows, in order of arrival; empty if some are on disk."""
-        return () if self._segments else self._batches
+        return () if self._segments else self.buffered.batches
 
     @property
     def may_spill_again(self) -> bool:
@@ -71,38 +69,29 @@ class WriteBuffer:
         """Add converted rows (table columns and `_VALUE_KIND`), in order of arrival."""
         numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
         self.next_sequence_number += rows.num_rows
-        self._batches.append(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
-        nbytes = rows.nbytes  # Arrow computes it again for each access
-        self.held_bytes += nbytes + numbers.nbytes
-        self.large_row_bytes = max(self.large_row_bytes, large_row_bytes(nbytes, rows.num_rows))
-
-    @property
-    def has_large_rows(self) -> bool:
-        rows: int = sum(batch.num_rows for batch in self._batches)
-        return self.held_bytes >= LARGE_ROW_BYTES * max(1, rows)
+        self.buffered.add(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
 
     def rows_in_arrival_order(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows by key and arrival, for a changelog of the input. Only before anything was spilled."""
         assert not self._segments, "rows of a segment are merged already"
-        if self.has_large_rows:
+        if self.buffered.has_large_rows:
             yield from merge_runs(self._rows_as_runs(), self._order, keep_all)
         else:
-            self._batches = [pa.concat_batches(self._batches)]
-            yield sort_batch(self._batches[0], replace(self._order, sequence_fields=()))[0]
+            yield sort_batch(self.buffered.concatenated(), replace(self._order, sequence_fields=()))[0]
 
     def versions(self) -> Iterator[pa.RecordBatch]:
         """Yield what the buffer holds now, on disk and in memory, oldest first. Later changes don't affect it."""
         # A segment whose reading has started stays readable after it is deleted.
         segments = [_start_run(segment.read()) for segment in self._segments]
-        return chain(*segments, list(self._batches))
+        return chain(*segments, list(self.buffered.batches))
 
     def spill(self) -> None:
-        """Write the rows to disk and frees their memory. A full disk raises OSError, and no row is lost."""
-        if not self._batches:
+        """Write the rows to disk and free their memory. A full disk raises OSError, and no row is lost."""
+        if not self.buffered.batches:
             return
         rows, is_last = self._as_run()
         self._segments.append(SpillFile(self._spill_directory, rows.schema, _in_pieces(rows, is_last)))
-        self._release_memory()
+        self.buffered.clear()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Yield the merged run, in key order. The buffer is emptied at the end of the iteration, and only then.
@@ -118,19 +107,19 @@ class WriteBuffer:
         for segment in self._segments:
             segment.delete()
         self._segments = []
-        self._release_memory()
+        self.buffered.clear()
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         if not self._segments:
-            if self.has_large_rows:
+            if self.buffered.has_large_rows:
                 yield from self._merged_runs(self._rows_as_runs())
-            elif self._batches:
+            elif self.buffered.batches:
                 yield self._merge_memory()
         else:
             runs = [segment.read() for segment in self._segments]
-            if self.has_large_rows:
+            if self.buffered.has_large_rows:
                 runs += self._rows_as_runs()
-            elif self._batches:
+            elif self.buffered.batches:
                 runs.append(_in_pieces(*self._as_run()))
             yield from self._merged_runs(runs)
 
@@ -140,27 +129,17 @@ class WriteBuffer:
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
         """Return each row in memory as a run, oldest first."""
-        return [iter((batch.slice(row, 1),)) for batch in self._batches for row in range(batch.num_rows)]
+        return [iter((batch.slice(row, 1),)) for batch in self.buffered.batches for row in range(batch.num_rows)]
 
     def _as_run(self) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
         """Return the rows in memory as a run for a later merge, and which rows are the last of their key."""
         if not self._merge_function.merges_in_steps:
-            return sort_batch(self._concatenated(), self._order)
+            return sort_batch(self.buffered.concatenated(), self._order)
         merged = self._merge_memory()
         return merged, np.ones(merged.num_rows, np.bool_)
 
     def _merge_memory(self) -> pa.RecordBatch:
-        return merge_batch(self._concatenated(), self._order, self._merge_function.merge)
-
-    def _concatenated(self) -> pa.RecordBatch:
-        if len(self._batches) > 1:
-            # Replaces the parts. Otherwise they would stay in memory next to the merged rows.
-            self._batches = [pa.concat_batches(self._batches)]
-        return self._batches[0]
-
-    def _release_memory(self) -> None:
-        self._batches = []
-        self.held_bytes = self.large_row_bytes = 0
+        return merge_batch(self.buffered.concatenated(), self._order, self._merge_function.merge)
 
 
 def _start_run(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

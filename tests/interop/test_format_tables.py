@@ -187,6 +187,8 @@ def test_options_have_the_same_meaning_for_both(
     write(table, ALL[:2])
     java_oracle.write_format_table(java, NAME, ALL[2:])
     assert ours(table) == by_id(java_oracle.read(java, NAME)) == by_id(ALL)
+    files = [path.name for path in rest_catalog.folder.rglob("*") if path.is_file() and path.name[0] not in "._"]
+    assert len({name.partition(".")[2] for name in files}) == 1, "a file is named by its format and compression"
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,20 @@ def rows(random: Random, turn: int, *, kinds: bool) -> pa.Table:
     return table.append_column(KIND, pa.array(random.choices(range(4), k=count), pa.int8())) if kinds else table
 
 
+@pytest.mark.parametrize("option", ["ignore-delete", "ignore-update-before"])
+def test_a_writer_drops_the_same_rows_as_javas(option: str, new_table: NewTable) -> None:
+    """A reader doesn't show which of the two has dropped a row, so each writes a table alone."""
+    options = {"bucket": "1", option: "true"}
+    ours, javas = (new_table(COLUMNS, primary_key=["k"], options=options, folder=who) for who in ("we", "java"))
+    random = Random(option)
+    for turn in range(4):
+        written = rows(random, turn, kinds=True)
+        ours.write(written)
+        javas.java_writes(written)
+        found = values(javas.java.read(javas.warehouse, NAME))
+        assert difference(ours.ours.scan().to_arrow(), found) is None, f"turn {turn}"
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_same_rows_win_as_in_java(case: Case, new_table: NewTable) -> None:
     options = {"bucket": "1", "num-sorted-run.compaction-trigger": "4", **case.options}

@@ -39,6 +39,17 @@ def append(table: tidelake.Table, data: pa.Table) -> None:
         writer.commit()
 
 
+def blob_files(table: tidelake.Table) -> list[int]:
+    """For each data file: how many files have the blobs of its rows."""
+    files = [file for split in table.scan().splits() for file in split.files]
+    first_rows = [file.first_row_id or 0 for file in files if file.file_name.endswith(".blob")]
+    return [
+        sum((file.first_row_id or 0) <= row < (file.first_row_id or 0) + file.row_count for row in first_rows)
+        for file in files
+        if not file.file_name.endswith(".blob")
+    ]
+
+
 def java_rows(answer: list[dict[str, Any]]) -> list[list[Any]]:
     return [list(row.values()) for row in answer]
 
@@ -81,6 +92,8 @@ def test_our_row_ids_and_blobs_are_read_by_java_and_pypaimon(
     theirs = pypaimon.read(tmp_path, NAME).select(every.column_names).cast(every.schema).sort_by("id")
     assert theirs.equals(every)
     assert [str(problem) for problem in inspect_table(table, deep=True).problems] == []
+    if blobs:
+        assert max(blob_files(table)) > 1, "70 bytes are less than 7 rows"
 
 
 def test_rewritten_columns_and_deleted_rows_are_visible_to_java_and_pypaimon(

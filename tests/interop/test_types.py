@@ -131,6 +131,21 @@ def test_every_row_is_in_the_same_bucket_as_in_java(column: Column, function: st
     assert buckets(ours) == buckets(javas)
 
 
+@pytest.mark.parametrize("column", SCALARS[:3], ids=lambda column: column.name)
+def test_the_bucket_key_decides_about_the_bucket_as_in_java(column: Column, new_table: NewTable) -> None:
+    """It is a part of the primary key. Rows of one bucket key are in one bucket, whatever the rest of their key is."""
+    options = {"bucket": "5", "bucket-key": column.name}
+    keys = cycled(column, "parquet", 4 * len(column.values), with_nulls=False)
+    rows = pa.table({column.name: keys, "v": pa.array(range(len(keys)), pa.int32())})
+    ours, javas = (
+        new_table([column, V], primary_key=[column.name, "v"], options=options, folder=writer)
+        for writer in ("we", "java")
+    )
+    ours.write(rows)
+    javas.java_writes(rows)
+    assert buckets(ours) == buckets(javas)
+
+
 def test_times_have_no_hive_bucket_in_java_either(new_table: NewTable) -> None:
     column = Column("ts", "TIMESTAMP(6)", pa.timestamp("us"), (0,))
     options = {"bucket": "5", "bucket-function.type": "hive"}

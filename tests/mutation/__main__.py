@@ -44,10 +44,21 @@ DECIDERS: Final = {
     "compaction/append/picker.py": ("tests/compaction/append/test_picker.py",),
     "storage/merge/sections.py": ("tests/storage/merge/test_sections.py",),
     "storage/commit/conflicts.py": ("tests/storage/commit/test_conflicts.py",),
+    "storage/commit/conflict_check.py": (
+        "tests/storage/commit/test_conflict_check.py",
+        "tests/storage/commit/test_table_commit.py",
+        "tests/storage/commit/test_index_commits.py",
+    ),
+    "storage/commit/concurrent_writes.py": ("tests/storage/commit/test_concurrent_writes.py",),
+    "storage/commit/compaction_commit.py": (
+        "tests/storage/commit/test_compaction_commit.py",
+        "tests/storage/commit/test_table_commit.py",
+    ),
+    "storage/commit/tombstones.py": ("tests/storage/commit/test_compaction_commit.py",),
     "checkpoint/states.py": ("tests/checkpoint/test_states.py",),
     "checkpoint/recovery.py": ("tests/checkpoint/test_recovery.py",),
     "checkpoint/recovery_options.py": ("tests/checkpoint/test_recovery_options.py",),
-    "storage/read/skipping/file_index_predicate.py": ("tests/storage/read/test_file_indexes.py",),
+    "storage/read/skipping/file_index_predicate.py": ("tests/storage/read/test_file_index_predicate.py",),
 }
 """For each module the tests that must notice."""
 

@@ -105,6 +105,8 @@ def _mutable(owner: ast.AST) -> Iterator[ast.AST]:
         yield node
         if isinstance(node, ast.AnnAssign):
             roots[:0] = [node.value] if node.value is not None else []
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # one inside the function
+            roots[:0] = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None), *node.body]
         else:
             roots[:0] = ast.iter_child_nodes(node)
 

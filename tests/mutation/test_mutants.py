@@ -18,6 +18,8 @@ def fits(sizes, limit=5):
 
 class Picker:
     def pick(self, found):
+        def last(one: int | None = 7) -> int | None:
+            return one
         found.append(1)
         return found[1:] if found else f'{1 + 1}'
 """
@@ -36,6 +38,7 @@ MISTAKES = [
     "fits: 0 → 1",
     "fits: not any(sizes) → any(sizes)",
     "fits: any(sizes) → all(sizes)",
+    "Picker.pick: 7 → 8",
     "Picker.pick: found.append(1) → False and found.append(1)",
     "Picker.pick: 1 → 2",
     "Picker.pick: found[1:] if found else f'{1 + 1}' → found[1:] if not found else f'{1 + 1}'",

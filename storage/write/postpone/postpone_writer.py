@@ -33,7 +33,7 @@ class PostponeBucketWriter(AppendBucketWriter):
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:
-            self._hold(rows)
+            self.buffered.add(rows)
 
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         """Do nothing: rows have no sequence numbers."""

@@ -301,7 +301,7 @@ class FakeSink:
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
         self.at_room: Callable[[], None] = lambda: None
-        self.is_memory_short = False
+        self.needs_room = False
         self.is_truncated = False
         self.was_aborted = False
         self.was_cancelled = False
@@ -372,7 +372,7 @@ class FakeSink:
     def make_room(self) -> None:
         self.at_room()
         self._table.log.append(f"make room {self.name}")
-        self.is_memory_short = False
+        self.needs_room = False
 
     def prepare_commit(self, identifier: int) -> list[CommitMessage]:
         self.at_prepare()

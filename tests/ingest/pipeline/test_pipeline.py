@@ -244,7 +244,7 @@ async def test_a_slow_table_pauses_the_source(step: str) -> None:
     source = FakeSource([raw_batch([n]) for n in range(200)])
     rig = Rig(source, [table], queue_bytes=4 * size)
     gate = Gate()
-    rig.sinks["t"].is_memory_short = True
+    rig.sinks["t"].needs_room = True
     setattr(rig.sinks["t"], step, gate)
     run = asyncio.create_task(rig.pipeline.run())
     await gate.reached()
@@ -302,8 +302,8 @@ async def test_a_flush_precedes_the_next_write_when_memory_is_short() -> None:
     sink = rig.sinks["t"]
 
     def write() -> None:
-        assert not sink.is_memory_short
-        sink.is_memory_short = True
+        assert not sink.needs_room
+        sink.needs_room = True
 
     sink.at_write = write
     await rig.pipeline.run()
@@ -316,7 +316,7 @@ async def test_steps_that_may_block_do_not_occupy_the_cpu_pool(step: str) -> Non
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0], [b"old"]), raw_batch([1], [b"same:0"])]), [table])
     gate = Gate()
-    rig.sinks["t"].must_open_buckets = rig.sinks["t"].is_memory_short = True
+    rig.sinks["t"].must_open_buckets = rig.sinks["t"].needs_room = True
     setattr(rig.sinks["t"], step, gate)
     run = asyncio.create_task(rig.pipeline.run())
     await gate.reached()
@@ -329,7 +329,7 @@ async def test_steps_that_may_block_do_not_occupy_the_cpu_pool(step: str) -> Non
 async def test_a_table_may_be_created_while_others_flush() -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([0])]), [table, FakeTable("other")])
-    rig.sinks["t"].is_memory_short = True
+    rig.sinks["t"].needs_room = True
     rig.sinks["t"].at_room = lambda: rig.sinks.update({"new": FakeTable("new").sink()})
     await rig.pipeline.run()
     assert table.rows == values(0)
@@ -454,7 +454,7 @@ def boom() -> None:
 async def test_a_failing_table_stops_the_pipeline_without_further_commits(step: str) -> None:
     table = FakeTable("t")
     rig = Rig(FakeSource([raw_batch([n]) for n in range(100)], ends=False), [table], queue_bytes=1, bytes_max=1)
-    rig.sinks["t"].is_memory_short = True
+    rig.sinks["t"].needs_room = True
     setattr(rig.sinks["t"], step, boom)
     with pytest.raises(OSError, match="disk full"):
         await asyncio.wait_for(rig.pipeline.run(), 30)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
 import pytest
 
-from tests.storage.model.snapshots.tables import added, committer, data_file, latest, make_table
+from tests.storage.model.snapshots.tables import added, committer, data_file, latest, make_table, partition
 from tidelake.errors import CommitConflict, StaleSequenceNumbers
 from tidelake.storage.commit.commit_changes import commit_changes
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
@@ -14,7 +20,10 @@ from tidelake.storage.commit.concurrent_writes import OwnSnapshots
 from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
 HERE, THERE = BucketId(EMPTY_ROW, 0), BucketId(EMPTY_ROW, 1)
@@ -123,3 +132,245 @@ def test_what_conflicts_with_what(options: dict[str, str], expected: str) -> Non
             cells.append(f"{outcome(table, ours, meanwhile):{len(meanwhile)}}")
         lines.append(f"{ours:17}" + "   ".join(cells).rstrip())
     assert "\n".join(lines) == expected.strip("\n")
+
+
+# ---------------------------------------------------------------- one check at a time
+
+PLACES = itertools.count()
+
+
+@dataclass
+class Lake:
+    """A table, the conflict check of our commits to it, and commits of others."""
+
+    table: TableContext
+    identifiers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.check = ConflictCheck(self.table, OwnSnapshots())
+
+    def they_commit(self, *messages: CommitMessage, **options: str) -> Snapshot:
+        table = self.table.with_options(options)
+        committer(table, "theirs").commit(Committable(next(self.identifiers), messages))
+        return latest(table)
+
+    def outcome(self, *messages: CommitMessage, is_first: bool = True, adds_rows: bool = True) -> str:
+        """What becomes of our commit: ok, stale, or the beginning of the conflict."""
+        (changes,) = commit_changes(messages, 2, ignore_empty=True)
+        request = CommitRequest(Committable(3, messages), always(changes), adds_rows=adds_rows, is_first=is_first)
+        schema = self.table.schemas.latest()
+        try:
+            self.check.check(request, self.table.snapshots.latest(), 0 if schema is None else schema.id)
+        except StaleSequenceNumbers:
+            return "stale"
+        except CommitConflict as e:
+            return str(e)
+        return "ok"
+
+
+def lake(options: dict[str, str] | None = None, **kwargs: bool) -> Lake:
+    place = f"memory://conflict-check-{next(PLACES)}/t"
+    return Lake(make_table(MemoryFileIO(), place, **{"primary_key": True, **kwargs}, options=options))
+
+
+def rows(name: str, bucket: int = 0, **base: Any) -> CommitMessage:
+    return CommitMessage(
+        BucketId(EMPTY_ROW, bucket), CommitIncrement(new_files=(data_file(name, keys=(5, 5)),)), CommitBase(**base)
+    )
+
+
+BY_FIELD = {"sequence.field": "v"}
+BUCKETS = "another commit has put its rows into"
+
+
+def test_each_bucket_is_checked_from_its_own_base() -> None:
+    """Of several messages of a bucket the oldest base counts; the buckets' order does not."""
+    for theirs, buckets in product((0, 1), ("2", "-1")):
+        found = lake({"bucket": buckets})
+        found.they_commit(added("a"), added("b", bucket=1))
+        found.they_commit(added("c", bucket=theirs, base=1))
+        assert found.outcome(rows("x", 0, snapshot_id=1), rows("y", 1, snapshot_id=2)) == ("ok" if theirs else "stale")
+        assert found.outcome(rows("x", 0, snapshot_id=2), rows("y", 1, snapshot_id=1)) == ("stale" if theirs else "ok")
+    found = lake()
+    found.they_commit(added("a"))
+    found.they_commit(added("c", base=1))
+    for bases in ((1, 2), (2, 1)):
+        assert found.outcome(*[rows(f"x{n}", snapshot_id=n) for n in bases]) == "stale"
+
+
+@pytest.mark.parametrize("is_observed", [True, False])
+def test_a_commit_that_was_observed_is_remembered_although_it_expired(is_observed: bool) -> None:
+    found = lake()
+    found.they_commit(added("a"))
+    assert found.outcome(rows("x", snapshot_id=0)) == "stale"
+    second = found.they_commit(added("b", bucket=1, base=1))
+    if is_observed:
+        found.check.observe(second)
+    found.they_commit(added("c", bucket=1, base=2))
+    found.table.snapshots.delete_snapshot_file(2)
+    outcome = found.outcome(rows("x", snapshot_id=1))
+    assert (outcome == "ok") if is_observed else ("snapshot 2 has expired" in outcome)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "conflict"),
+    [
+        pytest.param(5, 2, True, id="another number"),
+        pytest.param(5, 5, False, id="the number that we know"),
+        pytest.param(1, 2, True, id="a single bucket now"),
+        pytest.param(5, 1, True, id="a single bucket before"),
+        pytest.param(5, 0, False, id="ours have no number"),
+        pytest.param(5, None, True, id="ours have the number of the table's option"),
+        pytest.param(0, 2, False, id="theirs have no number"),
+    ],
+)
+@pytest.mark.parametrize("expired", [False, True], ids=["all snapshots there", "a snapshot expired"])
+def test_new_rows_are_for_the_number_of_buckets_of_their_partition(
+    theirs: int, ours: int | None, conflict: bool, expired: bool
+) -> None:
+    """If a snapshot expired, it is unknown when the number changed: the files of now decide."""
+    found = lake(BY_FIELD)
+    found.they_commit()
+    found.they_commit(rows("a", total_buckets=theirs))
+    found.they_commit()
+    if expired:
+        found.table.snapshots.delete_snapshot_file(2)
+    outcome = found.outcome(rows("x", snapshot_id=1, total_buckets=ours))
+    assert (BUCKETS in outcome) is conflict, outcome
+    assert conflict or outcome == "ok"
+
+
+def test_the_number_of_buckets_may_have_changed_before_a_bucket_was_opened() -> None:
+    """The buckets of a partition may be opened at different times. The first one has the partition's number."""
+    for bases in ((1, 2), (2, 1)):
+        found = lake(BY_FIELD)
+        found.they_commit(rows("a", total_buckets=2))
+        found.they_commit(rows("b", snapshot_id=1, total_buckets=5))
+        messages = [rows(f"x{n}", n - 1, snapshot_id=n, total_buckets=2) for n in bases]
+        assert BUCKETS in found.outcome(*messages)
+        assert found.outcome(rows("x", snapshot_id=2, total_buckets=2)) == "ok"
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["all snapshots there", "a snapshot expired"])
+def test_buckets_without_new_rows_may_have_another_number(expired: bool) -> None:
+    found = lake(BY_FIELD, partitioned=True)
+    here, there = partition("here"), partition("there")
+    found.they_commit(CommitMessage(BucketId(there, 0), rows("a").increment, CommitBase(1, 5)))
+    found.they_commit()
+    if expired:
+        found.table.snapshots.delete_snapshot_file(1)
+    only_index = CommitMessage(BucketId(there, 0), CommitIncrement(), CommitBase(0, 2))
+    assert found.outcome(added("x", in_partition=here, base=0), only_index) == "ok"
+    conflict = found.outcome(added("x", in_partition=there, base=0))
+    assert "partition p=there: another commit has put its rows into 5" in conflict
+
+
+def test_a_table_without_partitions_is_named_without_one() -> None:
+    found = lake(BY_FIELD)
+    found.they_commit(rows("a", total_buckets=5))
+    assert found.outcome(rows("x")).startswith("db.t: another commit has put")
+
+
+def test_postponed_rows_have_no_number_of_buckets() -> None:
+    found = lake({**BY_FIELD, "bucket": "-2"})
+    found.they_commit(rows("a", total_buckets=5))
+    assert found.outcome(rows("x", snapshot_id=0)) == "ok"
+
+
+def test_keys_move_only_if_nobody_else_wrote_since_their_index_was_read() -> None:
+    found = lake(BY_FIELD)
+    assert found.outcome(rows("x", key_index=0)) == "ok"
+    found.they_commit(added("a"))
+    found.they_commit(added("b", base=1))
+    found.they_commit(added("c", bucket=1, base=2))
+    conflict = "db.t: another writer has published snapshot 3 since"
+    assert conflict in found.outcome(rows("x", key_index=1))
+    assert conflict in found.outcome(rows("x", key_index=2))
+    assert found.outcome(rows("x", key_index=3)) == "ok"
+    for order in ((2, 3), (3, 2)):
+        found.check = ConflictCheck(found.table, OwnSnapshots())
+        assert conflict in found.outcome(*[rows(f"x{n}", key_index=n) for n in order])
+    assert found.outcome(rows("x", key_index=2), is_first=False) == "ok"
+
+
+def test_rows_are_placed_by_the_hash_index_of_now() -> None:
+    found = lake({"bucket": "-1"})
+    index = IndexFileMeta("HASH", "theirs", 10, 1)
+    found.they_commit(
+        CommitMessage(HERE, CommitIncrement(new_files=(data_file("a", keys=(1, 1)),), new_index_files=(index,)))
+    )
+    known = {name: rows("x", 1, snapshot_id=1, hash_index=frozenset([name])) for name in ("theirs", "older")}
+    assert found.outcome(known["theirs"]) == "ok"
+    for messages in ([known["older"]], [known["older"], rows("y", 2, snapshot_id=1)]):
+        assert "another commit changed the index of its dynamic buckets" in found.outcome(*messages)
+    assert found.outcome(known["older"], is_first=False) == "ok"
+    compacted = CommitIncrement(compacted=CompactResult((data_file("a", keys=(1, 1)),), (data_file("c", level=5),)))
+    assert found.outcome(CommitMessage(HERE, compacted, CommitBase(1, hash_index=frozenset()))) == "ok"
+
+
+def test_columns_are_written_for_rows_that_did_not_change() -> None:
+    found = lake({"row-tracking.enabled": "true", "data-evolution.enabled": "true", "bucket": "-1"}, primary_key=False)
+    found.they_commit(added("a.parquet"))
+
+    def column(since: int) -> CommitMessage:
+        file = data_file("x.parquet", first_row_id=0, write_columns=("v",))
+        return CommitMessage(HERE, CommitIncrement(new_files=(file,)), CommitBase(row_ids=since))
+
+    assert found.outcome(column(1)) == "ok"
+    found.they_commit(column(1))
+    assert "snapshot 2 changed rows" in found.outcome(column(1))
+
+
+# ---------------------------------------------------------------- overwrites of a rescaled partition
+
+
+def replacing(name: str, total: int) -> CommitMessage:
+    return CommitMessage(HERE, CommitIncrement((data_file(name),), (OLD,)), CommitBase(1, total))
+
+
+def rescaled(table: TableContext, total: int) -> None:
+    SchemaStore(table.io, table.paths).publish(
+        replace(table.schema, id=1, options={**table.schema.options, "bucket": str(total)})
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "option", "ours", "conflict"),
+    [
+        pytest.param(5, 5, 2, True, id="it was rescaled to the number of the table"),
+        pytest.param(1, 1, 2, True, id="it was rescaled to one bucket"),
+        pytest.param(5, 5, 1, True, id="it was rescaled from one bucket"),
+        pytest.param(5, 2, 2, False, id="the overwrite itself rescales it"),
+        pytest.param(5, 5, 5, False, id="it has our number"),
+        pytest.param(5, 7, 2, False, id="the table has a third number"),
+        pytest.param(5, 5, 0, False, id="ours have no number"),
+        pytest.param(0, 5, 2, False, id="the files there have no number"),
+    ],
+)
+def test_an_overwrite_from_before_a_rescale_is_refused(now: int, option: int, ours: int, conflict: bool) -> None:
+    found = lake(BY_FIELD)
+    found.they_commit(
+        rows("numbered", 1, total_buckets=now or -1), CommitMessage(HERE, CommitIncrement((OLD,)), CommitBase(0, now))
+    )
+    rescaled(found.table, option)
+    outcome = found.outcome(replacing("x", ours), adds_rows=False)
+    assert (BUCKETS in outcome) is conflict, outcome
+    assert conflict or outcome == "ok"
+
+
+def test_files_without_a_number_hide_no_rescale() -> None:
+    found = lake(BY_FIELD)
+    found.they_commit(
+        rows("numbered", 1, total_buckets=5), CommitMessage(HERE, CommitIncrement((OLD,)), CommitBase(0, 0))
+    )
+    rescaled(found.table, 5)
+    assert BUCKETS in found.outcome(replacing("x", 2), adds_rows=False)
+    assert BUCKETS in found.outcome(replacing("x", 2), rows("y", 1, total_buckets=0), adds_rows=False)
+
+
+def test_only_new_files_of_an_overwrite_have_its_number_of_buckets() -> None:
+    found = lake(BY_FIELD)
+    found.they_commit(CommitMessage(HERE, CommitIncrement((OLD,)), CommitBase(0, 5)))
+    rescaled(found.table, 5)
+    deleting = CommitMessage(HERE, CommitIncrement(deleted_files=(OLD,)), CommitBase(1, 2))
+    assert found.outcome(rows("x", 1, total_buckets=5), deleting, adds_rows=False) == "ok"

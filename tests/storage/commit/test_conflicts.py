@@ -8,7 +8,15 @@ import pytest
 
 from tests.storage.model.snapshots.tables import KEY_TYPES, data_file, partition
 from tidelake.errors import CommitConflict
-from tidelake.storage.commit.conflicts import check_base_is_current, check_bucket_counts, check_no_conflict
+from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.conflicts import (
+    check_base_is_current,
+    check_bucket_counts,
+    check_buckets_unchanged,
+    check_no_conflict,
+    check_relied_on,
+)
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import EMPTY_ROW
 from tidelake.storage.model.bucket_id import BucketId
@@ -134,3 +142,94 @@ def test_sequence_numbers_continue_what_is_there(
             check_base_is_current(bases, foreign, bytes.hex)
     else:
         check_base_is_current(bases, foreign, bytes.hex)
+
+
+# ---------------------------------------------------------------- what compactions looked up
+
+
+@dataclass(frozen=True)
+class LookupCase:
+    """live: the table's files. compactions: for each, its bucket, `?` files above level 0 that it relied on (`?-`: it
+    looked nothing up), `-` files that it read, `+` files that it made.
+    """
+
+    id: str
+    live: str
+    compactions: tuple[str, ...]
+    conflict: str | None = None
+
+
+def compaction(text: str) -> CommitMessage:
+    bucket, *words = text.split()
+    relied_on = {entry(word).file.place for word in words if word[0] == "?" and word != "?-"}
+    files = {sign: tuple(entry(w).file for w in words if w[0] == sign) for sign in "-+"}
+    compacted = CompactResult(files["-"], files["+"], relied_on=None if "?-" in words else frozenset(relied_on))
+    return CommitMessage(BucketId(EMPTY_ROW, int(bucket)), CommitIncrement(compacted=compacted))
+
+
+LOOKUP_CASES = [
+    LookupCase("the files are those that it looked into", "+new +x@5 +y@1", ("0 ?x@5 ?y@1 -new +c@4",)),
+    LookupCase("there was none, and there is none", "+new", ("0 -new +c@5",)),
+    LookupCase("others added to level 0", "+new +newer +x@5", ("0 ?x@5 -new +c@4",)),
+    LookupCase(
+        "a file on level 1 is new", "+new +x@5 +y@1", ("0 ?x@5 -new +c@4",), ", bucket 0: another commit changed"
+    ),
+    LookupCase("a file is gone", "+new", ("0 ?x@5 -new +c@4",), "another commit changed"),
+    LookupCase("a file moved to another level", "+new +x@4", ("0 ?x@5 -new +c@3",), "another commit changed"),
+    LookupCase("the first file above level 0 is new", "+new +x@5", ("0 -new +c@4",), "another commit changed"),
+    LookupCase("another bucket changed", "+new +x@5 +y@5#1", ("0 ?x@5 -new +c@4",)),
+    LookupCase("another partition changed", "+new +x@5 +y@5!p", ("0 ?x@5 -new +c@4",)),
+    LookupCase("it looked nothing up", "+new +x@5", ("0 ?- -new +c@4",)),
+    LookupCase("no compaction", "+x@5", ()),
+    LookupCase("one of two looked nothing up", "+a +b#1 +x@5 +y@5#1", ("0 ?- -a +c@4", "1 ?y@5 -b +d@4")),
+    LookupCase(
+        "only the one that looked up conflicts",
+        "+a +b#1 +x@5 +y@5#1",
+        ("0 ?- -a +c@4", "1 ?x@5 -b +d@4"),
+        ", bucket 1: another commit changed",
+    ),
+    LookupCase("the second builds on the first", "+a +b +x@5", ("0 ?x@5 -a -x@5 +c@5", "0 ?c@5 -b +d@4")),
+    LookupCase("the second builds on what the first upgraded", "+a +b", ("0 -a +a@5", "0 ?a@5 -b +d@4")),
+    LookupCase("the second builds on one that looked nothing up", "+a +b", ("0 ?- -a +c@5", "0 ?c@5 -b +d@4")),
+    LookupCase("level 1 counts for the second", "+a +b", ("0 -a +c@1", "0 ?c@1 -b +d@4")),
+    LookupCase("level 0 does not count for the second", "+a +b", ("0 -a +c@0", "0 -b +d@4")),
+    LookupCase("the second does not know the first", "+a +b", ("0 -a +c@5", "0 -b +d@4"), "another commit changed"),
+    LookupCase(
+        "the second relies on what the first replaced",
+        "+a +b +x@5",
+        ("0 ?x@5 -a -x@5 +c@5", "0 ?x@5 ?c@5 -b +d@4"),
+        "another commit changed",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LOOKUP_CASES, ids=lambda case: case.id)
+def test_a_compaction_relies_on_the_files_that_it_looked_into(case: LookupCase) -> None:
+    messages = [compaction(text) for text in case.compactions]
+    if case.conflict is None:
+        check_relied_on(messages, entries(case.live), bytes.hex)
+    else:
+        with pytest.raises(CommitConflict, match=case.conflict):
+            check_relied_on(messages, entries(case.live), bytes.hex)
+
+
+# ---------------------------------------------------------------- the number of buckets
+
+
+@pytest.mark.parametrize(
+    ("found", "conflict"),
+    [
+        pytest.param({}, False, id="nobody wrote"),
+        pytest.param({b"p": 2}, False, id="the same number"),
+        pytest.param({b"p": 4}, True, id="another number"),
+        pytest.param({b"r": 4}, False, id="another number of another partition"),
+        pytest.param({b"q": 2, b"p": 4}, True, id="another number of one of two partitions"),
+    ],
+)
+def test_a_partition_keeps_its_number_of_buckets_while_it_is_written(found: dict[bytes, int], conflict: bool) -> None:
+    totals = {b"q": 2, b"p": 2}
+    if conflict:
+        with pytest.raises(CommitConflict, match=r"70: another commit has put its rows into 4 buckets.*for 2 buckets"):
+            check_buckets_unchanged(totals, found, bytes.hex)
+    else:
+        check_buckets_unchanged(totals, found, bytes.hex)

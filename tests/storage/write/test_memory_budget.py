@@ -9,19 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelake.storage.write import memory_budget
+from tidelake.storage.write.buffered_rows import BufferedRows
 from tidelake.storage.write.memory_budget import MemoryBudget
 
 
 class Owner:
-    def __init__(self, name: str, held_bytes: int, order: list[str], large_row_bytes: int = 0) -> None:
+    """done: gets `name` for each time the owner's memory is freed, and `name flush` for each flush to a file."""
+
+    def __init__(self, name: str, held_bytes: int, done: list[str], large_row_bytes: int = 0) -> None:
         self.name = name
-        self.held_bytes = held_bytes
-        self.large_row_bytes = large_row_bytes
-        self._order = order
+        self._buffered = BufferedRows()
+        self._done = done
+        self.hold(held_bytes, large_row_bytes)
+
+    @property
+    def buffered(self) -> BufferedRows:
+        return self._buffered
+
+    def hold(self, nbytes: int, large_row_bytes: int = 0) -> None:
+        self._buffered.nbytes += nbytes
+        self._buffered.large_row_bytes = max(self._buffered.large_row_bytes, large_row_bytes)
+
+    def flush(self) -> None:
+        self._done.append(f"{self.name} flush")
+        self._buffered.clear()
 
     def flush_memory(self) -> None:
-        self._order.append(self.name)
-        self.held_bytes = self.large_row_bytes = 0
+        self._done.append(self.name)
+        self._buffered.clear()
 
 
 @pytest.mark.parametrize(
@@ -30,21 +45,36 @@ class Owner:
         pytest.param({}, [], id="nobody holds anything"),
         pytest.param({"a": 60, "b": 40}, [], id="all fit"),
         pytest.param({"a": 60, "b": 41}, ["a"], id="the largest is enough"),
-        pytest.param({"a": 60, "b": 90, "c": 50}, ["b", "a"], id="largest first, until all fit"),
-        pytest.param({"a": 81, "b": 1}, ["a"], id="too much for one, though all fit"),
+        pytest.param({"a": 60, "b": 70, "c": 50}, ["b", "a"], id="largest first, until all fit"),
+        pytest.param({"a": 80, "b": 1}, [], id="one is as full as it may be"),
+        pytest.param({"a": 81, "b": 1}, ["a flush"], id="too much for one, though all fit"),
+        pytest.param({"a": 60, "b": 90, "c": 50}, ["b flush", "a"], id="too much for one, then for all"),
     ],
 )
 def test_buffers_are_flushed_to_free_memory(
     held: Mapping[str, int], gives_back: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 80)
-    budget, order = MemoryBudget(100), list[str]()
+    budget, done = MemoryBudget(100), list[str]()
     for name, held_bytes in held.items():
-        budget.register(Owner(name, held_bytes, order))
-    assert budget.is_exceeded is bool(gives_back)
+        budget.register(Owner(name, held_bytes, done))
+    assert budget.needs_rebalance is bool(gives_back)
     budget.rebalance()
-    assert order == gives_back
-    assert not budget.is_exceeded
+    assert done == gives_back
+    assert not budget.needs_rebalance
+
+
+def test_a_full_owner_that_was_flushed_or_closed_since_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 80)
+    budget, done = MemoryBudget(200), list[str]()
+    flushed, closed = Owner("a", 81, done), Owner("b", 81, done)
+    budget.register(flushed)
+    budget.register(closed)
+    flushed.flush()
+    budget.unregister(closed)
+    done.clear()
+    budget.rebalance()
+    assert done == []
 
 
 @pytest.mark.parametrize(
@@ -55,10 +85,10 @@ def test_buffers_are_flushed_to_free_memory(
     ],
 )
 def test_the_budget_reserves_memory_for_one_large_row(large_row_bytes: int, gives_back: Sequence[str]) -> None:
-    budget, order = MemoryBudget(100), list[str]()
-    budget.register(Owner("a", 60, order, large_row_bytes))
+    budget, done = MemoryBudget(100), list[str]()
+    budget.register(Owner("a", 60, done, large_row_bytes))
     budget.rebalance()
-    assert order == gives_back
+    assert done == gives_back
 
 
 class CountedOwner(Owner):
@@ -67,13 +97,9 @@ class CountedOwner(Owner):
     asked = 0
 
     @property
-    def held_bytes(self) -> int:
+    def buffered(self) -> BufferedRows:
         CountedOwner.asked += 1
-        return self._held
-
-    @held_bytes.setter
-    def held_bytes(self, held_bytes: int) -> None:
-        self._held = held_bytes
+        return super().buffered
 
 
 def test_a_write_asks_only_the_owner_that_grew_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +108,21 @@ def test_a_write_asks_only_the_owner_that_grew_however_many_there_are(monkeypatc
     owners = [CountedOwner(str(number), 0, []) for number in range(500)]
     for owner in owners:
         budget.register(owner)
-        owner.held_bytes = 10
+        owner.hold(10)
         budget.grew(owner)
+        assert not budget.needs_rebalance
         budget.rebalance()
     assert CountedOwner.asked == 2 * len(owners)
+
+
+def test_flushing_many_small_owners_asks_each_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CountedOwner, "asked", 0)
+    budget, done = MemoryBudget(1000), list[str]()
+    for number in range(500):
+        budget.register(CountedOwner(str(number), 10, done))
+    budget.rebalance()
+    assert len(done) == 400
+    assert CountedOwner.asked < 4 * 500
 
 
 @given(
@@ -97,23 +134,31 @@ def test_a_write_asks_only_the_owner_that_grew_however_many_there_are(monkeypatc
 def test_after_any_history_the_buffers_fit_and_nothing_is_flushed_that_fits(
     history: list[tuple[int, str, int]],
 ) -> None:
-    budget, order = MemoryBudget(100), list[str]()
-    owners = [Owner(str(number), 0, order) for number in range(5)]
+    budget, done = MemoryBudget(100), list[str]()
+    owners = [Owner(str(number), 0, done) for number in range(5)]
+    known = list(owners)  # of owners that hold the same, the first one to register is the first one to flush
+
+    def fit(without: Sequence[Owner] = ()) -> bool:
+        held = [owner.buffered for owner in owners if owner not in without]
+        return sum(one.nbytes for one in held) + max([one.large_row_bytes for one in held], default=0) <= 100
+
     for owner in owners:
         budget.register(owner)
     for number, step, nbytes in history:
         owner = owners[number]
         if step.startswith("grow"):
             budget.register(owner)
-            owner.held_bytes += nbytes
-            owner.large_row_bytes = max(owner.large_row_bytes, nbytes if step == "grow large" else 0)
+            known += [] if owner in known else [owner]
+            owner.hold(nbytes, nbytes if step == "grow large" else 0)
             budget.grew(owner)
         else:  # a commit releases the memory, without telling
-            owner.held_bytes = owner.large_row_bytes = 0
+            owner.buffered.clear()
             if step == "close":
                 budget.unregister(owner)
-        fits = sum(o.held_bytes for o in owners) + max(o.large_row_bytes for o in owners) <= 100
-        order.clear()
+                known = [one for one in known if one is not owner]
+        largest = sorted(known, key=lambda one: one.buffered.nbytes, reverse=True)
+        needed = next(count for count in range(6) if fit(largest[:count]))
+        done.clear()
         budget.rebalance()
-        assert bool(order) is not fits
-        assert budget.held_bytes == sum(o.held_bytes for o in owners) <= 100
+        assert done == [one.name for one in largest[:needed]]
+        assert budget.held_bytes == sum(one.buffered.nbytes for one in owners) <= 100

@@ -201,6 +201,32 @@ def test_a_table_larger_than_memory_is_written_in_slices(
     writer.abort()
 
 
+@pytest.mark.parametrize("has_key", [True, False], ids=["primary key", "append table"])
+def test_a_full_buffer_is_flushed_however_much_memory_is_left(
+    has_key: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not spilled either: a spill would only move its rows to the local disk."""
+    monkeypatch.setattr(memory_budget, "OWNER_BYTES_MAX", 1000)
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    table = catalog.create_table(
+        "shop.t", SCHEMA, primary_key=["id"] if has_key else [], options={"bucket": "1" if has_key else "-1"}
+    )
+    (tmp_path / "scratch").mkdir()
+    writer = TableWriter(table.context, memory=MemoryBudget(1 << 30), spill_directory=str(tmp_path / "scratch"))
+    for size in (10, 990):
+        assert not writer.needs_room
+        writer.add(writer.route(rows([1], "x" * size).combine_chunks().to_batches()[0]))
+    assert writer.needs_room
+    writer.make_room()
+    assert not writer.needs_room
+    assert list((tmp_path / "scratch").rglob("*.*")) == []
+    writer.write(rows([2], "after it"))
+    (message,) = writer.prepare_commit(1)
+    assert [file.row_count for file in message.increment.new_files] == ([1, 1] if has_key else [3])
+    writer.abort()
+
+
 def test_all_files_of_a_dropped_writer_are_deleted_although_one_deletion_fails(
     table: Callable[[], tidelake.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:

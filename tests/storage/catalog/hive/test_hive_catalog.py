@@ -162,9 +162,35 @@ def test_a_schema_change_updates_the_metastore_entry(hive_lake: HiveLake, lake: 
     found = entry(hive_lake, "t")
     assert [(c.name, c.type) for c in found.sd.cols] == [("id", "bigint"), ("v", "string"), ("n", "int")]
     assert found.parameters["comment"] == "x"
-    quiet = hive_lake.open(**{"alter-table-cascade": "false", "hive.skip-update-stats": "true"})
-    quiet.alter_table(hive_lake.name("t"), [tidelake.RemoveOption("comment")])
+    lake.alter_table(hive_lake.name("t"), [tidelake.RemoveOption("comment")])
     assert "comment" not in entry(hive_lake, "t").parameters
+
+
+@pytest.mark.parametrize(("options", "is_updated"), [({}, True), ({"alter-table-cascade": "false"}, False)])
+def test_a_schema_change_updates_partitions_of_the_metastore_unless_switched_off(
+    hive_lake: HiveLake, lake: tidelake.Catalog, options: dict[str, str], is_updated: bool
+) -> None:
+    name = hive_lake.name("t")
+    write(lake.create_table(name, BY_DAY, partition_by=["day"], options={**PARTITIONED, "bucket": "-1"}), "mon")
+    hive_lake.open(**options).alter_table(name, [tidelake.AddColumn("n", pa.int32())])
+    assert "n" in [column.name for column in entry(hive_lake, "t").sd.cols]
+    (found,) = asked(hive_lake, lambda c: c.get_partitions(hive_lake.database, "t", -1))
+    assert ("n" in [column.name for column in found.sd.cols]) is is_updated
+
+
+@pytest.mark.parametrize(("options", "is_updated"), [({}, True), ({"hive.skip-update-stats": "true"}, False)])
+def test_a_schema_change_updates_statistics_of_the_metastore_unless_switched_off(
+    hive_lake: HiveLake, lake: tidelake.Catalog, options: dict[str, str], is_updated: bool
+) -> None:
+    name = hive_lake.name("t")
+    lake.create_table(name, SCHEMA, options={"bucket": "-1"})
+    without = entry(hive_lake, "t")
+    del without.parameters["totalSize"]  # otherwise the metastore keeps the statistics that it has
+    silently = ttypes.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
+    asked(hive_lake, lambda c: c.alter_table_with_environment_context(hive_lake.database, "t", without, silently))
+    assert "totalSize" not in entry(hive_lake, "t").parameters
+    hive_lake.open(**options).alter_table(name, [tidelake.SetOption("comment", "x")])
+    assert ("totalSize" in entry(hive_lake, "t").parameters) is is_updated
 
 
 def test_a_schema_change_refused_by_the_metastore_is_not_made(hive_lake: HiveLake, lake: tidelake.Catalog) -> None:

@@ -78,6 +78,22 @@ def test_an_argument_overrides_a_contradicting_option() -> None:
         retention_of(options, num_min=5, num_max=3)
 
 
+@pytest.mark.parametrize(
+    ("own", "earliest_to_keep"),
+    [
+        pytest.param({}, 14, id="as their snapshots"),
+        pytest.param({"changelog.time-retained": "9 h"}, 10, id="by age"),
+        pytest.param({"changelog.time-retained": "9 h", "changelog.num-retained.max": "3"}, 18, id="at most"),
+        pytest.param({"changelog.num-retained.min": "12"}, 9, id="at least"),
+    ],
+)
+def test_changelogs_have_their_own_retention(own: dict[str, str], earliest_to_keep: int) -> None:
+    """The same twenty hours."""
+    options = TableOptions({"snapshot.num-retained.min": "1", "snapshot.time-retained": "5 h", **own})
+    retention = Retention.of_changelogs(options)
+    assert retention.earliest_to_keep(1, 20, 20 * HOUR_MS, lambda n: (n + 1) * HOUR_MS) == earliest_to_keep
+
+
 @pytest.mark.parametrize("case", vectors("changelog_decoupled"), ids=case_id)
 def test_changelogs_outlive_snapshots_when_any_option_keeps_them_longer(case: Case) -> None:
     check_members(case, {"options", "expect_decoupled"})

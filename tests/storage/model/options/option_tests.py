@@ -155,15 +155,17 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
     },
     "tests/interop/test_expiry.py": {
-        "test_expiry_keeps_the_same_changelogs_as_java": (
+        "test_expiry_keeps_the_same_changelogs_as_java": ("changelog.num-retained.max",),
+    },
+    "tests/storage/commit/expire/test_retention.py": {
+        "test_changelogs_have_their_own_retention": (
             "changelog.num-retained.min",
-            "changelog.num-retained.max",
             "changelog.time-retained",
         ),
     },
     "tests/interop/test_order_of_rows.py": {
-        "test_the_same_rows_win_as_in_java": (
-            "sequence.field.sort-order",
+        "test_the_same_rows_win_as_in_java": ("sequence.field.sort-order",),
+        "test_a_writer_drops_the_same_rows_as_javas": (
             "ignore-delete",
             "ignore-update-before",
         ),
@@ -202,9 +204,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tests/interop/test_types.py": {
         "test_every_row_is_in_the_same_bucket_as_in_java": (
             "bucket",
-            "bucket-key",
             "bucket-function.type",
         ),
+        "test_the_bucket_key_decides_about_the_bucket_as_in_java": ("bucket-key",),
     },
     "tests/compaction/test_postpone_compaction.py": {
         "test_options_decide_the_bucket_count_of_a_partition": (
@@ -238,10 +240,8 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_catalog_options_change_metastore_entries": ("location-in-properties",),
         "test_tables_of_hive_in_known_formats_are_format_tables_unless_switched_off": ("format-table.enabled",),
         "test_the_files_of_a_dropped_external_table_are_kept_and_can_be_registered_again": ("table.type",),
-        "test_a_schema_change_updates_the_metastore_entry": (
-            "alter-table-cascade",
-            "hive.skip-update-stats",
-        ),
+        "test_a_schema_change_updates_partitions_of_the_metastore_unless_switched_off": ("alter-table-cascade",),
+        "test_a_schema_change_updates_statistics_of_the_metastore_unless_switched_off": ("hive.skip-update-stats",),
         "test_names_with_capital_letters_are_refused_unless_enabled": ("case-sensitive",),
         "test_the_metastore_has_the_partitions_that_have_rows": ("metastore.partitioned-table",),
     },
