@@ -160,7 +160,7 @@ NO_ROW = "no row"
         ((col("i") == 5) | ~col("d").is_nan(), NOTHING),
         (~((col("i") == 5) | ~col("d").is_nan()), "none of 5, any of nan"),
         (~((col("i") == 5) & col("d").is_nan()), NOTHING),
-        (~col("d").is_nan() & (col("d") != NAN), NOTHING),
+        ((col("d") != NAN) & ~col("d").is_nan(), NOTHING),
     ],
     ids=str,
 )
