@@ -63,7 +63,7 @@ def plan(
     loaded = builder.expanded(load_config(Path(config), settings))
     tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
-    asked = _with_short_limit(loaded)
+    asked = with_short_limit(loaded)
     pipeline = builder.build_pipeline(asked, flags, run_command(config, settings))
     recovered = asyncio.run(pipeline.plan())
     planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
@@ -80,7 +80,7 @@ def plan(
             print_estimate(out, planned, details=details)
 
 
-def _with_short_limit(config: Config) -> Config:
+def with_short_limit(config: Config) -> Config:
     """Return the configuration for somebody who waits for the answer: brokers must answer within a few seconds."""
     import msgspec
 

@@ -10,7 +10,9 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
-from tidelake.cli.commands.ingest_plan import _lag_text
+from tidelake.cli.commands.ingest_plan import _lag_text, with_short_limit
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.source_settings import KafkaSettings
 
 TABLES = 40
 
@@ -302,3 +304,24 @@ def test_plan_names_the_units_that_are_assumed_for_records_without_a_schema(call
     shown = " ".join(call("ingest", "plan", path).out.split())
     assert "shop.t, records without a schema: placed: numbers count us since 1970" in shown
     assert "'timestamp ms'" in shown
+
+
+@pytest.mark.parametrize(("configured_ms", "limit_ms"), [(120_000, 5_000), (5_001, 5_000), (300, 300)])
+def test_a_plan_waits_only_seconds_for_a_broker(configured_ms: int, limit_ms: int) -> None:
+    """A run waits as long as configured; somebody who asks for a plan waits for the answer."""
+    source = f"{{type: kafka, bootstrap_servers: 'localhost:9', topics: [a], unreachable_after_ms: {configured_ms}}}"
+    config = parse_config(
+        f"pipeline: p\nwarehouse: /lake\nsource: {source}\ntables: [{{name: d.t}}]\n", "p.yaml", (), {}
+    )
+    limited = with_short_limit(config).source
+    assert isinstance(limited, KafkaSettings)
+    assert limited.unreachable_after_ms == limit_ms
+
+
+def test_a_plan_without_a_broker_says_so(call: Call, tmp_path: Path) -> None:
+    config = tmp_path / "p.yaml"
+    source = "{type: kafka, bootstrap_servers: 'localhost:9', topics: [a], unreachable_after_ms: 100}"
+    config.write_text(f"warehouse: {tmp_path}/lake\nsource: {source}\ntables: [{{name: d.t}}]\n")
+    result = call("ingest", "plan", config)
+    assert (result.code, result.out) == (1, "")
+    assert "error: Kafka at localhost:9: could not connect" in result.err
