@@ -136,7 +136,7 @@ class ConflictCheck:
     def _check_new_partitions(self, totals: Mapping[bytes, int], base: Snapshot | None, schema_id: int) -> None:
         """Check that partitions without files get the table's number of buckets, which may have changed since."""
         table_total = self._total_buckets(schema_id)
-        differing = {partition for partition, total in totals.items() if 0 < table_total != total}
+        differing = {partition for partition, total in totals.items() if 1 <= table_total != total}
         for partition in sorted(differing - set(self._bucket_counts(differing, base))):
             raise CommitConflict(
                 f"{self._name_partition(partition)}: the table has bucket = {table_total} since, but the rows of this "

@@ -321,6 +321,28 @@ def test_columns_are_written_for_rows_that_did_not_change() -> None:
     assert "snapshot 2 changed rows" in found.outcome(column(1))
 
 
+@pytest.mark.parametrize(
+    ("option", "files", "conflict"),
+    [
+        pytest.param(5, None, True, id="the table has another number"),
+        pytest.param(1, None, True, id="the table has a single bucket"),
+        pytest.param(2, None, False, id="the table has our number"),
+        pytest.param(-2, None, False, id="the table has no number"),
+        pytest.param(5, 2, False, id="the partition keeps our number"),
+        pytest.param(5, 0, True, id="its files have no number"),
+    ],
+)
+def test_a_partition_without_files_gets_the_number_of_buckets_of_now(
+    option: int, files: int | None, conflict: bool
+) -> None:
+    found = lake(BY_FIELD)
+    found.they_commit(*([] if files is None else [rows("a", total_buckets=files)]))
+    rescaled(found.table, option)
+    outcome = found.outcome(rows("x", snapshot_id=1, total_buckets=2))
+    assert (f"db.t: the table has bucket = {option} since" in outcome) is conflict, outcome
+    assert conflict or outcome == "ok"
+
+
 # ---------------------------------------------------------------- overwrites of a rescaled partition
 
 
