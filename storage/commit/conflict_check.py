@@ -5,8 +5,7 @@ A commit is refused for one of two reasons:
     since the base  Its messages were computed from a state of the table (`CommitBase`), and another commit changed what
                     they rely on since then.
     the content     Its changes don't fit the table's files: a file to be deleted is gone, levels would overlap, a
-                    deletion vector would lose its file. `conflicts` has the table of these checks. Or its own files are
-                    gone.
+                    deletion vector would lose its file. `conflicts` has the table of these checks.
 
     what was computed                         from                       what others may not have changed since
     sequence numbers of new rows              `base.snapshot_id`         their buckets (compactions may)
@@ -27,11 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from tidelake.errors import CommitConflict, HistoryExpired
-from tidelake.storage.base.clock import epoch_ms
-from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
@@ -50,16 +46,12 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
 from tidelake.storage.commit.row_ids import check_rows_unchanged
-from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, scheme_of
-from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path, partition_directory
-from tidelake.storage.files.writer import file_disappeared
+from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-
-_YOUNG_MS: Final = 60_000  # a written file of an object store that is younger is committed without looking for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +92,9 @@ class ConflictCheck:
         schema_id: the table's latest schema.
         """
         changes = request.changes(base)
-        if request.committable.messages:
-            self._check_files_exist(changes)
         self._check_since_base(request, base, schema_id)
         self._check_hash_index(request, changes, base)
         return self._check_content(request.committable.messages, changes, base, schema_id)
-
-    def _check_files_exist(self, changes: CommitChanges) -> None:
-        """Check that nobody deleted the written files, as an orphan cleaner does with files of a slow commit.
-
-        In an object store only for files that have waited for the commit: there a check costs a request per file.
-        """
-        is_cheap = scheme_of(self.context.location) in (LOCAL_SCHEME, MEMORY_SCHEME)
-        removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
-        now_ms = epoch_ms()
-        paths = [
-            data_file_path(bucket_directory(self.context, entry.partition, entry.bucket), entry.file)
-            for entry in (*changes.entries, *changes.changelog)
-            if entry.kind is FileKind.ADD
-            and entry.file.file_name not in removed
-            and (is_cheap or now_ms - (entry.file.created_epoch_ms or 0) > _YOUNG_MS)
-        ]
-        found = map(self.context.io.exists, paths) if is_cheap else map_parallel(self.context.io.exists, paths)
-        for path, exists in zip(paths, found, strict=True):
-            if not exists:
-                raise file_disappeared(path)
 
     # ------------------------------------------------------------ since the state that was read
 
