@@ -76,6 +76,23 @@ class PlainMerge:
         return Merged(rows)
 
 
+class OlderRowsNeeded(Exception):
+    """A retract would be lost, as the rows that it retracts are not among the merged ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialMerge(PlainMerge):
+    """Merges rows whose keys may have older rows elsewhere.
+
+    Raises OlderRowsNeeded if a retract would be lost (`MergeFunction.lost_retracts`).
+    """
+
+    def __call__(self, rows: pa.RecordBatch, groups: Groups) -> Merged:
+        if not self.engine.keeps_retracts and self.engine.lost_retracts(rows, groups).any():
+            raise OlderRowsNeeded
+        return Merged(self.engine.merge(rows, groups))
+
+
 def compared_columns(schema: TableSchema, options: TableOptions) -> Sequence[str] | None:
     """Return the columns to compare: an update that changes none of them is no change.
 

@@ -21,6 +21,7 @@ class PickReason(StrEnum):
     SIZE_AMPLIFICATION = "size amplification"
     SIZE_RATIO = "size ratio"
     RUN_COUNT = "number of sorted runs"
+    RETRACTS = "retracts need the rows that they retract"
     FORCED_LEVEL_0 = "level 0 must go up"
     SMALL_FILES = "small files"  # of append tables
     DELETED_ROWS = "deleted rows"  # of append tables: files with deletion vectors

@@ -13,6 +13,7 @@ from functools import cached_property
 from tidelake.compaction.merge_tree.changelog_merge import (
     CompactionMerge,
     FullCompactionMerge,
+    PartialMerge,
     PlainMerge,
     compared_columns,
 )
@@ -50,11 +51,14 @@ class CompactionMerges:
         files: of the step
         look_up: finds rows above the output level
         writes_rows: if false, the rows are only read
+
+        The merge may raise OlderRowsNeeded if older rows are above the output level.
         """
         if self._is_full_compaction(levels, output_level):
             return FullCompactionMerge(self._merge_function, levels.max_level, self._compared)
         if not self._must_look_up(levels, files, output_level):
-            return PlainMerge(self._merge_function)
+            has_older_rows = output_level < levels.highest_level and not self.context.options.needs_lookup
+            return (PartialMerge if has_older_rows else PlainMerge)(self._merge_function)
         find = look_up(levels, output_level)
         order = MergeOrder.of(self.context.schema.trimmed_primary_keys, self.context.options)
         if self.context.options.merge_engine is MergeEngine.FIRST_ROW:

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelake.compaction.cancellation import IsCancelled
-from tidelake.compaction.merge_tree.compact_unit import CompactUnit
+from tidelake.compaction.merge_tree.changelog_merge import OlderRowsNeeded
+from tidelake.compaction.merge_tree.compact_unit import CompactUnit, PickReason
 from tidelake.compaction.merge_tree.compaction_merges import CompactionMerges
 from tidelake.compaction.merge_tree.levels import Levels
 from tidelake.compaction.merge_tree.lookup_merge import Find
@@ -31,6 +32,7 @@ from tidelake.compaction.merge_tree.rewriter import MergeTreeRewriter, RewriteRe
 from tidelake.compaction.merge_tree.universal_compaction import (
     UniversalCompaction,
     UniversalCompactionOptions,
+    pick_all_runs,
     pick_full_compaction,
 )
 from tidelake.storage.base.clock import epoch_ms
@@ -107,10 +109,19 @@ class MergeTree:
     def compact(self, unit: CompactUnit, is_cancelled: IsCancelled = lambda: False) -> CompactResult:
         """Run a compaction. After an exception no file is left.
 
+        If a retract among these files would be lost without the older rows of its key, everything is compacted.
+
         unit: returned by `pick`
         is_cancelled: polled often; if true, CompactionCancelled is raised.
         """
         levels = self.levels
+        try:
+            return self._compact(unit, levels, is_cancelled)
+        except OlderRowsNeeded:
+            everything = pick_all_runs(levels.runs, levels.max_level, PickReason.RETRACTS)
+            return self._compact(everything, levels, is_cancelled)
+
+    def _compact(self, unit: CompactUnit, levels: Levels, is_cancelled: IsCancelled) -> CompactResult:
         task = self._task(unit.output_level, is_cancelled)
         must_rewrite = self._must_rewrite(task.now_s)
         steps = plan_rewrite(

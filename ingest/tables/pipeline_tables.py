@@ -26,6 +26,7 @@ from tidelake.ingest.tables.unusable_table import opened_at_start
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.base import Catalog
+from tidelake.storage.merge.sequence_groups import late_rows_note
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, not_null
@@ -198,16 +199,10 @@ class PipelineTables:
 
     def _register(self, table: TableSettings, context: TableContext, sink: TableSink) -> None:
         self.sinks[table.name] = sink
-        target = self._targets.of(context)
-        self.router.add_target(target)
-        if target.needs_retractions and context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
-            _log.warning(
-                "values that are taken back may come out wrong",
-                table=table.name,
-                reason="with merge-engine = partial-update, a row retracts values only if it is merged with the row "
-                "that added them, as in Java: sums depend on the times of checkpoints",
-                remedy="set merge-engine = aggregation, or ignore-delete = true if nothing has to be retracted",
-            )
+        self.router.add_target(self._targets.of(context))
+        note = late_rows_note(context.schema, context.options) if context.schema.has_primary_key else None
+        if note is not None:
+            _log.warning("late rows may give other values", table=table.name, reason=note)
 
 
 def with_key_columns(table: TableSettings, inferred: InferredTable) -> InferredTable:

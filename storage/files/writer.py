@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.base.clock import local_time_as_utc_ms
 from tidelake.storage.files.bucket_directory import all_paths
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
@@ -58,6 +58,15 @@ class DedicatedFiles(Protocol):
     def abort(self) -> None:
         """Delete the files that `roll` has not returned."""
         ...
+
+
+def file_disappeared(path: str) -> CommitConflict:
+    """Return the error for a file that somebody deleted before its commit."""
+    return CommitConflict(
+        f"{path} was deleted before it was committed: an orphan cleaner deletes files that are older than its "
+        "`--older-than`, and this writer needed longer, or another program deleted it. Nothing of the commit was "
+        "published. Open a new writer, and write the rows again; give the cleaner an age that no commit reaches"
+    )
 
 
 class RollingFileWriter:
@@ -294,7 +303,10 @@ class _OpenFile:
             self._writer.abort()
             self._output.__exit__(type(e), e, e.__traceback__)
             raise
-        self._output.__exit__(None, None, None)
+        try:
+            self._output.__exit__(None, None, None)
+        except FileNotFoundError as error:
+            raise file_disappeared(self._path) from error
         return meta if index is None else self._indexed(meta, index)
 
     def _indexed(self, meta: DataFileMeta, index: bytes) -> DataFileMeta:

@@ -79,6 +79,7 @@ class AggregateFunction:
     order_free: whether the result doesn't depend on the order of the rows.
     retracts: what -D and -U do.
     make: makes the function of a column.
+    keeps_retracts: whether a retract that is merged with newer rows first has the same effect on an older row later.
     options: the options `fields.<column>.*` that name fields of the rows in the column.
     """
 
@@ -88,6 +89,7 @@ class AggregateFunction:
     retracts: Retracts
     make: Callable[[ColumnAggregation], Aggregator]
     options: tuple[str, ...] = ()
+    keeps_retracts: bool = False
 
 
 _ANY: Final = Accepted("any type", lambda _: True)
@@ -123,11 +125,11 @@ def _union_of(make: Callable[[bytes], UnionAccumulator]) -> Callable[[ColumnAggr
 
 # name, accepts, order_free, retracts, make
 _FUNCTIONS: Final = (
-    AggregateFunction("sum", _NUMBER, True, _TAKEN_BACK, Sum),
+    AggregateFunction("sum", _NUMBER, True, _TAKEN_BACK, Sum, keeps_retracts=True),  # as negative values
     AggregateFunction("product", _NUMBER, False, _TAKEN_BACK, Product),  # retracts by division: the order counts
     AggregateFunction("max", _ORDERED, True, _REFUSED, lambda _: MinMaxAggregator(greatest=True)),
     AggregateFunction("min", _ORDERED, True, _REFUSED, lambda _: MinMaxAggregator(greatest=False)),
-    AggregateFunction(_LAST_VALUE, _ANY, False, Retracts.EMPTY, lambda _: LastValue()),
+    AggregateFunction(_LAST_VALUE, _ANY, False, Retracts.EMPTY, lambda _: LastValue(), keeps_retracts=True),
     AggregateFunction(LAST_NON_NULL_VALUE, _ANY, False, Retracts.EMPTY, lambda _: LastNonNullValue()),
     AggregateFunction("first_value", _ANY, False, _REFUSED, lambda _: FirstValue()),
     AggregateFunction("first_non_null_value", _ANY, False, _REFUSED, lambda _: FirstNonNullValue()),
@@ -164,7 +166,7 @@ _FUNCTIONS: Final = (
     AggregateFunction("hll_sketch", _OCTETS, True, _REFUSED, _union_of(SketchUnion.of_hll)),
     AggregateFunction("rbm32", _OCTETS, True, _REFUSED, _union_of(RoaringUnion32.of)),
     AggregateFunction("rbm64", _OCTETS, True, _REFUSED, _union_of(RoaringUnion64.of)),
-    AggregateFunction(_PRIMARY_KEY, _ANY, True, _TAKEN_BACK, lambda _: PrimaryKey()),
+    AggregateFunction(_PRIMARY_KEY, _ANY, True, _TAKEN_BACK, lambda _: PrimaryKey(), keeps_retracts=True),
 )
 AGGREGATE_FUNCTIONS: Final[Mapping[str, AggregateFunction]] = {function.name: function for function in _FUNCTIONS}
 _ALIASES: Final = {"first_not_null_value": "first_non_null_value"}
@@ -182,6 +184,12 @@ def aggregator_of(aggregation: ColumnAggregation) -> Aggregator:
 def is_emptied_by_retracts(aggregation: ColumnAggregation) -> bool:
     """Return whether a -D or -U sets the column to null."""
     return AGGREGATE_FUNCTIONS[aggregation.function].retracts is Retracts.EMPTY and not aggregation.ignore_retract
+
+
+def keeps_retracts(aggregation: ColumnAggregation) -> bool:
+    """Return whether the rows of a key can be merged before the older row that one of them retracts is known."""
+    function = AGGREGATE_FUNCTIONS[aggregation.function]
+    return function.keeps_retracts or function.retracts is Retracts.REFUSED or aggregation.ignore_retract
 
 
 # ---------------------------------------------------------------- functions of a table
@@ -264,6 +272,11 @@ def is_order_free(schema: TableSchema, options: TableOptions) -> bool:
         for column in column_aggregations(schema, options)
         if column.field.name not in keys
     )
+
+
+def depends_on_order(aggregation: ColumnAggregation) -> bool:
+    """Return whether the function needs the order of all rows, and not only to know which one is the newest."""
+    return not AGGREGATE_FUNCTIONS[aggregation.function].order_free and aggregation.function != _LAST_VALUE
 
 
 def check_functions(options: Mapping[str, str]) -> None:

@@ -101,6 +101,10 @@ class Groups:
         """(g,): the last wanted position of each group, -1 if it has none."""
         return self._places(np.flatnonzero(wanted))
 
+    def precedes_last(self, wanted: Mask) -> Mask:
+        """(n,): which positions have a wanted one after them in their group."""
+        return np.arange(len(self.rows)) < self.broadcast(self.last(wanted))
+
     def any(self, wanted: Mask) -> Mask:
         """(g,): whether each group has a wanted position."""
         if len(self.rows) == len(self.starts) or self._are_long:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import is_order_free
+from tidelake.storage.merge.aggregate_functions import column_aggregations, depends_on_order, is_order_free
 from tidelake.storage.model.messages import did_you_mean
-from tidelake.storage.model.options import TableOptions
+from tidelake.storage.model.options import MergeEngine, TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import CONSTRUCTED_ROOTS, Root
 
@@ -96,3 +96,32 @@ def sequence_numbers_decide(schema: TableSchema, options: TableOptions) -> bool:
     if options.sequence_fields or is_order_free(schema, options):
         return False
     return not sequence_groups(schema, options)
+
+
+def columns_changed_by_late_rows(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
+    """Return the columns that depend on when rows were merged, if rows don't arrive in the order of `sequence.field`.
+
+    A merged row has only the greatest sequence of its rows. A later row with a sequence between theirs is ordered
+    before or after all of them. Columns of sequence groups don't follow `sequence.field`, and so are not among them.
+    """
+    fixed = {*schema.primary_keys, *options.sequence_fields}
+    if not options.sequence_fields:
+        return ()
+    if options.merge_engine is MergeEngine.AGGREGATION:
+        functions = column_aggregations(schema, options)
+        return tuple(a.field.name for a in functions if a.field.name not in fixed and depends_on_order(a))
+    if options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+        fixed |= {name for group in sequence_groups(schema, options) for name in group.columns}
+        return tuple(field.name for field in schema.fields if field.type.nullable and field.name not in fixed)
+    return ()
+
+
+def late_rows_note(schema: TableSchema, options: TableOptions) -> str | None:
+    """Return a sentence about `columns_changed_by_late_rows`; None if there are none."""
+    columns = columns_changed_by_late_rows(schema, options)
+    if not columns:
+        return None
+    verb, order = "depends" if len(columns) == 1 else "depend", ", ".join(options.sequence_fields)
+    return (
+        f"{', '.join(columns)} {verb} on when rows were merged if rows don't arrive in the order of {order}, as in Java"
+    )

@@ -303,10 +303,12 @@ class PrimaryKeyBucketWriter:
 
     def _write_files(self) -> None:
         changelog = _write_all(self.files.changelog(), self._changelog()) if self._writes_changelog else []
+        data: list[DataFileMeta] = []
         try:
-            data = _write_all(self.files.data(), map(self.files.file_rows, self._buffer.drain()))
+            for run in self._buffer.runs():
+                data += _write_all(self.files.data(), map(self.files.file_rows, run))
         except BaseException:
-            self.files.delete(changelog)
+            self.files.delete([*changelog, *data])
             raise
         self._changelog_files += changelog
         self._added(data)

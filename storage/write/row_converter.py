@@ -115,7 +115,7 @@ class RowConverter:
         column = pa.nulls(batch.num_rows, arrow_type(field.type)) if position < 0 else batch.column(position)
         column = convert_exactly(column, field.type, ColumnLocation(self._alter_hints, field.name))
         if column.null_count and field.name in self._defaults:
-            column = pc.fill_null(column, self._defaults[field.name])
+            column = _filled(column, self._defaults[field.name])
         if column.null_count and field.name in self._required:
             first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
             why = "is part of the primary key" if field.name in self._schema.primary_keys else "is NOT NULL"
@@ -175,3 +175,12 @@ def _dropped_kinds(options: TableOptions) -> list[int]:
     if options.ignore_delete:
         return [RowKind.UPDATE_BEFORE, RowKind.DELETE]
     return [RowKind.UPDATE_BEFORE] if options.ignore_update_before else []
+
+
+def _filled(column: pa.Array, default: pa.Scalar) -> pa.Array:
+    """Return the column with the default in place of nulls. Arrow's `fill_null` takes no nested types."""
+    if not pa.types.is_nested(column.type):
+        return pc.fill_null(column, default)
+    places = np.arange(len(column))
+    places[column.is_null().to_numpy(zero_copy_only=False)] = len(column)
+    return pa.concat_arrays([column, pa.repeat(default, 1)]).take(pa.array(places))

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput, CommitConflict, TidelakeError
 from tidelake.storage.base.threads import map_on_cores
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.owner_process import OwnerProcess
+from tidelake.storage.commit.uncommitted_files import check_files_exist, delete_uncommitted_files
 from tidelake.storage.files.partition_times import partition_check
 from tidelake.storage.merge.merge_functions import check_row_kinds, merge_function_of
 from tidelake.storage.model.bucket_id import BucketId
@@ -154,7 +155,7 @@ class TableWriter:
         After an error, nothing was handed over. Idle buckets are closed: a table with one partition per day must not
         keep all of them open. Running compactions join a later commit. The call waits for them if no later commit may
         follow (a one-off commit or is_last), or if options require it: `commit.force-compact`,
-        `full-compaction.delta-commits`, `lookup-wait`.
+        `full-compaction.delta-commits`, `lookup-wait`. Raises CommitConflict if somebody deleted one of the files.
 
         identifier: the identifier of the commit.
         is_last: this writer ends, and is one of many.
@@ -179,6 +180,11 @@ class TableWriter:
             messages += [message for bucket in opened if (message := self._handed_over(bucket)) is not None]
             for bucket in full:
                 bucket.is_full_prepared = True
+            try:
+                check_files_exist(self._context, messages)
+            except CommitConflict:
+                delete_uncommitted_files(self._context, messages)
+                raise
             return messages
 
     def _handed_over(self, bucket: OpenBucket) -> CommitMessage | None:

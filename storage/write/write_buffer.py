@@ -18,16 +18,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelake.storage.base.logs import get_logger
+from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions import MergeFunction, check_remaining_retracts
-from tidelake.storage.merge.merge_reader import MergeOrder, merge_batch, merge_runs, sort_batch
+from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_batch, merge_runs, sort_batch
 from tidelake.storage.merge.multi_pass_merge import keep_all
 from tidelake.storage.merge.spill_file import SpillFile
 from tidelake.storage.model.format import SEQUENCE_COLUMN
-from tidelake.storage.model.types.row_kinds import row_kinds
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.write.buffered_rows import BufferedRows
+
+_log = get_logger(__name__)
 
 # A flush holds a piece of every segment in memory, so their number is limited.
 SEGMENTS_MAX: Final = 64
+PARTS_MAX: Final = 256  # runs that one flush writes, if a key has many retracts
 PIECE_ROWS_MAX: Final = 16_384
 PIECE_BYTES: Final = 1024 * 1024
 
@@ -50,6 +55,7 @@ class WriteBuffer:
         self._segments: list[SpillFile] = []
         self.buffered = BufferedRows()
         self.next_sequence_number = next_sequence_number
+        self._has_retracts = False
 
     @property
     def is_empty(self) -> bool:
@@ -57,8 +63,8 @@ class WriteBuffer:
 
     @property
     def batches(self) -> Sequence[pa.RecordBatch]:
-        """All buffered rows, in order of arrival; empty if some are on disk."""
-        return () if self._segments else self.buffered.batches
+        """All buffered rows, in order of arrival; empty if some are on disk, or if they make several runs."""
+        return () if self._segments or self._is_divided else self.buffered.batches
 
     @property
     def may_spill_again(self) -> bool:
@@ -69,6 +75,8 @@ class WriteBuffer:
         """Add converted rows (table columns and `_VALUE_KIND`), in order of arrival."""
         numbers = pa.array(np.arange(self.next_sequence_number, self.next_sequence_number + rows.num_rows))
         self.next_sequence_number += rows.num_rows
+        if not self._has_retracts and not self._merge_function.keeps_retracts:
+            self._has_retracts = bool(is_retract(row_kinds(rows)).any())
         self.buffered.add(rows.append_column(pa.field(SEQUENCE_COLUMN, pa.int64(), nullable=False), numbers))
 
     def rows_in_arrival_order(self) -> Iterator[pa.RecordBatch]:
@@ -98,34 +106,69 @@ class WriteBuffer:
 
         Raises BadInput for rows that no merge would accept (`check_remaining_retracts`).
         """
-        for rows in self._merged():
+        for rows in self._merged(self._merge_function.merge, newest_wins=self._merge_function.newest_wins):
             check_remaining_retracts(self._merge_function, row_kinds(rows))
             yield rows
         self.clear()
+
+    def runs(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Yield the sorted runs that a flush writes, oldest first. The buffer is emptied after the last one.
+
+        Usually this is one run, that of `drain`. If the merge engine can't merge a retract without the older row that
+        it retracts, the rows of a key are divided: such a retract is in a later run than the rows before it, and in an
+        earlier one than the rows after it.
+        """
+        if not self._is_divided:
+            yield self.drain()
+            return
+        is_in_memory = not self._segments and not self.buffered.has_large_rows
+        part = _PartOfKeys(self._merge_function, 0, is_in_memory)
+        yield self._checked(self._merged(part.merge), part)
+        for number in range(1, PARTS_MAX):
+            if number >= part.count:
+                break
+            part, rest = _PartOfKeys(self._merge_function, number, is_in_memory), part.rest
+            merged = self._merged(part.merge) if rest is None else iter([merge_batch(rest, self._order, part.merge)])
+            yield self._checked(merged, part)
+        if part.count > PARTS_MAX:
+            _log.warning(
+                "retracts merged without the rows that they retract",
+                reason=f"the rows of one key and one flush would make {part.count} sorted runs, more than {PARTS_MAX}: "
+                "aggregates other than sums may come out wrong",
+                remedy="commit more often, so that fewer updates of a key come together",
+            )
+        self.clear()
+
+    @property
+    def _is_divided(self) -> bool:
+        return self._has_retracts and not self._merge_function.keeps_retracts
+
+    def _checked(self, merged: Iterator[pa.RecordBatch], part: _PartOfKeys) -> Iterator[pa.RecordBatch]:
+        for rows in merged:
+            check_remaining_retracts(self._merge_function, part.last_kinds)
+            if rows.num_rows:
+                yield rows
 
     def clear(self) -> None:
         for segment in self._segments:
             segment.delete()
         self._segments = []
+        self._has_retracts = False
         self.buffered.clear()
 
-    def _merged(self) -> Iterator[pa.RecordBatch]:
+    def _merged(self, merge: Merge[pa.RecordBatch], *, newest_wins: bool = False) -> Iterator[pa.RecordBatch]:
         if not self._segments:
             if self.buffered.has_large_rows:
-                yield from self._merged_runs(self._rows_as_runs())
+                yield from merge_runs(self._rows_as_runs(), self._order, merge, newest_wins=newest_wins)
             elif self.buffered.batches:
-                yield self._merge_memory()
+                yield merge_batch(self.buffered.concatenated(), self._order, merge)
         else:
             runs = [segment.read() for segment in self._segments]
             if self.buffered.has_large_rows:
                 runs += self._rows_as_runs()
             elif self.buffered.batches:
                 runs.append(_in_pieces(*self._as_run()))
-            yield from self._merged_runs(runs)
-
-    def _merged_runs(self, runs: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        function = self._merge_function
-        return merge_runs(runs, self._order, function.merge, newest_wins=function.newest_wins)
+            yield from merge_runs(runs, self._order, merge, newest_wins=newest_wins)
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
         """Return each row in memory as a run, oldest first."""
@@ -135,11 +178,42 @@ class WriteBuffer:
         """Return the rows in memory as a run for a later merge, and which rows are the last of their key."""
         if not self._merge_function.merges_in_steps:
             return sort_batch(self.buffered.concatenated(), self._order)
-        merged = self._merge_memory()
+        merged = merge_batch(self.buffered.concatenated(), self._order, self._merge_function.merge)
         return merged, np.ones(merged.num_rows, np.bool_)
 
-    def _merge_memory(self) -> pa.RecordBatch:
-        return merge_batch(self.buffered.concatenated(), self._order, self._merge_function.merge)
+
+class _PartOfKeys:
+    """Merges only a part of each key's rows. A retract that would be lost is a part of its own.
+
+    count: the largest number of parts of a key, as far as known.
+    last_kinds: the row kinds of the newest rows of the keys that the last call merged completely.
+    rest: the rows of keys that have more parts, in order of arrival; None if they are not kept.
+    """
+
+    def __init__(self, function: MergeFunction, number: int, keeps_rest: bool) -> None:
+        self._function = function
+        self._number = number
+        self._keeps_rest = keeps_rest
+        self.rest: pa.RecordBatch | None = None
+        self.count = 0
+        self.last_kinds = np.empty(0, np.int8)
+
+    def merge(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        """Merge the rows of each group that belong to the part. The result has no row for groups with fewer parts."""
+        kinds = row_kinds(rows)[groups.rows]
+        begins = self._function.lost_retracts(rows, groups)
+        begins[1:] |= begins[:-1].copy()
+        begins[groups.starts] = False
+        parts = np.cumsum(begins, dtype=np.intp)
+        parts -= groups.broadcast(parts[groups.starts])
+        self.count = max(self.count, int(parts.max(initial=-1)) + 1)
+        parts = np.minimum(parts, PARTS_MAX - 1)
+        of_last = parts[groups.ends - 1]
+        if self._keeps_rest:
+            self.rest = rows.take(pa.array(np.sort(groups.rows[groups.broadcast(of_last > self._number)])))
+        self.last_kinds = kinds[groups.ends - 1][of_last == self._number]
+        kept = groups.keep(parts == self._number)
+        return self._function.merge(rows, kept) if len(kept) else rows.slice(0, 0)
 
 
 def _start_run(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

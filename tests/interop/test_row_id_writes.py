@@ -96,6 +96,33 @@ def test_our_row_ids_and_blobs_are_read_by_java_and_pypaimon(
         assert max(blob_files(table)) > 1, "70 bytes are less than 7 rows"
 
 
+@pytest.mark.parametrize(
+    "updates",
+    [
+        pytest.param([{0: b"x"}], id="one row"),
+        pytest.param([{0: None}], id="a null"),
+        pytest.param([{0: b"x", 1: None, 2: b""}], id="every row"),
+        pytest.param([{1: b"x"}, {2: b"y"}, {1: b"z", 0: None}], id="one after the other"),
+    ],
+)
+def test_java_reads_a_blob_column_that_was_added_to_existing_rows(
+    updates: list[dict[int, bytes | None]], tmp_path: Path, java_oracle: JavaOracle
+) -> None:
+    """Rows without a value have an entry in the first file: nothing older could be referred to."""
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    table = catalog.create_table(NAME, pa.schema([("id", pa.int32())]), options=EVOLVING)
+    append(table, pa.table({"id": pa.array([0, 1, 2], pa.int32())}))
+    table = catalog.alter_table(NAME, [tidelake.AddColumn("b", "BLOB")])
+    values: dict[int, bytes | None] = {0: None, 1: None, 2: None}
+    for update in updates:
+        table.update_columns(pa.table({"_ROW_ID": list(update), "b": pa.array(update.values(), pa.binary())}))
+        values |= update
+        expected = pa.table({"id": pa.array(values.keys(), pa.int32()), "b": pa.array(values.values(), pa.binary())})
+        assert table.scan().to_arrow().sort_by("id").equals(expected)
+        assert difference(expected, java_rows(java_oracle.read(tmp_path, NAME))) is None
+
+
 def test_rewritten_columns_and_deleted_rows_are_visible_to_java_and_pypaimon(
     tmp_path: Path, java_oracle: JavaOracle, pypaimon: Pypaimon
 ) -> None:

@@ -51,11 +51,14 @@ class NaiveMerge:
     def __call__(self, records: Iterable[Record]) -> Content:
         """One record a key, deletes included. records: in any order."""
         merged = {}
-        for key, versions in groupby(sorted(records, key=lambda r: (key_of(r), self._order(r))), key_of):
+        for key, versions in groupby(self.in_order(records), key_of):
             record = self._one(list(versions))
             if record is not None:
                 merged[key] = record
         return merged
+
+    def in_order(self, records: Iterable[Record]) -> list[Record]:
+        return sorted(records, key=lambda record: (key_of(record), self._order(record)))
 
     def _one(self, records: Sequence[Record]) -> Record | None:
         options = self.engine.options
@@ -110,10 +113,52 @@ class NaiveTree:
         return taken
 
     def flushed(self, key: BucketId, files: Sequence[DataFileMeta]) -> None:
-        expected = self.merge(self.pending.pop(place_of(self.context, key), []))
-        found = self._contents(key, files)
-        _check_same(found, expected, f"a flush to {_names(files)}")
-        self._keep(key, files, expected)
+        """A flush writes one run, or several where a retract would be lost if it were merged without older rows."""
+        pending = self.pending.pop(place_of(self.context, key), [])
+        runs = self._flushed_runs(key, files)
+        if len(runs) <= 1:
+            expected = self.merge(pending)
+            _check_same(self._contents(key, files), expected, f"a flush to {_names(files)}")
+            self._keep(key, files, expected)
+            return
+        assert not self.engine.is_associative, f"{len(runs)} runs of one flush, though merging first loses nothing"
+        contents = [self._contents(key, run) for run in runs]
+        expected_runs: list[Content] = [{} for _ in runs]
+        for of, versions in groupby(self.merge.in_order(pending), key_of):
+            places = [place for place, content in enumerate(contents) if of in content]
+            found = [contents[place].pop(of) for place in places]
+            divided = self._divided(list(versions), found)
+            assert divided is not None, f"a flush to {_names(files)} has {found} for {of}"
+            for place, record in zip(places, divided, strict=True):
+                expected_runs[place][of] = record
+        assert not any(contents), "a flush wrote keys that it was not given"
+        for run, expected in zip(runs, expected_runs, strict=True):
+            self._keep(key, run, expected)
+
+    def _flushed_runs(self, key: BucketId, files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
+        """Files of one run follow each other in key order, and share no key."""
+        runs: list[list[DataFileMeta]] = []
+        newest: Key | None = None
+        for file in files:
+            keys = self._content(key, file).keys()
+            if newest is None or min(keys) <= newest:
+                runs.append([])
+            runs[-1].append(file)
+            newest = max(keys)
+        return runs
+
+    def _divided(self, versions: Sequence[Record], found: Sequence[Record]) -> list[Record] | None:
+        """Divide the versions of a key into consecutive parts that merge to these records; None if they can't."""
+        if len(found) == 1:
+            (merged,) = self.merge(versions).values()
+            return [merged] if _plain(merged) == _plain(found[0]) else None
+        for count in range(1, len(versions)):
+            (merged,) = self.merge(versions[:count]).values()
+            if _plain(merged) == _plain(found[0]):
+                rest = self._divided(versions[count:], found[1:])
+                if rest is not None:
+                    return [merged, *rest]
+        return None
 
     def compacted(
         self,

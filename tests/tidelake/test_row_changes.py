@@ -17,11 +17,13 @@ import tidelake.aio
 from tests.support.commit_races import before_publishing
 from tests.support.levels import examples
 from tidelake import col
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.maintenance.verify import inspect
 from tidelake.storage.model.format import CommitKind
 
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64()), ("p", pa.string())])
 VECTORS = {"deletion-vectors.enabled": "true"}
+COPIES = {"deletion-vectors.enabled": "false"}  # files with matching rows are written again
 LAYOUTS: Mapping[str, Mapping[str, Any]] = {
     "without buckets": {"options": {"bucket": "-1"}},
     "in buckets": {"options": {"bucket": "2", "bucket-key": "k"}},
@@ -29,7 +31,13 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
     "with small index files": {"options": {"bucket": "-1", "deletion-vector.index-file.target-size": "1 b"}},
     "with vectors of 64 bits": {"options": {"bucket": "-1", "deletion-vectors.bitmap64": "true"}},
     "in small row groups": {"options": {"bucket": "-1", "file.block-size": "1 b"}},
+    "copied": {"options": {"bucket": "-1", **COPIES}},
+    "copied in buckets": {"options": {"bucket": "2", "bucket-key": "k", **COPIES}},
+    "copied in partitions": {"options": {"bucket": "-1", **COPIES}, "partition_by": ["p"]},
+    "copied from small row groups": {"options": {"bucket": "-1", "file.block-size": "1 b", **COPIES}},
 }
+
+MARKED = [layout for layout in LAYOUTS if not layout.startswith("copied")]
 
 Row = tuple[int, int | None, str]
 
@@ -38,7 +46,7 @@ def new_table(layout: str = "without buckets", **options: str) -> tidelake.Table
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
     catalog.create_database("db")
     given = dict(LAYOUTS[layout])
-    given["options"] = {**given["options"], **VECTORS, **options}
+    given["options"] = {**VECTORS, **given["options"], **options}
     return catalog.create_table("db.t", SCHEMA, **given)
 
 
@@ -123,7 +131,7 @@ def test_an_existing_null_stays_null_despite_a_column_default() -> None:
     assert rows_of(table) == [(1, None, "b")]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", MARKED)
 def test_a_full_compaction_leaves_no_deleted_row_in_any_file(layout: str) -> None:
     table = filled(layout)
     table.delete(col("k") < 5)
@@ -192,7 +200,8 @@ def test_a_concurrent_compaction_does_not_restore_deleted_rows(layout: str, monk
     from tidelake.compaction.append.rewriter import AppendRewriter  # noqa: PLC0415
 
     table = filled(layout)
-    table.delete(col("k") == 7)
+    if layout in MARKED:
+        table.delete(col("k") == 7)
     compact = AppendRewriter.compact
 
     def slow_compact(self: AppendRewriter, *given: Any) -> Any:
@@ -203,8 +212,8 @@ def test_a_concurrent_compaction_does_not_restore_deleted_rows(layout: str, monk
 
     monkeypatch.setattr(AppendRewriter, "compact", slow_compact)
     table.compact(full=True)
-    assert not [row for row in rows_of(table) if row[0] in (2, 7)]
-    assert len(rows_of(table)) == 24
+    gone = (2, 7) if layout in MARKED else (2,)
+    assert rows_of(table) == sorted((k, v, "xy"[k % 2]) for k in range(10) for v in range(3) if k not in gone)
     assert not any(split.deletion_files for split in table.scan().splits())
     check_sound(table)
 
@@ -234,15 +243,46 @@ def test_a_change_under_an_identifier_happens_once() -> None:
     check_sound(table)
 
 
-def test_a_table_without_vectors_is_refused_with_the_options_to_set() -> None:
+def test_rows_with_ids_are_not_copied_and_the_options_to_set_are_named() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
     catalog.create_database("db")
-    table = catalog.create_table("db.t", SCHEMA, options={"bucket": "-1"})
-    message = r"without deletion vectors.*deletion-vectors\.enabled"
-    with pytest.raises(tidelake.UnsupportedFeature, match=message):
+    table = catalog.create_table("db.t", SCHEMA, options={"bucket": "-1", "row-tracking.enabled": "true"})
+    append(table, (1, 1, "a"), (2, 2, "a"))
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"without deletion vectors.*deletion-vectors\.enabled"):
         table.delete(col("k") == 1)
-    with pytest.raises(tidelake.UnsupportedFeature, match=message):
-        table.update(col("k") == 1, {"v": 1})
+    for option in ("deletion-vectors.modifiable", "deletion-vectors.enabled"):
+        table = catalog.alter_table("db.t", [tidelake.SetOption(option, "true")])
+    table.delete(col("k") == 1)
+    assert rows_of(table) == [(2, 2, "a")]
+
+
+def test_a_copy_keeps_the_order_of_rows_and_files_without_matching_rows() -> None:
+    table = filled("copied")
+
+    def files() -> set[str]:
+        return {entry.file.file_name for entry in live_entries(table.context, table.snapshots()[-1])}
+
+    before = files()
+    table.update((col("k") == 4) & (col("v") == 1), {"v": 7})
+    table.delete((col("k") == 5) & (col("v") == 1))
+    assert len(before & files()) == 2
+    values = [(row["k"], row["v"]) for row in table.scan().to_arrow().to_pylist() if row["v"] in (1, 7)]
+    assert values == [(k, 7 if k == 4 else 1) for k in range(10) if k != 5]
+
+
+def test_a_file_whose_deleted_rows_only_a_vector_has_is_not_copied() -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    options = {"bucket": "-1", "deletion-vectors.modifiable": "true", **VECTORS}
+    table = catalog.create_table("db.t", SCHEMA, options=options)
+    append(table, (1, 1, "a"), (2, 2, "a"), (3, 3, "a"))
+    table.delete(col("k") == 1)
+    table = catalog.alter_table("db.t", [tidelake.SetOption("deletion-vectors.enabled", "false")])
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"would come back.*deletion-vectors\.enabled = true again"):
+        table.delete(col("k") == 2)
+    table = catalog.alter_table("db.t", [tidelake.SetOption("deletion-vectors.enabled", "true")])
+    table.delete(col("k") == 2)
+    assert rows_of(table) == [(3, 3, "a")]
 
 
 @pytest.mark.parametrize(

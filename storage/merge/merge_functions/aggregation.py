@@ -12,8 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelake.storage.merge.aggregate_functions import aggregator_of, column_aggregations
-from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step
+from tidelake.storage.merge.aggregate_functions import (
+    aggregator_of,
+    column_aggregations,
+    is_emptied_by_retracts,
+    keeps_retracts,
+)
+from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step, valid_rows
 from tidelake.storage.merge.column_aggregation import ColumnAggregation
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions.merge_function import shortcut_groups
@@ -48,11 +53,35 @@ class Aggregation:
         return False
 
     @property
+    def keeps_retracts(self) -> bool:
+        """False if a function has no value for "retract this from what is older" (`product`), or a -D hides rows."""
+        return not self.remove_on_delete and all(keeps_retracts(column) for column, _ in self.columns.values())
+
+    @property
     def newest_wins(self) -> bool:
         return False
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
+
+    def lost_retracts(self, rows: pa.RecordBatch, groups: Groups) -> NDArray[np.bool_]:
+        kinds = row_kinds(rows)[groups.rows]
+        retracts, lost = is_retract(kinds), np.zeros(len(kinds), np.bool_)
+        if not retracts.any():
+            return lost
+        adds = ~retracts
+        if self.remove_on_delete:
+            retracts = retracts & (kinds != RowKind.DELETE)
+            lost |= kinds == RowKind.DELETE
+            lost[groups.ends - 1] = False  # a delete that comes last removes the record, whatever is older
+        for name, (aggregation, _) in self.columns.items():
+            if not keeps_retracts(aggregation):
+                present = valid_rows(rows.column(name), groups)
+                taken_back = retracts & present
+                if is_emptied_by_retracts(aggregation):  # a later value overwrites the older one in any case
+                    taken_back &= ~groups.precedes_last(adds & present)
+                lost |= taken_back
+        return lost & groups.broadcast(groups.lengths > 1)
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         alone = shortcut_groups(groups, shortcut)

@@ -35,11 +35,18 @@ class Deduplicate:
         return True
 
     @property
+    def keeps_retracts(self) -> bool:
+        return True
+
+    @property
     def newest_wins(self) -> bool:
         return not self.ignore_delete
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
+
+    def lost_retracts(self, rows: pa.RecordBatch, groups: Groups) -> NDArray[np.bool_]:
+        return np.zeros(len(groups.rows), np.bool_)
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         winners = self.winners(rows, groups, shortcut)

@@ -42,11 +42,18 @@ class FirstRow:
         return True
 
     @property
+    def keeps_retracts(self) -> bool:
+        return True
+
+    @property
     def newest_wins(self) -> bool:
         return False
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return ()
+
+    def lost_retracts(self, rows: pa.RecordBatch, groups: Groups) -> NDArray[np.bool_]:
+        return np.zeros(len(groups.rows), np.bool_)
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         retract = is_retract(row_kinds(rows))[groups.rows]

@@ -32,11 +32,18 @@ class LookupMergeFunction:
         return self.engine.merges_in_steps
 
     @property
+    def keeps_retracts(self) -> bool:
+        return self.engine.keeps_retracts
+
+    @property
     def newest_wins(self) -> bool:
         return False  # above level 0 the row of the lowest level counts
 
     def columns_needed(self, wanted: Iterable[str]) -> tuple[str, ...]:
         return (*self.engine.columns_needed(wanted), LEVEL_COLUMN)
+
+    def lost_retracts(self, rows: pa.RecordBatch, groups: Groups) -> NDArray[np.bool_]:
+        return self.engine.lost_retracts(rows, groups)
 
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         if LEVEL_COLUMN not in rows.schema.names or not len(groups):

@@ -28,6 +28,11 @@ class MergeFunction(Protocol):
         ...
 
     @property
+    def keeps_retracts(self) -> bool:
+        """Whether no -U or -D needs the older rows of its key: `lost_retracts` never finds one."""
+        ...
+
+    @property
     def newest_wins(self) -> bool:
         """Whether the result is always the newest row of a key, regardless of its older rows."""
         ...
@@ -38,6 +43,16 @@ class MergeFunction(Protocol):
         The result contains names of table columns. The last one may be `_LEVEL`, the level of a row's file (int32,
         field `table_schema.LEVEL_FIELD` of `read_data_file`). Key columns, `sequence.field`, `_SEQUENCE_NUMBER` and
         `_VALUE_KIND` are not included: every merge reads these, with any engine.
+        """
+        ...
+
+    def lost_retracts(self, rows: pa.RecordBatch, groups: Groups) -> NDArray[np.bool_]:
+        """(n,): the positions of -U and -D rows whose effect on older rows would be lost if these rows were merged.
+
+        Older rows of the keys may exist, and are not among these. Such a row must be kept apart, until it is merged
+        with all older ones. A row that is alone in its group is never lost: it is returned unchanged.
+
+        rows, groups: as in `merge`.
         """
         ...
 

@@ -36,7 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.errors import BadInput
-from tidelake.storage.merge.aggregate_functions import aggregator_of
+from tidelake.storage.merge.aggregate_functions import aggregator_of, keeps_retracts
 from tidelake.storage.merge.aggregators.aggregator import Aggregator, Step, valid_rows
 from tidelake.storage.merge.aggregators.first_last import take_positions
 from tidelake.storage.merge.equal_keys import Groups
@@ -168,6 +168,10 @@ class PartialUpdate:
         return False
 
     @property
+    def keeps_retracts(self) -> bool:
+        return self.options.ignore_delete
+
+    @property
     def newest_wins(self) -> bool:
         return False
 
@@ -184,11 +188,59 @@ class PartialUpdate:
         """Return whether a delete that is not older than this group removes the record."""
         return not self.options.removing.isdisjoint(group.ordered_by)
 
+    def lost_retracts(self, rows: pa.RecordBatch, groups: Groups) -> NDArray[np.bool_]:
+        """See `MergeFunction`. Columns of sequence groups lose nothing: the greatest sequence decides in any order.
+
+        A retract that comes first fills the row. Its values would overwrite older ones, and start aggregations.
+        Retracts without an add become one -D, which is retracted again, and may remove the record.
+        """
+        kinds = row_kinds(rows)[groups.rows]
+        retracts, lost = is_retract(kinds), np.zeros(len(kinds), np.bool_)
+        if self.options.ignore_delete or not retracts.any():
+            return lost
+        adds, deletes = ~retracts, kinds == RowKind.DELETE
+        first = np.zeros(len(kinds), np.bool_)
+        first[groups.starts] = True
+        follows_retract = np.append(False, retracts[:-1]) & ~first
+        if self.options.remove_on_delete:
+            is_last = np.zeros(len(kinds), np.bool_)
+            is_last[groups.ends - 1] = True
+            lost |= deletes & ~is_last  # one that comes last removes the record, whatever is older
+            retracts = retracts & ~deletes
+            lost |= retracts & follows_retract
+        elif self.options.removing:
+            lost |= deletes | (retracts & follows_retract)
+        fills = np.zeros(len(kinds), np.bool_)  # retracts that are lost if they come first
+        for name in self.columns:
+            if name in self.aggregators or name not in self.group_of:
+                present = valid_rows(rows.column(name), groups)
+                if name in self._unkept:
+                    lost |= retracts & present
+                elif name in self.aggregators:
+                    fills |= retracts & present
+                    lost |= retracts & present & follows_retract
+                else:
+                    fills |= retracts & present & ~groups.precedes_last(adds & present)
+        several = groups.broadcast(groups.lengths > 1)
+        lost &= several
+        fills &= several
+        while True:
+            first[1:] |= lost[:-1]  # a row after one that is kept apart comes first, too
+            found = fills & first & ~lost
+            if not found.any():
+                return lost
+            lost |= found
+
     def merge(self, rows: pa.RecordBatch, groups: Groups, shortcut: NDArray[np.bool_] | None = None) -> pa.RecordBatch:
         if not len(groups):
             return rows.slice(0, 0)
         merge = _Merge(self, rows, row_kinds(rows)[groups.rows], groups, shortcut_groups(groups, shortcut))
         return pa.RecordBatch.from_arrays([merge.column(name) for name in rows.schema.names], schema=rows.schema)
+
+    @cached_property
+    def _unkept(self) -> frozenset[str]:
+        """The columns whose function loses a retract wherever it stands."""
+        return frozenset(a.field.name for a in self.options.aggregations if not keeps_retracts(a))
 
     @cached_property
     def group_of(self) -> Mapping[str, SequenceGroup]:

@@ -1,7 +1,8 @@
 """Writes some columns of existing rows again, by row id. The other columns stay unchanged in their files.
 
 Each row-id group with a changed row gets one new file with these columns of all its rows; unchanged values are copied.
-Values of BLOB columns are not copied: the new file has placeholders for unchanged rows. If others wrote the same
+Values of BLOB columns are not copied: the new file has placeholders for unchanged rows, and nulls for rows that have no
+value yet, as the column was added after them. If others wrote the same
 columns of these rows meanwhile, or moved their files, everything is repeated on the newest snapshot.
 
 Source: Java `flink/dataevolution/DataEvolutionPartialWriteOperator.java`; pypaimon `write/table_update_by_row_id.py`.
@@ -33,7 +34,7 @@ from tidelake.storage.model.paths import DataFileNames
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
-from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, row_ids_of
+from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, column_sources, row_ids, row_ids_of
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.split import Split
 from tidelake.storage.write.evolution.blob_files import OpenBlobFile
@@ -225,9 +226,13 @@ class _GroupUpdate:
         file = OpenBlobFile(self.context, f"{directory}/{file_names.next('.' + BLOB_FORMAT)}", name)
         try:
             values = dict(zip(self._positions.tolist(), self.rows.column(name), strict=True))
+            has_older_value = self._has_older_value(name).tolist()
             for position in range(len(ids)):
                 if (value := values.get(position)) is None:
-                    file.add_placeholder()
+                    if has_older_value[position]:
+                        file.add_placeholder()
+                    else:
+                        file.add(None)
                 else:
                     buffer = value.as_buffer()
                     file.add(None if buffer is None else memoryview(buffer))
@@ -235,6 +240,19 @@ class _GroupUpdate:
             file.abort()
             raise
         return file.finish(local_time_as_utc_ms(), first_row_id=ids.start)
+
+    def _has_older_value(self, name: str) -> NDArray[np.bool_]:
+        """(n,): which rows have an entry in a blob file of this column. A row older than the column has none.
+
+        Java can't read a placeholder that refers to no older file.
+        """
+        ids = row_ids_of(self.group)
+        has_entry = np.zeros(len(ids), np.bool_)
+        for source in column_sources(self.context, self.group, [self.context.schema.by_name[name]]):
+            for file in source.files if source.fields and source.is_blob else ():
+                held = row_ids(file)
+                has_entry[held.start - ids.start : held.stop - ids.start] = True
+        return has_entry
 
 
 def _without_defaults(context: TableContext) -> TableContext:

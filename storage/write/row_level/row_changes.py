@@ -1,8 +1,10 @@
 """Deletes or replaces the rows that match a condition.
 
-In an append table the data files stay unchanged. The positions of the rows are added to deletion vectors, and replacing
-rows are written to new files, all in one OVERWRITE snapshot. Rows that others append meanwhile are not checked. If
-others replaced a file that was read, or deleted rows of it, everything is repeated on the newest snapshot.
+In an append table with deletion vectors the data files stay unchanged. The positions of the rows are added to deletion
+vectors, and replacing rows are written to new files, all in one OVERWRITE snapshot. Without deletion vectors, files
+with matching rows are replaced by new files with their other rows (copy-on-write). Rows that others append meanwhile
+are not checked. If others replaced a file that was read, or deleted rows of it, everything is repeated on the newest
+snapshot.
 
 `tidelake.storage.write.row_level.keyed_row_changes` does this for a table with a primary key.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -22,10 +25,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
-from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_increment import CommitIncrement
+from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict, settle_writer
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
 from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
+from tidelake.storage.files.data_file import DataFileMeta
+from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSITION_COLUMN
 from tidelake.storage.model.option_support import check_supported
@@ -140,10 +147,10 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
             if context.options.data_evolution_enabled
             else "Overwrite the rows, or their partitions",
         )
-    elif not context.options.deletion_vectors_enabled:
+    elif context.options.row_tracking_enabled and not context.options.deletion_vectors_enabled:
         raise UnsupportedFeature(
-            f"{context.name}: {what} on a table without deletion vectors",
-            "rows are deleted with deletion vectors, which readers of this table don't use",
+            f"{context.name}: {what} on a table with row tracking, and without deletion vectors",
+            "the other rows of its files would be moved to new files, and get other ids",
             "Set deletion-vectors.modifiable = true, then deletion-vectors.enabled = true",
         )
     check_supported(context, Operation.WRITE)
@@ -168,6 +175,8 @@ def _messages(
         return _with_new_files(context, snapshot, writer, _merged(iter(found), change, running, writer))
     if context.schema.has_primary_key:
         return keyed_messages(context, change.where, change.assignments, snapshot, writer)
+    if not context.options.deletion_vectors_enabled:
+        return _copied(context, change, snapshot, writer)
     if change.assignments is None:
         return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))
     assign = change.assignments.for_table(context)
@@ -186,6 +195,62 @@ def _with_new_files(
     except BaseException:
         TableCommit(context, "").abort(new)
         raise
+
+
+def _copied(
+    context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None, writer: TableWriter
+) -> list[CommitMessage]:
+    """Write the other rows of files with matching rows, and the replaced ones in their places, to new files."""
+    assign = None if change.assignments is None else change.assignments.for_table(context)
+    index = index_files_by_bucket(read_index_manifest(context, snapshot.index_manifest if snapshot else None))
+    marked = {vector.data_file for files in index.values() for file in files for vector in file.vectors}
+    replaced: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
+    found = matching_rows(context, snapshot, change.where)
+    for (partition, bucket, _), of_file in groupby(found, lambda m: (m.partition, m.bucket, m.file.file_name)):
+        parts = list(of_file)
+        file = parts[0].file
+        if file.file_name in marked:
+            raise UnsupportedFeature(
+                f"{context.name}: {change.operation} of rows in a file with deleted rows",
+                "deletion vectors were switched off, and its deleted rows would come back",
+                "Set deletion-vectors.enabled = true again, or compact the table first",
+            )
+        key = BucketId(partition, bucket)
+        replaced[key].append(file)
+        positions = np.concatenate([part.rows.column(POSITION_COLUMN).to_numpy() for part in parts])
+        if assign is not None or len(positions) < file.row_count:
+            for rows in _with_changed_rows(_rows_of(context, key, file), positions, assign):
+                writer.write(rows)
+    new = writer.prepare_commit()
+    base = CommitBase(snapshot_id=None if snapshot is None else snapshot.id)
+    return [*(CommitMessage(key, CommitIncrement(deleted_files=tuple(f)), base) for key, f in replaced.items()), *new]
+
+
+def _rows_of(context: TableContext, key: BucketId, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
+    path = data_file_path(bucket_directory(context, *key), file)
+    return read_data_file(context, file, path, context.schema.fields, partition=key.partition)
+
+
+def _with_changed_rows(
+    batches: Iterator[pa.RecordBatch],
+    positions: NDArray[np.int64],
+    assign: Callable[[pa.RecordBatch], pa.RecordBatch] | None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a file, in their order, without those at the positions, or with these changed by `assign`."""
+    start = 0
+    for rows in batches:
+        chosen = np.zeros(rows.num_rows, np.bool_)
+        inside = (positions >= start) & (positions < start + rows.num_rows)
+        chosen[positions[inside] - start] = True
+        start += rows.num_rows
+        if assign is None or not chosen.any():
+            yield rows.filter(pa.array(~chosen))
+            continue
+        changed = assign(rows.filter(pa.array(chosen)))
+        changed = pa.RecordBatch.from_arrays(changed.columns, schema=rows.schema)
+        places = np.arange(rows.num_rows)
+        places[chosen] = rows.num_rows + np.arange(changed.num_rows)
+        yield pa.concat_batches([rows, changed]).take(pa.array(places))
 
 
 def _written(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidelake.ingest.monitoring.observations import RunObservations
     from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
     from tidelake.ingest.settings import Config
+    from tidelake.storage.catalog.base import Catalog
 
 _PARTITIONS_SHOWN = 8  # of each table
 _UNREACHABLE_AFTER_MS = 5_000  # a run waits longer (`source.unreachable_after_ms`)
@@ -118,6 +119,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
                 "next_offsets": offsets_by_topic(recovered.positions.get(table.name, SourcePosition()).ends),
                 "moved_rows": _moved_rows(recovered.moved_rows.get(table.name, MovedRowsState())),
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
+                "late_rows": _late_rows(catalog, table.name) if table.name not in recovered.unreadable else None,
                 "assumed_without_schema": {one.column: one.text for one in assumed.get(table.name, ())},
             }
             for table in config.named_tables
@@ -144,6 +146,16 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         "reads_from": offsets_by_topic(recovered.starts),
         "settings": settings,
     }
+
+
+def _late_rows(catalog: Catalog, table: str) -> str | None:
+    """Return which columns of an existing table depend on the order in which rows arrive; None if no column does."""
+    from tidelake.storage.merge.sequence_groups import late_rows_note
+
+    if not catalog.table_exists(table):
+        return None
+    context = catalog.load(table)
+    return late_rows_note(context.schema, context.options) if context.schema.has_primary_key else None
 
 
 def _lag(observed: RunObservations) -> dict[str, dict[int, int]] | None:
@@ -219,6 +231,9 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for table in planned["tables"]:
         for column, text in table["assumed_without_schema"].items():
             out.console.print(Text(f"{table['name']}, records without a schema: {column}: {text}"))
+    for table in planned["tables"]:
+        if table["late_rows"] is not None:
+            out.console.print(Text(f"{table['name']}, late rows: {table['late_rows']}"))
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table is not changed{remedy}"))

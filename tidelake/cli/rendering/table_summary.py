@@ -17,6 +17,7 @@ from tidelake.compaction.compaction_history import CompactionHistory
 from tidelake.errors import TidelakeError
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.merge.sequence_groups import late_rows_note
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.bucketing import Bucketing, BucketMode
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -59,6 +60,7 @@ def summarize_table(table: Table) -> TableSummary:
         "partition_by": list(schema.partition_keys),
         "buckets": _buckets(context),
         "options": dict(sorted(context.options.items())),
+        "late_rows": late_rows_note(schema, context.options) if schema.has_primary_key else None,
         "snapshot": None if latest is None else _snapshot(latest),
         "earliest_snapshot": store.earliest_id(),
         "tags": {name: snapshot.id for name, snapshot in table.tags().items()},
@@ -185,6 +187,7 @@ def _fact_grid(summary: TableSummary) -> Grid:
     grid.add_column(overflow="fold")
     facts: list[tuple[str, str]] = [("keys", _keys(summary)), ("schema", f"version {summary['schema_id']}")]
     facts += [("options" if not n else "", f"{k} = {v}") for n, (k, v) in enumerate(summary["options"].items())]
+    facts += [("late rows", summary["late_rows"])] if summary["late_rows"] else []
     facts += _snapshot_facts(summary)
     for name, fact in facts:
         grid.add_row(name, Text(printable(fact)))

@@ -325,3 +325,22 @@ def test_a_plan_without_a_broker_says_so(call: Call, tmp_path: Path) -> None:
     result = call("ingest", "plan", config)
     assert (result.code, result.out) == (1, "")
     assert "error: Kafka at localhost:9: could not connect" in result.err
+
+
+def test_plan_and_show_name_the_columns_that_late_rows_change(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: shop.t, primary_key: [id]}")
+    warehouse = str(tmp_path / "lake")
+    catalog = tidelake.open_catalog(warehouse)
+    catalog.create_database("shop", if_not_exists=True)
+    columns = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("first", pa.string())])
+    options = {
+        "merge-engine": "aggregation",
+        "sequence.field": "at",
+        "fields.first.aggregate-function": "first_value",
+    }
+    catalog.create_table("shop.t", columns, primary_key=["id"], options=options)
+    note = "first depends on when rows were merged if rows don't arrive in the order of at, as in Java"
+    assert call("ingest", "plan", path, "--json").document["tables"][0]["late_rows"] == note
+    assert f"shop.t, late rows: {note}" in " ".join(call("ingest", "plan", path).out.split())
+    assert call("table", "show", "shop.t", "-w", warehouse, "--json").document["late_rows"] == note
+    assert f"late rows {note}" in " ".join(call("table", "show", "shop.t", "-w", warehouse).out.split())
