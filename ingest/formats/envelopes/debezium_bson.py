@@ -6,19 +6,21 @@ Source: Paimon `cdc/format/debezium/DebeziumBsonRecordParser.java`; Debezium 3.5
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from tidelake.ingest.formats.base import Skipped
+from tidelake.ingest.formats.base import Skipped, Target
 from tidelake.ingest.formats.debezium.origin import origin_of
 from tidelake.ingest.formats.debezium.record_key import key_members
+from tidelake.ingest.formats.envelopes.document_ids import DocumentIds
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
+from tidelake.ingest.formats.envelopes.envelope_decoder import EnvelopeDecoder
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.envelopes.extended_json import document_members, plain_json
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_text
+from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_object, read_text
 
 ID: Final = "_id"
 _OPS: Final = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
@@ -94,7 +96,7 @@ class BsonEnvelope(Envelope):
         """Return the changes. Columns of the table that a document lacks are null, as documents are always whole."""
         before, after = _document(self._content.before, "before"), _document(self._content.after, "after")
         if op is Op.DELETE:
-            return [ChangeEvent(op, before or {ID: self._id_of_key()}, None)]
+            return [ChangeEvent(op, before or {ID: plain_json(self._raw_id_of_key())}, None)]
         if after is None:
             raise BadValue(
                 f"op {self._content.op} has no document: let the connector send whole documents "
@@ -104,7 +106,15 @@ class BsonEnvelope(Envelope):
         old = None if before is None or op is not Op.UPDATE else {**absent, **before}
         return [ChangeEvent(op, old, {**absent, **after})]
 
-    def _id_of_key(self) -> bytes:
+    def raw_id(self) -> bytes | None:
+        """Return the document's id in extended JSON; None if the record has no document."""
+        content = self._content
+        for raw in map(bytes, (content.after, content.before)):
+            if raw != b"null":
+                return read_object(_json_text(raw, ID) if kind_of(raw) is JsonKind.TEXT else raw).get(ID)
+        return self._raw_id_of_key()
+
+    def _raw_id_of_key(self) -> bytes:
         """Return the document's id. Member `id` of the record's key is a text of extended JSON."""
         members: Mapping[str, bytes] = {}
         if isinstance(self.key, bytes):
@@ -112,7 +122,7 @@ class BsonEnvelope(Envelope):
         raw = members.get("id", b"null")
         if kind_of(raw) is not JsonKind.TEXT:
             raise BadValue("the delete has no before image, and its key has no member `id`")
-        return plain_json(_json_text(raw, "id of the key"))
+        return _json_text(raw, "id of the key")
 
 
 def _document(raw: msgspec.Raw, member: str) -> dict[str, bytes] | None:
@@ -141,9 +151,23 @@ def _json_text(raw: bytes, what: str) -> bytes:
     return data.strip()
 
 
+class BsonDecoder(EnvelopeDecoder):
+    """Refuses ids that the text of another id could be equal to."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._ids = DocumentIds()
+
+    def _check_identity(self, target: Target, record: Envelope) -> None:
+        raw = record.raw_id() if isinstance(record, BsonEnvelope) and target.schema.primary_keys == (ID,) else None
+        if raw is not None and raw != b"null":
+            self._ids.check(target.name, raw)
+
+
 class DebeziumBson(EnvelopeFormat):
     """The format `debezium-bson`. See `tidelake.ingest.formats.base.Format`."""
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope
     CAPABILITIES: ClassVar = FormatCapabilities(origin_of)
+    DECODER: ClassVar = BsonDecoder

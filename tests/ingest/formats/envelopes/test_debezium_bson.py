@@ -120,3 +120,37 @@ def test_marker_records_are_skipped() -> None:
     begin = Record(None, as_json({"status": "BEGIN", "id": "7", "ts_ms": 1}))
     records = [begin, Record(None, as_json({"ts_ms": 7})), change("m")]
     assert decode(records).skipped == {Skipped.TRANSACTION: 1, Skipped.HEARTBEAT: 1, Skipped.MESSAGE: 1}
+
+
+OID: dict[str, str] = {"$oid": "65a0b1c2d3e4f5a6b7c8d9e0"}
+UUID: dict[str, str] = {"$uuid": "12345678-9abc-def0-0000-000000000001"}
+DATE: dict[str, Any] = {"$date": {"$numberLong": "7"}}
+
+
+@pytest.mark.parametrize(
+    ("ids", "refused"),
+    [
+        ([OID, OID["$oid"], OID], {1}),
+        ([OID["$oid"], "b", OID], {2}),
+        ([UUID, UUID["$uuid"]], {1}),
+        ([{"$numberInt": "7"}, "7", {"$numberLong": "7"}, {"$numberDouble": "7.5"}, 8], {1}),
+        ([DATE, {"$numberInt": "7"}], {1}),
+        ([True, "true"], {1}),
+        ([{"a": 1}, '{"a":1}'], {1}),
+        ([{"$binary": {"base64": "AAEC", "subType": "00"}}, "AAEC"], {1}),
+        (["AAEC", {"$binary": {"base64": "AAED", "subType": "00"}}], {1}),
+        ([OID, "a text", UUID, 7, {"a": 1}], set()),
+        (["7", OID["$oid"], UUID["$uuid"], "true"], set()),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, list) else None,
+)
+def test_ids_of_two_types_are_two_rows_or_the_second_is_refused(ids: list[Any], refused: set[int]) -> None:
+    decoded = decode([change("c", None, {"_id": id_}) for id_ in ids])
+    assert {failure.row for failure in decoded.failures} == refused
+    assert all(re.search("could become one row.*have one type", failure.reason) for failure in decoded.failures)
+    assert len(rows_of(decoded)) == len(ids) - len(refused)
+
+
+def test_a_delete_by_key_is_of_the_type_of_its_id() -> None:
+    (failure,) = decode([change("c", None, {"_id": OID}), change("d", id_=OID), change("d", id_=OID["$oid"])]).failures
+    assert failure.row == 2
