@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -279,6 +279,8 @@ class _Attempt:
         batch = batch.slice(int(np.searchsorted(batch.offsets, self._given.get(partition, 0))), len(batch))
         if not len(batch):
             return
+        # Other records may follow before the batch's next offset: earlier releases kept it from the source's batch.
+        batch = replace(batch, next_offset=int(batch.offsets[-1]) + 1)
         try:
             async for part, decoded in decoded_parts(batch, self._decoded, self._created, self._batch_sink.tolerates):
                 await self._write_part(part, decoded, partition)

@@ -297,7 +297,7 @@ def kept_records(
     for failure in decoded.failures:
         if owner(failure, raw) not in (None, table):
             keep[failure.row] = False
-    return _select_records(raw, keep) if keep.any() else None
+    return _select_records(raw, keep, min(stop, raw.next_offset)) if keep.any() else None
 
 
 def _has_rows_of(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRouter, owner: OwnerOf) -> bool:
@@ -312,7 +312,7 @@ def _has_rows_of(table: str, raw: RawBatch, decoded: DecodedBatch, router: Table
     return other > 0 and table in router.tables_of(raw.topic)
 
 
-def _select_records(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
+def _select_records(raw: RawBatch, keep: NDArray[np.bool_], next_offset: int) -> RawBatch:
     if keep.all():
         return raw
     mask = pa.array(keep)
@@ -325,7 +325,7 @@ def _select_records(raw: RawBatch, keep: NDArray[np.bool_]) -> RawBatch:
         raw.timestamps_ms[keep],
         raw.keys.filter(mask),
         raw.values.filter(mask),
-        raw.next_offset,
+        next_offset,
         {numbers[row]: headers for row, headers in raw.headers.items() if row in numbers},
         None if raw.timestamp_types is None else raw.timestamp_types[keep],
     )

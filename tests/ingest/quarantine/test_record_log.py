@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +13,12 @@ import pytest
 from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.table_state import SnapshotSummary
 from tidelake.errors import CorruptFile
+from tidelake.ingest.formats.base import DecodedBatch
+from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.quarantine.own_position import join_log
-from tidelake.ingest.quarantine.record_log import RecordLog
+from tidelake.ingest.quarantine.record_log import RecordLog, kept_records
 from tidelake.ingest.raw_batch import RawBatch, timestamp_types_of
+from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.storage.fileio.memory import MemoryFileIO
 
 P0, P1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -59,6 +64,17 @@ def test_records_are_read_back_in_order_with_keys_headers_and_nulls(io: MemoryFi
         assert kept.values == one.values
         assert kept.headers == one.headers
         assert np.array_equal(kept.timestamp_types, one.timestamp_types)  # type: ignore[arg-type]
+
+
+def test_the_kept_records_of_a_part_of_a_batch_end_where_the_part_ends() -> None:
+    """A truncate divides a batch. With the end of the whole batch, the records behind it would count as written."""
+    whole = batch(P0, [10, 12], 13)
+    decoded = DecodedBatch((), (), {}, {SourceTable("t", "s", None, "t"): 0})
+    router = cast(TableRouter, SimpleNamespace(table_of=lambda source: "t"))
+    parts = [
+        kept_records("t", whole, decoded, start, stop, router, lambda *_: None) for start, stop in ((9, 11), (11, 13))
+    ]
+    assert [(part.offsets.tolist(), part.next_offset) for part in parts if part is not None] == [([10], 11), ([12], 13)]
 
 
 def test_a_segment_of_an_earlier_release_has_no_timestamp_types(io: MemoryFileIO) -> None:
