@@ -73,8 +73,6 @@ def test_the_kept_records_of_a_part_of_a_batch_end_where_the_part_ends() -> None
     router = cast(TableRouter, SimpleNamespace(table_of=lambda source: "t"))
     ends = ((9, 11), (11, 13))
     parts = [kept_records("t", whole, decoded, start, stop, router, lambda *_: None) for start, stop in ends]
-        kept_records("t", whole, decoded, start, stop, router, lambda *_: None) for start, stop in ((9, 11), (11, 13))
-    ]
     assert [(part.offsets.tolist(), part.next_offset) for part in parts if part is not None] == [([10], 11), ([12], 13)]
 
 
