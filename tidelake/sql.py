@@ -50,7 +50,7 @@ def check_duckdb() -> None:
     """Raise UnsupportedFeature unless DuckDB is installed."""
     if find_spec("duckdb") is None:
         raise UnsupportedFeature(
-            "tidelake sql", "it needs the package duckdb", "Install it: pip install 'tidelake[sql]'"
+            "SQL in the terminal", "it needs the package duckdb", "Install it: pip install 'tidelake[sql]'"
         )
 
 
@@ -99,8 +99,8 @@ class Session:
             kind = str(statement.type).rpartition(".")[2]
             if kind not in _READS:
                 raise BadInput(
-                    f"tidelake sql only reads, but this is {kind}: change tables with Python or `tidelake table`, and "
-                    "write results with --format and --output"
+                    f"SQL in the terminal only reads, but this is {kind}: change tables with Python or the "
+                    "commands for tables, and write results with --format and --output"
                 )
         return [statement.query for statement in found]
 

@@ -201,8 +201,10 @@ class _PartOfKeys:
     def merge(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
         """Merge the rows of each group that belong to the part. The result has no row for groups with fewer parts."""
         kinds = row_kinds(rows)[groups.rows]
-        begins = self._function.lost_retracts(rows, groups)
-        begins[1:] |= begins[:-1].copy()
+        lost = self._function.lost_retracts(rows, groups)
+        # Each row of such a key is a part. A part of several rows could have another result than its rows one by one:
+        # of two late rows the older one may count, but the part has the newer one.
+        begins = groups.broadcast(np.logical_or.reduceat(lost, groups.starts)) if len(lost) else lost
         begins[groups.starts] = False
         parts = np.cumsum(begins, dtype=np.intp)
         parts -= groups.broadcast(parts[groups.starts])

@@ -172,11 +172,16 @@ def _messages(
         if context.schema.has_primary_key:
             return keyed_merge_messages(context, change, running, snapshot, writer)
         found = () if change.where is None else matching_rows(context, snapshot, change.where, context.schema.names)
-        return _with_new_files(context, snapshot, writer, _merged(iter(found), change, running, writer))
+        merged = _merged(iter(found), change, running, writer)
+        if not context.options.deletion_vectors_enabled:
+            return _copied(context, change.operation, merged, None, snapshot, writer)
+        return _with_new_files(context, snapshot, writer, merged)
     if context.schema.has_primary_key:
         return keyed_messages(context, change.where, change.assignments, snapshot, writer)
     if not context.options.deletion_vectors_enabled:
-        return _copied(context, change, snapshot, writer)
+        assign = None if change.assignments is None else change.assignments.for_table(context)
+        found = matching_rows(context, snapshot, change.where)
+        return _copied(context, change.operation, found, assign, snapshot, writer)
     if change.assignments is None:
         return _marked(context, snapshot, _positions(matching_rows(context, snapshot, change.where)))
     assign = change.assignments.for_table(context)
@@ -198,20 +203,23 @@ def _with_new_files(
 
 
 def _copied(
-    context: TableContext, change: RowLevelOperation, snapshot: Snapshot | None, writer: TableWriter
+    context: TableContext,
+    operation: str,
+    found: Iterator[MatchingRows],
+    assign: Callable[[pa.RecordBatch], pa.RecordBatch] | None,
+    snapshot: Snapshot | None,
+    writer: TableWriter,
 ) -> list[CommitMessage]:
-    """Write the other rows of files with matching rows, and the replaced ones in their places, to new files."""
-    assign = None if change.assignments is None else change.assignments.for_table(context)
+    """Write the other rows of files with these rows to new files. `assign` replaces these rows in their places."""
     index = index_files_by_bucket(read_index_manifest(context, snapshot.index_manifest if snapshot else None))
     marked = {vector.data_file for files in index.values() for file in files for vector in file.vectors}
     replaced: dict[BucketId, list[DataFileMeta]] = defaultdict(list)
-    found = matching_rows(context, snapshot, change.where)
     for (partition, bucket, _), of_file in groupby(found, lambda m: (m.partition, m.bucket, m.file.file_name)):
         parts = list(of_file)
         file = parts[0].file
         if file.file_name in marked:
             raise UnsupportedFeature(
-                f"{context.name}: {change.operation} of rows in a file with deleted rows",
+                f"{context.name}: {operation} of rows in a file with deleted rows",
                 "deletion vectors were switched off, and its deleted rows would come back",
                 "Set deletion-vectors.enabled = true again, or compact the table first",
             )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tidelake import BadInput, Catalog, Table, TidelakeError, UnsupportedFeature, aio
+from tidelake import BadInput, Catalog, Table, TidelakeError, aio
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("status", pa.string()), ("price", pa.float64())])
 VECTORS: Final = {"deletion-vectors.enabled": "true"}
@@ -208,11 +208,11 @@ def test_a_merge_that_is_not_clear_changes_nothing(arguments: dict[str, Any], sa
     assert len(table.snapshots()) == 1
 
 
-def test_a_merge_needs_deletion_vectors_or_a_key(catalog: Catalog) -> None:
+def test_a_merge_needs_no_deletion_vectors(catalog: Catalog) -> None:
     table = catalog.create_table("shop.plain", SCHEMA)
-    with pytest.raises(UnsupportedFeature, match="MERGE on a table without deletion vectors"):
-        table.merge([{"id": 1}], ["id"])
     assert table.merge([{"id": 1}], ["id"], when_matched="ignore") == 1
+    assert table.merge([{"id": 1}, {"id": 2}], ["id"]) is not None
+    assert sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 2]
 
 
 async def test_async_calls_do_the_same(catalog: Catalog, tmp_path: Path) -> None:
