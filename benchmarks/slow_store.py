@@ -107,7 +107,7 @@ class SlowStore:
 
     def requests(self) -> list[Request]:
         """Return the requests that were answered since the last call."""
-        with urllib.request.urlopen(f"{self.endpoint}{_LOG}") as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{self.endpoint}{_LOG}") as answer:
             return [Request(*line) for line in json.load(answer)]
 
 
@@ -229,7 +229,8 @@ async def _serve(port: int, latency_ms: float) -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
-    print(runner.addresses[0][1], flush=True)
+    sys.stdout.write(f"{runner.addresses[0][1]}\n")
+    sys.stdout.flush()
     await asyncio.Event().wait()
 
 

@@ -11,13 +11,13 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, Self, TypeVar, cast
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -132,8 +132,46 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
             if number not in taken or taken[number].cancel():
                 run(number)
     finally:
-        wait(taken.values())
+        # Not for cancelled ones: they count as done only when a thread has taken them from the queue.
+        wait([future for future in taken.values() if not future.cancelled()])
     return [outcome.result() for outcome in outcomes]
+
+
+class ReadAhead(Iterator[T]):
+    """The same items; the next one is computed in another thread while the consumer works with the current one.
+
+    The first one is begun at once. Several of these begin side by side. Use it in a `with` block: at its end no thread
+    works for it any more, and the items are closed.
+
+    items: mostly waits. If no thread is free, the consumer computes the item itself.
+    """
+
+    _END: Final = object()
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._running: Future[object] | None = self._begun()
+
+    def __next__(self) -> T:
+        running, self._running = self._running, None
+        item = next(self._items, self._END) if running is None or running.cancel() else running.result()
+        if item is self._END:
+            raise StopIteration
+        self._running = self._begun()
+        return cast(T, item)
+
+    def _begun(self) -> Future[object] | None:
+        return _try_submit(_threads.parallel_io, partial(next, self._items, self._END))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        running, self._running = self._running, None
+        if running is not None and not running.cancel():
+            wait([running])
+        if isinstance(self._items, Generator):
+            self._items.close()
 
 
 def run_in_background(work: Callable[[], object]) -> None:

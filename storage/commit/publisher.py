@@ -8,13 +8,16 @@ Invariants
     C. A file that a snapshot may reference is never deleted, even if the outcome of its publication is unknown.
 
 Steps of one attempt, and what remains after a crash in each step
+    0. If our last attempt published the newest snapshot, and no other writer was met since, step 1 is left out: the next
+       snapshot is built on it, and the store is asked during step 3 whether it and the schema are still the same. If
+       not, or if step 2 finds a conflict, the attempt begins with step 1 (docs/decisions/0016).
     1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
        exist, that the table is the same, and whether the identifier is already committed or an earlier attempt was
        published. The guard may refuse the commit: a newer writer fenced this one.
        *Crash: nothing remains.*
     2. Compute the changes from that snapshot, and check them for conflicts (`conflict_check`).
        *Crash: nothing remains.*
-    3. Write manifests and manifest lists under new names.
+    3. Write manifests and manifest lists under new names, side by side.
        *Crash: orphans remain, files that no snapshot names.*
     4. Pass it to the catalog's `SnapshotCommit`. **This is the commit.** The one of the file system
        (`file_system_commit`)
@@ -24,6 +27,7 @@ Steps of one attempt, and what remains after a crash in each step
           *Crash before that: a file outside of the chain remains, which no reader follows.*
        c. writes the hint.
           *Crash: the hint is outdated; readers list the directory.*
+       If a compaction follows the rows, its steps 2 and 3 are done beside step a, and its step a before step b of both.
 
 Answers of step 4
     True        Committed.

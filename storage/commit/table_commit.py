@@ -199,6 +199,10 @@ class TableCommit:
         """
         delete_uncommitted_files(self._context, messages)
 
+    def close(self) -> None:
+        """Wait until the hint of the last commit is written. May be called again."""
+        self._context.snapshots.settle_hint()
+
     def discard_already_committed(self, committable: Committable) -> None:
         """Delete the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.
 

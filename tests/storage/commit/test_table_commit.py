@@ -375,15 +375,15 @@ def test_a_fence_between_the_two_snapshots_of_a_commit_raises(place: str) -> Non
 
     def take_over(call: Call) -> None:
         if call.name == "create_if_absent" and call.file_name == "snapshot-2":
-            io.fault = lambda _: None
-            committer(replace(table, io=io.inner), "newer").commit(Committable(1, [added("theirs", base=1)]))
+            faulty.fault = lambda _: None
+            committer(replace(table, io=faulty.inner), "newer").commit(Committable(1, [added("theirs", base=1)]))
 
     def guard(new: Sequence[Snapshot]) -> None:
         if any(snapshot.commit_user == "newer" for snapshot in new):
             raise WriterFenced("another took over")
 
-    io = FaultyFileIO(MemoryFileIO(), take_over)
-    table = make_table(io, place, primary_key=True)
+    faulty = FaultyFileIO(MemoryFileIO(), take_over)
+    table = make_table(faulty, place, primary_key=True)
     message = with_increment(compaction("new", "y"), new_files=(data_file("new"),))
     with pytest.raises(WriterFenced):
         committer(table, guard=guard).commit(Committable(1, [message]))
