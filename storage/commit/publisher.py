@@ -8,9 +8,9 @@ Invariants
     C. A file that a snapshot may reference is never deleted, even if the outcome of its publication is unknown.
 
 Steps of one attempt, and what remains after a crash in each step
-    0. If our last attempt published the newest snapshot, and no other writer was met since, step 1 is left out: the next
-       snapshot is built on it, and the store is asked during step 3 whether it and the schema are still the same. If
-       not, or if step 2 finds a conflict, the attempt begins with step 1 (docs/decisions/0016).
+    0. If our last attempt published the newest snapshot, and no other writer was met since, step 1 is left out. The
+       next snapshot is built on it, and during step 3 the store is asked whether it and the schema are still the same.
+       If not, or if step 2 finds a conflict, the attempt begins with step 1 (docs/decisions/0016).
     1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
        exist, that the table is the same, and whether the identifier is already committed or an earlier attempt was
        published. The guard may refuse the commit: a newer writer fenced this one.
