@@ -122,7 +122,7 @@ def counted(requests: Sequence[Request]) -> Counter[str]:
 class _Server:
     def __init__(self, latency_ms: float) -> None:
         self._latency_s = latency_ms / 1000
-        self._objects: dict[str, tuple[bytes, dict[str, str]]] = {}
+        self._objects: dict[str, tuple[bytes, dict[str, str]]] = {}  # content and headers
         self._parts: dict[str, dict[int, bytes]] = {}
         self._upload_ids = count(1)
         self._log: list[tuple[str, str, float, float]] = []
@@ -172,16 +172,17 @@ class _Server:
         if source := request.headers.get("x-amz-copy-source"):
             body, is_copy = self._objects[source.lstrip("/").partition("/")[2]][0], True
         metadata = {name: value for name, value in request.headers.items() if name.lower().startswith("x-amz-meta-")}
-        self._objects[key] = body, metadata
+        etag = _etag(body)
+        self._objects[key] = body, {"ETag": etag, "Last-Modified": _DATE, **metadata}
         if is_copy:
-            return _xml("Result", f"<ETag>{escape(_etag(body))}</ETag><LastModified>{_DATE}</LastModified>")
-        return web.Response(headers={"ETag": _etag(body)})
+            return _xml("Result", f"<ETag>{escape(etag)}</ETag><LastModified>{_DATE}</LastModified>")
+        return web.Response(headers={"ETag": etag})
 
     def _content(self, key: str, request: web.Request) -> web.Response:
         if key not in self._objects:
             return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
-        body, metadata = self._objects[key]
-        headers = {"ETag": _etag(body), "Last-Modified": _DATE, **metadata}
+        body, stored = self._objects[key]
+        headers = dict(stored)
         if request.method == "HEAD":
             return web.Response(headers={**headers, "Content-Length": str(len(body))})
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", ""))
@@ -202,7 +203,7 @@ class _Server:
                 names.append(key)
         contents = "".join(
             f"<Contents><Key>{escape(name)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            f"<ETag>{escape(_etag(self._objects[name][0]))}</ETag><Size>{len(self._objects[name][0])}</Size></Contents>"
+            f"<ETag>{escape(self._objects[name][1]['ETag'])}</ETag><Size>{len(self._objects[name][0])}</Size></Contents>"
             for name in names
         )
         prefixes = "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
