@@ -25,7 +25,7 @@ from tests.storage.model.snapshots.tables import (
     snapshots,
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
-from tests.support.late_file_io import LateCall, LateFileIO, calls_in_sequence
+from tests.support.staged_file_io import StagedCall, StagedFileIO
 from tidelake.errors import CommitConflict, CommitOutcomeUnknown
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -62,66 +62,65 @@ def place() -> str:
 KINDS = "LATEST|snapshot|manifest-list|manifest|schema"
 
 
-def of_kind(calls: Sequence[LateCall | Call]) -> Counter[str]:
-    """Counts the calls by what they are about, such as `read snapshot`."""
-    kinds = [re.match(KINDS, call.path.rpartition("/")[2]) for call in calls]
-    return Counter(f"{call.name} {'?' if kind is None else kind[0]}" for call, kind in zip(calls, kinds, strict=True))
+def kind_of(call: StagedCall | Call) -> str:
+    """What a call is about, such as `read snapshot`."""
+    kind = re.match(KINDS, call.path.rpartition("/")[2])
+    return f"{call.name} {'?' if kind is None else kind[0]}"
 
 
-REQUESTS = {
-    "rows": (
-        rows_only,
-        {
-            "read snapshot": 2,  # our last one: while the manifests go out, and after the new one was created
-            "exists schema": 1,
-            "open_output manifest": 1,
-            "open_output manifest-list": 2,
-            "create_if_absent snapshot": 1,
-            "write LATEST": 1,
-        },
-        3,  # manifests; snapshot; confirmation
-    ),
+def of_kind(calls: Sequence[StagedCall | Call]) -> Counter[str]:
+    return Counter(map(kind_of, calls))
+
+
+# Our last snapshot and the schema are asked for while the manifests go out.
+MANIFESTS = {"read snapshot": 1, "exists schema": 1, "open_output manifest": 1, "open_output manifest-list": 2}
+CREATION = {"create_if_absent snapshot": 1}
+
+STAGES: dict[str, tuple[Callable[[int], CommitMessage], list[dict[str, int]]]] = {
+    "rows": (rows_only, [MANIFESTS, CREATION, {"read snapshot": 1}]),
     "rows and a compaction": (
         with_compaction,
-        {
-            "read snapshot": 3,
-            "exists schema": 1,
-            "open_output manifest": 2,
-            "open_output manifest-list": 4,
-            "create_if_absent snapshot": 2,
-            "write LATEST": 1,
-        },
-        4,  # manifests; snapshot beside the other's manifests; the other snapshot; confirmation of both
+        [
+            MANIFESTS,
+            {**CREATION, "open_output manifest": 1, "open_output manifest-list": 2},
+            CREATION,
+            {"read snapshot": 2},
+        ],
     ),
 }
 
 
-@pytest.mark.parametrize("case", REQUESTS)
+def all_requests(stages: Sequence[dict[str, int]]) -> Counter[str]:
+    return sum(map(Counter, stages), Counter({"write LATEST": 1}))
+
+
+@pytest.mark.parametrize("case", STAGES)
 def test_a_commit_sends_few_requests_and_waits_for_few_of_them(case: str) -> None:
-    message, expected, in_sequence = REQUESTS[case]
-    io = LateFileIO(MemoryFileIO(), 0.02)
+    """All requests of a stage are sent before one of them is answered."""
+    message, stages = STAGES[case]
+    io = StagedFileIO(MemoryFileIO(), kind_of)
     table = make_table(io, place())
     commit = committer(table)
     commit.commit(Committable(1, [rows_only(1)]))
     commit.close()
     io.calls.clear()
+    io.expect(stages)
     commit.commit(Committable(2, [message(2)]))
-    waited_for = [call for call in io.calls if call.name != "write"]
     commit.close()
-    assert of_kind(io.calls) == expected
-    assert calls_in_sequence(waited_for) == in_sequence, list(map(str, io.calls))
+    assert of_kind(io.calls) == all_requests(stages)
+    assert not io.left
 
 
-@pytest.mark.parametrize("case", REQUESTS)
+@pytest.mark.parametrize("case", STAGES)
 def test_on_a_local_disk_the_same_calls_follow_one_another_in_the_callers_thread(case: str, tmp_path: Path) -> None:
-    message, expected, _ = REQUESTS[case]
+    message, stages = STAGES[case]
     io = FaultyFileIO(LocalFileIO())
     table = make_table(io, f"{tmp_path}/t")
     commit = committer(table)
     commit.commit(Committable(1, [rows_only(1)]))
     io.calls.clear()
     commit.commit(Committable(2, [message(2)]))
-    assert of_kind(io.calls) == expected
+    assert of_kind(io.calls) == all_requests(stages)
 
 
 def test_the_first_commit_of_a_writer_looks_at_the_table() -> None:

@@ -1,10 +1,10 @@
-"""A FileIO each of whose calls takes a while, like a request to an object store. It knows which calls overlapped."""
+"""A FileIO that finds out which calls are made side by side: each one waits until all of its stage have come."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,36 +14,50 @@ from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 
 T = TypeVar("T")
 
+_PATIENCE_S = 60
+
 
 @dataclass(frozen=True)
-class LateCall:
-    """name: of the FileIO's method. begin, end: seconds of a monotonic clock."""
+class StagedCall:
+    """name: of the FileIO's method."""
 
     name: str
     path: str
-    begin: float
-    end: float
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.path.rpartition('/')[2]}"
 
 
 @dataclass
-class LateFileIO:
-    """late_s: how long each call takes. For `open_output` it is the moment when the file appears. Thread-safe."""
+class StagedFileIO:
+    """stages: which calls come together, as the number of calls of each kind; a call of no stage doesn't wait. A call
+    that waits in vain, because those of its stage come one after the other, raises BrokenBarrierError. Thread-safe.
+
+    kind_of: returns the kind of a call.
+    """
 
     inner: FileIO
-    late_s: float
-    calls: list[LateCall] = field(default_factory=list)
+    kind_of: Callable[[StagedCall], str]
+    calls: list[StagedCall] = field(default_factory=list)
+    _left: list[tuple[Counter[str], threading.Barrier]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def expect(self, stages: Sequence[Mapping[str, int]]) -> None:
+        self._left = [(Counter(stage), threading.Barrier(sum(stage.values()), timeout=_PATIENCE_S)) for stage in stages]
+
+    @property
+    def left(self) -> Counter[str]:
+        """The calls of all stages that have not come."""
+        return sum((+counts for counts, _ in self._left), Counter[str]())
+
     def of_thread(self, name: str, path: str, action: Callable[[], T]) -> T:
-        begin = time.monotonic()
-        time.sleep(self.late_s)
-        result = action()
+        call = StagedCall(name, path)
+        kind = self.kind_of(call)
         with self._lock:
-            self.calls.append(LateCall(name, path, begin, time.monotonic()))
-        return result
+            self.calls.append(call)
+            found = next((stage for stage in self._left if stage[0][kind] > 0), None)
+            if found is not None:
+                found[0][kind] -= 1
+        if found is not None:
+            found[1].wait()
+        return action()
 
     def read(self, path: str) -> bytes:
         return self.of_thread("read", path, lambda: self.inner.read(path))
@@ -52,7 +66,7 @@ class LateFileIO:
         return self.of_thread("open_input", path, lambda: self.inner.open_input(path))
 
     def open_output(self, path: str) -> Output:
-        return _LateOutput(self, self.inner.open_output(path))
+        return _StagedOutput(self, self.inner.open_output(path))
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self.of_thread("write", path, lambda: self.inner.write(path, data, durable=durable))
@@ -89,9 +103,9 @@ class LateFileIO:
         self.of_thread("rename_directory", source, lambda: self.inner.rename_directory(source, target))
 
 
-class _LateOutput:
-    def __init__(self, late: LateFileIO, inner: Output) -> None:
-        self._late = late
+class _StagedOutput:
+    def __init__(self, staged: StagedFileIO, inner: Output) -> None:
+        self._staged = staged
         self._inner = inner
 
     @property
@@ -105,18 +119,9 @@ class _LateOutput:
     def write(self, data: bytes) -> None:
         self._inner.write(data)
 
-    def __enter__(self) -> _LateOutput:
+    def __enter__(self) -> _StagedOutput:
         self._inner.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._late.of_thread("open_output", self.path, lambda: self._inner.__exit__(*error))  # type: ignore[arg-type]
-
-
-def calls_in_sequence(calls: Iterable[LateCall]) -> int:
-    """Return the length of the longest chain of calls in which each began after the one before it had ended."""
-    chain, end = 0, float("-inf")
-    for call in sorted(calls, key=lambda one: one.end):
-        if call.begin >= end:
-            chain, end = chain + 1, call.end
-    return chain
+        self._staged.of_thread("open_output", self.path, lambda: self._inner.__exit__(*error))  # type: ignore[arg-type]
