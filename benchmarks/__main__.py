@@ -41,6 +41,7 @@ from benchmarks import (
     spark_engine,
     startup,
     steady,
+    stores,
     vectors_read,
     visible_latency,
 )
@@ -64,6 +65,7 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "kafka": ingest_kafka.sections,
     "steady": steady.sections,
     "commit": commits.sections,
+    "stores": stores.sections,
     "following": following.sections,
     "expiring": expiring_commits.sections,
     "restart": restart.sections,

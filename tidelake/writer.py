@@ -211,6 +211,7 @@ class Writer:
         if not self._writer.is_in_owner_process:
             return
         with ExitStack() as steps:  # each step runs, even if another one fails
+            steps.callback(self._commit.close)
             steps.callback(self._maintenance.close, finish=True)
             if self._batch is not None:
                 steps.callback(self._batch.close)

@@ -233,7 +233,7 @@ class Pipeline:
         """
         cancellation = None
         steps: dict[str, Callable[[], Awaitable[None]]] = {
-            f"drop what {name} holds": partial(run_uncancellable, sink.writer.abort)
+            f"drop what {name} holds": partial(run_uncancellable, sink.close)
             for name, sink in list(self._sinks.items())
         }
         steps["end expiry"] = partial(run_uncancellable, self._maintenance.close, finish=is_maintenance_finished)

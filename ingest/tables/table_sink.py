@@ -108,6 +108,13 @@ class TableSink:
         latest = self._context.snapshots.latest()
         return latest is not None and latest.total_record_count > 0
 
+    def close(self) -> None:
+        """Drop what is not committed. Nothing is left to be done in the background."""
+        try:
+            self.writer.abort()
+        finally:
+            self._commit.close()
+
     def truncate(self) -> None:
         """Drop rows added since the last commit. The next commit replaces all rows by those added from now on."""
         self.writer.cancel_compactions()

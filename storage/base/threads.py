@@ -11,13 +11,13 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, Self, TypeVar, cast
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _SHARES_A_CORE: Final = 16  # for many items: enough shares for each core that none is idle at the end
 IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
+_BACKGROUND_THREADS: Final = 8
 
 
 class _Threads:
@@ -33,7 +34,9 @@ class _Threads:
 
     cpu_bound: one thread, for `run_cpu_bound`
     uncancellable: for `run_uncancellable`
-    parallel_io: for `map_parallel`, which `uncancellable` work calls; in one pool they could deadlock
+    parallel_io: for `map_parallel`, which `uncancellable` work calls; in one pool they could deadlock. Also for
+        `run_side_by_side`
+    background: for `run_in_background`; tasks of all other pools may wait for it
     idle: at most one pool of one thread, which no call of `map_on_cores` uses at the moment
     """
 
@@ -46,6 +49,7 @@ class _Threads:
         self.cpu_bound = ThreadPoolExecutor(1, "cpu-bound")
         self.uncancellable = ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
         self.parallel_io = ThreadPoolExecutor(IO_THREADS_MAX, "reading")
+        self.background = ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
         self.idle = deque[ThreadPoolExecutor]()
 
     @contextmanager
@@ -100,6 +104,91 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
     for one in futures:
         one.result()
     return [outcomes[number] for number in range(len(items))]
+
+
+def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
+    """Run all at the same time, and return their results in the same order. Blocks.
+
+    tasks: mostly wait, for a store. They may themselves call this: the caller runs its first task, and each one that no
+        thread has taken by then. So no caller waits for a free thread, and no two can wait for one another.
+
+    The first error, in the order of the tasks, is raised when none of them is running any more. All of them are run.
+    """
+    outcomes: list[Future[T]] = [Future() for _ in tasks]
+
+    def run(number: int) -> None:
+        try:
+            outcomes[number].set_result(tasks[number]())
+        except BaseException as error:
+            outcomes[number].set_exception(error)
+
+    taken = {
+        number: future
+        for number in range(1, len(tasks))
+        if (future := _try_submit(_threads.parallel_io, partial(run, number)))
+    }
+    try:
+        for number in range(len(tasks)):
+            if number not in taken or taken[number].cancel():
+                run(number)
+    finally:
+        # Not for cancelled ones: they count as done only when a thread has taken them from the queue.
+        wait([future for future in taken.values() if not future.cancelled()])
+    return [outcome.result() for outcome in outcomes]
+
+
+class ReadAhead(Iterator[T]):
+    """The same items; the next one is computed in another thread while the consumer works with the current one.
+
+    The first one is begun at once. Several of these begin side by side. Use it in a `with` block: at its end no thread
+    works for it any more, and the items are closed.
+
+    items: mostly waits. If no thread is free, the consumer computes the item itself.
+    """
+
+    _END: Final = object()
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._running: Future[object] | None = self._begun()
+
+    def __next__(self) -> T:
+        running, self._running = self._running, None
+        item = next(self._items, self._END) if running is None or running.cancel() else running.result()
+        if item is self._END:
+            raise StopIteration
+        self._running = self._begun()
+        return cast(T, item)
+
+    def _begun(self) -> Future[object] | None:
+        return _try_submit(_threads.parallel_io, partial(next, self._items, self._END))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        running, self._running = self._running, None
+        if running is not None and not running.cancel():
+            wait([running])
+        if isinstance(self._items, Generator):
+            self._items.close()
+
+
+def run_in_background(work: Callable[[], object]) -> None:
+    """Run short work that waits for a store, and raises nothing, in some thread. The process doesn't end before it.
+
+    Others may wait for it, so it waits for no thread itself.
+    """
+    if _try_submit(_threads.background, work) is None:
+        work()
+
+
+def _try_submit(pool: Executor, work: Callable[[], object]) -> Future[object] | None:
+    """Return None if the process ends, and starts no more work."""
+    try:
+        return pool.submit(work)
+    except RuntimeError:
+        return None
 
 
 def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:

@@ -39,17 +39,23 @@ class CompactionCommit:
     publisher: Publisher
     on_lost: OnLostCompaction
 
-    def publish(self, committable: Committable, compacted: CommitChanges, rows: CommitResult | None) -> CommitResult:
+    def request(self, committable: Committable, compacted: CommitChanges, *, is_first: bool) -> CommitRequest:
+        """Return the request for the compaction of a commit.
+
+        is_first: the commit has no rows.
+        """
+        changes = self._with_needed_tombstones(compacted, committable.messages)
+        return CommitRequest(committable, changes, is_first=is_first)
+
+    def publish(self, request: CommitRequest, rows: CommitResult | None) -> CommitResult:
         """Publish the compaction of a commit.
 
         rows: the result of publishing the rows of the same commit, if there were any. Then a conflict is no error, and
             this result is returned.
         """
-        messages = committable.messages
-        request = CommitRequest(committable, self._with_needed_tombstones(compacted, messages), is_first=rows is None)
         result = self.publisher.publish(request) if rows is None else self._publish_after(rows, request)
         if result is not rows and not result.is_already_committed:
-            self._delete_unneeded_tombstones(messages, result.snapshot)
+            self._delete_unneeded_tombstones(request.committable.messages, result.snapshot)
         return result
 
     def publish_all(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:

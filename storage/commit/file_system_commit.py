@@ -5,18 +5,23 @@ is used by others and expires. It would then add a snapshot below the earliest o
 snapshot is checked after its creation: its base must still exist, or later snapshots must be built on it. A first
 snapshot has no base: then the table must still be the one that was opened. Any other snapshot is withdrawn.
 
+The rows of a commit and their compaction are two snapshots. Both are created first, and then confirmed together: if the
+base of the first one exists after the second one was created, no id between them can have been used before.
+
 Source: Java `catalog/RenamingSnapshotCommit.java`. The check after the creation is an addition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from tidelake.errors import CommitOutcomeUnknown
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_list, merged, table_manifests
+from tidelake.storage.fileio.requests import run_requests
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.snapshot_commit import SnapshotCommit, Statistics
@@ -30,51 +35,75 @@ class FileSystemSnapshotCommit:
 
     def __init__(self, context: TableContext) -> None:
         self._table_name = context.name
+        self._location = context.location
         self._identity = context.identity
         self._snapshots = context.snapshots
         self._manifests = context.shared(ManifestStore)
 
     def commit(self, base: Snapshot | None, snapshot: Snapshot, statistics: Statistics) -> bool:
-        is_ours = self._snapshots.publish(snapshot) or self._snapshots.find(snapshot.id) == snapshot
-        if not is_ours or not self._confirm_or_withdraw(base, snapshot):
-            return False
-        self._snapshots.hint_latest(snapshot.id)
-        return True
+        return self.create(snapshot) and bool(self.confirm(base, [snapshot]))
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        if not self._confirm_or_withdraw(base, snapshot):
+        if not self._confirm_or_withdraw(base, [snapshot], None):
             return False
-        self._snapshots.hint_latest(self._snapshots.latest_id() or snapshot.id)
+        self._snapshots.hint_committed(self._snapshots.latest_id() or snapshot.id)
         return True
 
-    def _confirm_or_withdraw(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Return whether a snapshot, just found in the table, belongs to its history. Deletes its file otherwise."""
-        if self._is_in_history(base, snapshot):
-            return True
-        self._snapshots.delete_snapshot_file(snapshot.id)
-        return False
+    def create(self, snapshot: Snapshot) -> bool:
+        """See `StepwiseCommit`."""
+        return self._snapshots.publish(snapshot) or self._snapshots.find(snapshot.id) == snapshot
 
-    def _is_in_history(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Return whether the snapshot belongs to the table's history.
+    def confirm(
+        self, base: Snapshot | None, created: Sequence[Snapshot], doubtful: Snapshot | None = None
+    ) -> Sequence[Snapshot]:
+        """See `StepwiseCommit`."""
+        confirmed = self._confirm_or_withdraw(base, created, doubtful)
+        if confirmed:
+            self._snapshots.hint_committed(confirmed[-1].id)
+        return confirmed
 
-        It does if its base still exists. Expiry deletes the smallest id first and rollback the largest, so no other
-        snapshot can have had its id before. If the base expired, or never existed, the later snapshots decide.
+    def _confirm_or_withdraw(
+        self, base: Snapshot | None, created: Sequence[Snapshot], doubtful: Snapshot | None
+    ) -> Sequence[Snapshot]:
+        """Return the snapshots, just found in the table, that belong to its history. Deletes the others, last first."""
+        questions = [partial(self._still_exists, snapshot) for snapshot in (base, *created[:-1])]
+        base_exists, *earlier_exist = run_requests(self._location, *questions)
+        if not base_exists and not self._is_in_history(created[-1], doubtful):
+            self._withdraw(created)
+            return ()
+        if not all(earlier_exist):  # replaced by a writer that excludes nobody: the next refresh says so
+            self._withdraw(created[1:])
+            return created[:1]
+        return created
+
+    def _still_exists(self, snapshot: Snapshot | None) -> bool:
+        return snapshot is not None and self._snapshots.find(snapshot.id) == snapshot
+
+    def _withdraw(self, created: Sequence[Snapshot]) -> None:
+        for snapshot in reversed(created):
+            if self._still_exists(snapshot):
+                self._snapshots.delete_snapshot_file(snapshot.id)
+
+    def _is_in_history(self, last: Snapshot, doubtful: Snapshot | None) -> bool:
+        """Return whether snapshots without an existing base belong to the table's history.
+
+        With a base, they do: expiry deletes the smallest id first and rollback the largest, so no other snapshot can
+        have had their ids before. If the base expired, or never existed, the later snapshots decide.
+
+        last: the last one.
         """
-        if base is None:
-            if self._identity.change_since_open() is not None:
-                return False
-        elif self._snapshots.find(base.id) == base:
-            return True
+        if self._identity.change_since_open() is not None:
+            return False
         newest = max(self._snapshots.ids(), default=0)
-        if newest <= snapshot.id and self._snapshots.exists(snapshot.id):  # smaller if the listing is outdated
+        if newest <= last.id and self._snapshots.exists(last.id):  # smaller if the listing is outdated
             return True
-        successor = self._snapshots.find(snapshot.id + 1)
-        if successor is not None:
-            return self._is_built_on(successor, snapshot)
-        if self._snapshots.exists(snapshot.id):
+        successor = self._snapshots.find(last.id + 1)
+        if successor is not None and successor != doubtful:
+            return self._is_built_on(successor, last)
+        if successor is None and self._snapshots.exists(last.id):
             return False
         raise CommitOutcomeUnknown(
-            f"{self._table_name}: snapshot {snapshot.id} was published, but expired before it was known whether it is "
+            f"{self._table_name}: snapshot {last.id} was published, but expired before it was known whether it is "
             "the table's next snapshot"
         )
 

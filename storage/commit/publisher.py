@@ -8,13 +8,16 @@ Invariants
     C. A file that a snapshot may reference is never deleted, even if the outcome of its publication is unknown.
 
 Steps of one attempt, and what remains after a crash in each step
+    0. If our last attempt published the newest snapshot, and no other writer was met since, step 1 is left out. The
+       next snapshot is built on it, and during step 3 the store is asked whether it and the schema are still the same.
+       If not, or if step 2 finds a conflict, the attempt begins with step 1 (docs/decisions/0016).
     1. Refresh: read the newest snapshot, and all since the last refresh. Check that the snapshots seen before still
        exist, that the table is the same, and whether the identifier is already committed or an earlier attempt was
        published. The guard may refuse the commit: a newer writer fenced this one.
        *Crash: nothing remains.*
     2. Compute the changes from that snapshot, and check them for conflicts (`conflict_check`).
        *Crash: nothing remains.*
-    3. Write manifests and manifest lists under new names.
+    3. Write manifests and manifest lists under new names, side by side.
        *Crash: orphans remain, files that no snapshot names.*
     4. Pass it to the catalog's `SnapshotCommit`. **This is the commit.** The one of the file system
        (`file_system_commit`)
@@ -24,6 +27,7 @@ Steps of one attempt, and what remains after a crash in each step
           *Crash before that: a file outside of the chain remains, which no reader follows.*
        c. writes the hint.
           *Crash: the hint is outdated; readers list the directory.*
+       If a compaction follows the rows, its steps 2 and 3 are done beside step a, and its step a before step b of both.
 
 Answers of step 4
     True        Committed.
@@ -57,11 +61,12 @@ from tidelake.storage.commit.snapshot_builder import (
     CommitMetadata,
     PreparedSnapshot,
     SnapshotBuilder,
-    partition_statistics,
 )
 from tidelake.storage.commit.snapshot_tracker import NewSnapshots, SnapshotTracker
+from tidelake.storage.fileio.requests import run_requests
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from tidelake.storage.model.snapshots.snapshot_commit import StepwiseCommit
 from tidelake.storage.model.table import TableContext
 
 Guard = Callable[[Sequence[Snapshot]], None]
@@ -79,6 +84,21 @@ class CommitEnvironment:
     sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
     random: Callable[[], float] = random.random
     new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What was done for a request while the one before it was published.
+
+    prepared: the snapshot, whose metadata is written.
+    is_committed: it is in the table.
+    error: its creation failed, or its confirmation, so that it may be in the table.
+    """
+
+    request: CommitRequest
+    prepared: PreparedSnapshot
+    is_committed: bool = False
+    error: Exception | None = None
 
 
 class Publisher:
@@ -112,6 +132,9 @@ class Publisher:
         self._schema_id = context.schema.id  # the latest one that is known
         self._own = OwnSnapshots()
         self._in_doubt: set[str | None] = set()  # the uuids of our attempts that may be published
+        self._is_latest_ours = False  # whether our last attempt published the newest snapshot, and nothing came between
+        self._has_company = False  # whether the last refresh found snapshots of others, or a snapshot's id was taken
+        self._ahead: _Ahead | None = None
         self._conflicts = ConflictCheck(context, self._own)
 
     def adopt_schema(self, context: TableContext) -> None:
@@ -119,8 +142,11 @@ class Publisher:
         self._context = self._conflicts.context = context
         self._builder = SnapshotBuilder(context)
 
-    def publish(self, request: CommitRequest) -> CommitResult:
+    def publish(self, request: CommitRequest, then: CommitRequest | None = None) -> CommitResult:
         """Publish the snapshot, with retries until the outcome is known.
+
+        then: the request that will be published next, if this one is published and was not committed before: a
+            compaction. Its work is done ahead as far as possible.
 
         Raises CommitOutcomeUnknown. After any other error, including errors of the store, this call has published
         nothing and never will. After an interrupt (not an `Exception`) the outcome is unknown.
@@ -128,11 +154,17 @@ class Publisher:
         self._owner.check()
         unknown: list[PreparedSnapshot] = []  # published, but the store did not answer whether it succeeded
         last_error: Exception | None = None
+        ahead = self._take_ahead(request)
+        if ahead is not None and ahead.is_committed:
+            self.attempts += 1
+            return self._published(ahead.prepared, [ahead.prepared])
+        if ahead is not None and ahead.error is not None:
+            unknown, last_error, ahead = [ahead.prepared], ahead.error, None
         started_ms = self._environment.monotonic_ms()
         retry = 0
         while True:
             try:
-                result = self._attempt(request, unknown, retry)
+                result = self._attempt(request, unknown, retry, then, ahead if retry == 0 else None)
             except TidelakeError as e:
                 if unknown and not isinstance(e, CommitOutcomeUnknown):
                     raise self._outcome_unknown_error(request, e) from e
@@ -188,48 +220,177 @@ class Publisher:
 
     # ------------------------------------------------------------ one attempt
 
-    def _attempt(self, request: CommitRequest, unknown: list[PreparedSnapshot], retry: int) -> CommitResult | None:
+    def _attempt(
+        self,
+        request: CommitRequest,
+        unknown: list[PreparedSnapshot],
+        retry: int,
+        then: CommitRequest | None,
+        ahead: _Ahead | None,
+    ) -> CommitResult | None:
         """Return None to try again. Updates `unknown`."""
         self.attempts += 1
-        self._refresh(search_own=request.is_numbered or self._guard is not None)
-        published = self._find_published(unknown)
-        if published is not None:
-            return self._resolve(
-                published, unknown, self._snapshot_commit.is_committed(published.base, published.snapshot)
-            )
-        # Before the identifier is looked up: it may count as committed because the writer that fenced us used it.
-        self._run_guard()
-        committed = self._find_already_committed(request)
-        if committed is not None:
-            return committed
-
-        base = self._tracker.latest
-        self._schema_id = self._context.schemas.latest_id_from(self._schema_id)
-        checked = self._conflicts.check(request, base, self._schema_id)
-        prepared = self._builder.build(
-            base,
-            checked.changes,
-            checked.index,
-            self._metadata(request),
-            schema_id=self._schema_id,
-            merge=retry == 0,
-        )
+        search_own = request.is_numbered or self._guard is not None
+        knows_latest = self._is_latest_ours and not unknown and self._tracker.knows_latest(search_own=search_own)
+        self._is_latest_ours = False
+        prepared = ahead.prepared if ahead is not None else None
+        if prepared is None and knows_latest:
+            self._run_guard()
+            committed = self._find_already_committed(request)
+            if committed is not None:
+                return committed
+            prepared = self._prepared_without_looking(request)
+        if prepared is None:
+            self._refresh(search_own=search_own)
+            published = self._find_published(unknown)
+            if published is not None:
+                return self._resolve(published, unknown, self._is_committed(published))
+            # Before the identifier is looked up: it may count as committed because the writer that fenced us used it.
+            self._run_guard()
+            committed = self._find_already_committed(request)
+            if committed is not None:
+                return committed
+            self._schema_id = self._context.schemas.latest_id_from(self._schema_id)
+            prepared = self._prepare(request, self._tracker.latest, merge=retry == 0)
+            assert prepared is not None, "nothing was assumed"
         unknown.append(prepared)
         self._in_doubt.add(prepared.snapshot.uuid)
         try:
-            is_committed = self._snapshot_commit.commit(
-                base, prepared.snapshot, lambda: partition_statistics(checked.changes.entries)
-            )
+            is_committed = self._commit(prepared) if then is None else self._commit_ahead_of(then, prepared)
         except (UnsupportedFeature, CommitConflict):
             self._discard(prepared, unknown)
             raise
         return self._resolve(prepared, unknown, is_committed)
 
+    def _prepared_without_looking(self, request: CommitRequest) -> PreparedSnapshot | None:
+        """Prepare the snapshot that follows our last one. Returns None if the table must be looked at first.
+
+        Nobody asks whether there is a newer snapshot: if there is, the id of this one is taken. While the metadata is
+        written, the store is asked whether our last snapshot and the latest schema are still the same.
+        """
+        latest, schema_id = self._tracker.latest, self._schema_id
+        still_true = (
+            self._tracker.is_latest_unchanged,
+            lambda: self._context.schemas.latest_id_from(schema_id) == schema_id,
+        )
+        try:
+            return self._prepare(request, latest, merge=True, still_true=still_true)
+        except TidelakeError:  # of a conflict with a state that may be outdated, or of files that may have expired
+            return None
+
+    def _prepare(
+        self,
+        request: CommitRequest,
+        base: Snapshot | None,
+        *,
+        merge: bool,
+        still_true: Sequence[Callable[[], bool]] = (),
+    ) -> PreparedSnapshot | None:
+        """Check the request, and write its metadata. Returns None if an answer of `still_true` is False."""
+        checked = self._conflicts.check(request, base, self._schema_id)
+        return self._builder.build(
+            base,
+            checked.changes,
+            checked.index,
+            self._metadata(request),
+            schema_id=self._schema_id,
+            merge=merge,
+            still_true=still_true,
+        )
+
+    def _commit(self, prepared: PreparedSnapshot) -> bool:
+        return self._snapshot_commit.commit(prepared.base, prepared.snapshot, prepared.statistics)
+
+    def _is_committed(self, published: PreparedSnapshot) -> bool:
+        """Return whether an attempt that the table has is part of its history."""
+        commit, ahead = self._snapshot_commit, self._ahead
+        if isinstance(commit, StepwiseCommit) and ahead is not None:
+            return bool(commit.confirm(published.base, [published.snapshot], doubtful=ahead.prepared.snapshot))
+        return commit.is_committed(published.base, published.snapshot)
+
+    # ------------------------------------------------------------ one attempt, and the next request
+
+    def _commit_ahead_of(self, then: CommitRequest, prepared: PreparedSnapshot) -> bool:
+        """Pass the snapshot to the catalog, and prepare the next one meanwhile. It is published, too, if that helps."""
+        commit = self._snapshot_commit
+        self._ahead = None  # of an earlier attempt: its files are kept, because its outcome is unknown
+        found: list[PreparedSnapshot] = []
+        is_taken = False
+
+        def create() -> bool:
+            nonlocal is_taken
+            is_done = commit.create(prepared.snapshot) if isinstance(commit, StepwiseCommit) else self._commit(prepared)
+            is_taken = not is_done
+            return is_done
+
+        def prepare_next() -> bool:
+            with suppress(Exception):  # its own call to `publish` prepares it again, and raises the error
+                if not is_taken and (next_one := self._prepare(then, prepared.snapshot, merge=True)) is not None:
+                    found.append(next_one)
+            return True
+
+        try:
+            is_done, _ = run_requests(self._context.location, create, prepare_next)
+        except Exception:
+            self._delete_files(found)
+            raise
+        if not is_done:
+            self._delete_files(found)
+            return False
+        if isinstance(commit, StepwiseCommit):
+            return self._confirm(commit, prepared, _Ahead(then, found[0]) if found else None)
+        self._ahead = _Ahead(then, found[0]) if found else None
+        return True
+
+    def _confirm(self, commit: StepwiseCommit, first: PreparedSnapshot, ahead: _Ahead | None) -> bool:
+        """Return whether a snapshot that was created is the next one. Creates the next one before it asks."""
+        if ahead is None:
+            return bool(commit.confirm(first.base, [first.snapshot]))
+        second = ahead.prepared
+        self._in_doubt.add(second.snapshot.uuid)
+        self._ahead = ahead
+        try:
+            is_created = commit.create(second.snapshot)
+        except Exception as error:
+            ahead.error = error
+            if commit.confirm(first.base, [first.snapshot], doubtful=second.snapshot):
+                return True
+            raise CommitOutcomeUnknown(
+                f"{self._context.name}: snapshot {first.snapshot.id} was withdrawn, but one that was built on it may "
+                f"still appear ({error}). Nothing was deleted. Commit again with the same user and identifier"
+            ) from error
+        self._has_company = self._has_company or not is_created
+        try:
+            created = [first.snapshot, second.snapshot] if is_created else [first.snapshot]
+            confirmed = commit.confirm(first.base, created)
+        except Exception as error:
+            ahead.error = error
+            raise
+        ahead.is_committed = len(confirmed) > 1
+        if not ahead.is_committed:
+            self._ahead = None
+            self._in_doubt.discard(second.snapshot.uuid)
+            self._delete_files([second])
+        return bool(confirmed)
+
+    def _take_ahead(self, request: CommitRequest) -> _Ahead | None:
+        """Return what was done ahead for this request."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.request is request:
+            return ahead
+        if not ahead.is_committed and ahead.error is None:
+            self._delete_files([ahead.prepared])
+        return None
+
     def _refresh(self, *, search_own: bool) -> None:
+        is_first = not self._tracker.has_looked
         new_snapshots = self._tracker.refresh(search_own=search_own)
+        self._has_company = False
         for snapshot in new_snapshots.snapshots:
             if snapshot.uuid in self._in_doubt:  # it was published, though the store gave no answer
                 self._own.add(snapshot.id)
+            else:
+                self._has_company = not is_first
             self._conflicts.observe(snapshot)
         if self._guard is not None:
             self._unguarded = self._unguarded.followed_by(new_snapshots)
@@ -252,9 +413,13 @@ class Publisher:
     def _resolve(
         self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot], is_committed: bool
     ) -> CommitResult | None:
-        if not is_committed:
-            self._discard(prepared, unknown)
-            return None
+        if is_committed:
+            return self._published(prepared, unknown)
+        self._discard(prepared, unknown)
+        self._has_company = True
+        return None
+
+    def _published(self, prepared: PreparedSnapshot, unknown: list[PreparedSnapshot]) -> CommitResult:
         unknown.remove(prepared)
         self._in_doubt.discard(prepared.snapshot.uuid)
         self._own.add(prepared.snapshot.id)
@@ -262,6 +427,7 @@ class Publisher:
             self._discard(other, unknown)
         if self._tracker.latest is None or self._tracker.latest.id < prepared.snapshot.id:
             self._tracker.published(prepared.snapshot)
+        self._is_latest_ours = self._tracker.latest == prepared.snapshot and not self._has_company
         self._conflicts.observe(prepared.snapshot)
         return CommitResult(prepared.snapshot)
 
@@ -269,8 +435,12 @@ class Publisher:
         """Delete the metadata files of a snapshot that surely is not published, and never will be."""
         unknown.remove(prepared)
         self._in_doubt.discard(prepared.snapshot.uuid)
-        with suppress(Exception):  # files that are left are orphans
-            self._manifests.delete(prepared.files)
+        self._delete_files([prepared])
+
+    def _delete_files(self, unpublished: Sequence[PreparedSnapshot]) -> None:
+        for prepared in unpublished:
+            with suppress(Exception):  # files that are left are orphans
+                self._manifests.delete(prepared.files)
 
     # ------------------------------------------------------------ identifiers, fencing
 

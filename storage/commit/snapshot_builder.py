@@ -8,7 +8,7 @@ Source: Java `operation/FileStoreCommitImpl.tryCommitOnce`, `manifest/PartitionE
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,9 +20,10 @@ from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_merge import MergeLimits, merge_manifests
-from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore, NewManifests
 from tidelake.storage.commit.manifests.snapshot_files import table_manifests
 from tidelake.storage.commit.row_ids import with_row_ids
+from tidelake.storage.fileio.requests import run_requests
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.snapshots.snapshot_commit import PartitionStatistics
@@ -44,11 +45,21 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSnapshot:
-    """A snapshot ready to be published, its base snapshot, and the metadata files that only it names."""
+    """A snapshot ready to be published.
+
+    base: the snapshot that it was built on.
+    files: the names of the metadata files that only it names.
+    entries: what it adds and deletes.
+    """
 
     snapshot: Snapshot
     base: Snapshot | None
     files: Sequence[str]
+    entries: Sequence[ManifestEntry]
+
+    def statistics(self) -> list[PartitionStatistics]:
+        """Return what it changes in each partition."""
+        return partition_statistics(self.entries)
 
 
 class SnapshotBuilder:
@@ -72,45 +83,53 @@ class SnapshotBuilder:
         *,
         schema_id: int,
         merge: bool,
-    ) -> PreparedSnapshot:
+        still_true: Sequence[Callable[[], bool]] = (),
+    ) -> PreparedSnapshot | None:
         """Write the metadata of a snapshot. After an error, it deletes what it wrote.
 
         index: the complete index if the changes change it; None: that of the base.
         schema_id: the table's latest, not that of the rows.
         merge: merge small manifests.
+        still_true: what was assumed, and is asked while the files are written. If one of the answers is False, the
+            files are deleted, and None is returned.
         """
-        files: list[str] = []
+        new = NewManifests(self._manifests)
         try:
             with paused_collection():
-                return self._build(base, changes, index, metadata, schema_id, merge, files)
+                snapshot = self._snapshot(new, base, changes, index, metadata, schema_id, merge)
+            answers = run_requests(self._paths.location, *still_true, *map(_returning_true, new.puts()))
         except Exception:
             with suppress(Exception):  # the first error is raised, not one of the cleanup
-                self._manifests.delete(files)
+                self._manifests.delete(new.names)
             raise
+        if not all(answers):
+            with suppress(Exception):  # files that are left are orphans
+                self._manifests.delete(new.names)
+            return None
+        return PreparedSnapshot(snapshot, base, new.names, changes.entries)
 
-    def _build(
+    def _snapshot(
         self,
+        new: NewManifests,
         base: Snapshot | None,
         changes: CommitChanges,
         index: Sequence[IndexEntry] | None,
         metadata: CommitMetadata,
         schema_id: int,
         merge: bool,
-        files: list[str],
-    ) -> PreparedSnapshot:
-        before = table_manifests(self._manifests, base) if base is not None else []
-        after = self._merged(before, base) if merge else before
-        known = {meta.file_name for meta in before}
-        files += [meta.file_name for meta in after if meta.file_name not in known]
-        base_list = self._list(after, files)
+    ) -> Snapshot:
+        before = table_manifests(new, base) if base is not None else []
+        base_list = new.write_list(self._merged(new, before, base) if merge else before)
         entries, next_row_id = changes.entries, (base.next_row_id or 0) if base is not None else 0
         if self._has_row_ids:
             entries, next_row_id = with_row_ids(entries, _next_id(base), next_row_id)
-        delta_list = self._list(self._manifest(entries, files), files)
-        changelog_list = self._list(self._manifest(changes.changelog, files), files) if changes.changelog else None
-        index_manifest = self._index(index, base, files)
+        delta_list = new.write_list(new.write(entries))
+        changelog_list = new.write_list(new.write(changes.changelog)) if changes.changelog else None
+        index_manifest = base.index_manifest if base is not None else None
+        if index is not None:
+            index_manifest = new.write_index(index)
         added_rows = _row_count(changes.entries, FileKind.ADD) - _row_count(changes.entries, FileKind.DELETE)
-        snapshot = Snapshot(
+        return Snapshot(
             id=_next_id(base),
             schema_id=schema_id,
             base_manifest_list=base_list.name,
@@ -135,28 +154,12 @@ class SnapshotBuilder:
             uuid=metadata.uuid,
             writer_version=writer_version(),
         )
-        return PreparedSnapshot(snapshot, base, files)
 
-    def _merged(self, metas: Sequence[ManifestFileMeta], base: Snapshot | None) -> Sequence[ManifestFileMeta]:
+    def _merged(
+        self, new: NewManifests, metas: Sequence[ManifestFileMeta], base: Snapshot | None
+    ) -> Sequence[ManifestFileMeta]:
         where = f"{self._table_name}, snapshot {base.id}" if base is not None else self._table_name
-        return merge_manifests(self._manifests, metas, self._limits, where)
-
-    def _manifest(self, entries: Sequence[ManifestEntry], files: list[str]) -> list[ManifestFileMeta]:
-        metas = self._manifests.write(entries)
-        files += [meta.file_name for meta in metas]
-        return metas
-
-    def _list(self, metas: Sequence[ManifestFileMeta], files: list[str]) -> ListFile:
-        written = self._manifests.write_list(metas)
-        files.append(written.name)
-        return written
-
-    def _index(self, index: Sequence[IndexEntry] | None, base: Snapshot | None, files: list[str]) -> str | None:
-        if index is None:
-            return base.index_manifest if base is not None else None
-        name = self._manifests.write_index(index)
-        files.append(name)
-        return name
+        return merge_manifests(new, metas, self._limits, where)
 
     def _inherited_statistics(self, base: Snapshot | None, schema_id: int) -> str | None:
         """Return the base's statistics file. Statistics depend on columns, so it is not kept under another schema."""
@@ -173,6 +176,14 @@ class SnapshotBuilder:
                 schema_id = None
             self._schema_of_statistics = {name: schema_id}
         return self._schema_of_statistics[name]
+
+
+def _returning_true(request: Callable[[], None]) -> Callable[[], bool]:
+    def run() -> bool:
+        request()
+        return True
+
+    return run
 
 
 def _next_id(base: Snapshot | None) -> int:

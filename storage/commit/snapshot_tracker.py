@@ -72,6 +72,19 @@ class SnapshotTracker:
             self._remember(snapshot)
         return NewSnapshots(snapshots, newest_id < first_new or any(snapshot.id == first_new for snapshot in snapshots))
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether there was a refresh."""
+        return self._seen_id is not None
+
+    def knows_latest(self, *, search_own: bool) -> bool:
+        """Return whether `latest` is a snapshot, and a refresh has searched for our own if this is wanted."""
+        return self.latest is not None and (self._has_searched_own or not search_own)
+
+    def is_latest_unchanged(self) -> bool:
+        """Return whether the file of `latest` exists, with the same content. There may be newer snapshots."""
+        return self.latest is not None and self._store.find(self.latest.id) == self.latest
+
     def published(self, snapshot: Snapshot) -> None:
         """Learn that we published this snapshot as the table's next one."""
         self.latest, self._seen_id = snapshot, snapshot.id

@@ -110,18 +110,21 @@ class TableCommit:
         operation: the `operation` of the first snapshot
         """
         ignores_empty = self._ignores_empty(committable.identifier)
+        changes = commit_changes(committable.messages, self._table_bucket, ignore_empty=ignores_empty)
+        rows = next((change for change in changes if change.kind is not CommitKind.COMPACT), None)
+        compacted = next((change for change in changes if change.kind is CommitKind.COMPACT), None)
+        compaction: CommitRequest | None = None
+        if compacted is not None:
+            compaction = self._compactions.request(with_compact_reason(committable), compacted, is_first=rows is None)
         self.rows_snapshot_id = None
         result: CommitResult | None = None
-        for change in commit_changes(committable.messages, self._table_bucket, ignore_empty=ignores_empty):
-            if change.kind is CommitKind.COMPACT:
-                result = self._compactions.publish(with_compact_reason(committable), change, result)
-            else:
-                request = CommitRequest(committable, always(change), adds_rows=True, operation=operation)
-                result = self._publisher.publish(request)
-                self.rows_snapshot_id = result.snapshot.id
-            if result.is_already_committed:
-                return None
-        return result.snapshot.id if result is not None else None
+        if rows is not None:
+            request = CommitRequest(committable, always(rows), adds_rows=True, operation=operation)
+            result = self._publisher.publish(request, compaction)
+            self.rows_snapshot_id = result.snapshot.id
+        if compaction is not None and (result is None or not result.is_already_committed):
+            result = self._compactions.publish(compaction, result)
+        return result.snapshot.id if result is not None and not result.is_already_committed else None
 
     def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
         """Compact the rows that a commit left on level 0, where readers don't see them, and publish the result.
@@ -155,7 +158,8 @@ class TableCommit:
         result = self._publisher.publish(CommitRequest(committable, replacement))
         self.rows_snapshot_id = result.snapshot.id
         if not result.is_already_committed and not compacted.is_empty:
-            result = self._compactions.publish(committable, compacted, result)
+            compaction = self._compactions.request(committable, compacted, is_first=False)
+            result = self._compactions.publish(compaction, result)
         return None if result.is_already_committed else result.snapshot.id
 
     def truncate(self, identifier: int = BATCH_COMMIT_IDENTIFIER) -> int | None:
@@ -194,6 +198,10 @@ class TableCommit:
         After CommitOutcomeUnknown, WriterFenced or an interrupt, check the table first: the files may be part of it.
         """
         delete_uncommitted_files(self._context, messages)
+
+    def close(self) -> None:
+        """Wait until the hint of the last commit is written. May be called again."""
+        self._context.snapshots.settle_hint()
 
     def discard_already_committed(self, committable: Committable) -> None:
         """Delete the files of a committable that `commit` or `overwrite` found committed before. Raises nothing.

@@ -23,6 +23,7 @@ from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.conditional_put import put_if_absent, require_conditional_put
+from tidelake.storage.fileio.late_hints import settle_hints
 from tidelake.storage.fileio.location import remote_path
 from tidelake.storage.fileio.object_output import ObjectOutput
 from tidelake.storage.fileio.range_reader import TAIL_BYTES, RangedFile
@@ -161,6 +162,7 @@ class ObjectStoreFileIO:
         store, key = self._locate(path)
         if not key:
             raise BadInput(f"{path} is a whole bucket; name a directory in the bucket")
+        settle_hints(path)
         with as_os_errors(path):
             _delete(store, [entry["path"] for entry in _list(store, key)])
 
@@ -174,6 +176,7 @@ class ObjectStoreFileIO:
         if (old_scheme, old_bucket) != (new_scheme, new_bucket):
             raise BadInput(f"{source} and {target} are in different buckets; copy the files with the store's tools")
         store = self._bucket(old_scheme, old_bucket)
+        settle_hints(source)
         with as_os_errors(source):
             mark = f"{new}/{_DIRECTORY_MARK}"
             target_exists = any(entry["path"] != mark for entry in _list(store, new))

@@ -81,6 +81,7 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
 def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:
     """Delete the states after snapshot_id, newest first. 0 deletes all."""
     discarded, io, paths = later_states(context, snapshot_id), context.io, context.paths
+    context.snapshots.settle_hint()  # a commit's hint that arrives later would name a deleted snapshot
     io.delete(paths.latest_hint)
     for tag in discarded.tags:
         io.delete(paths.tag(tag))

@@ -6,20 +6,32 @@ Source: Java `mergetree/MergeTreeReaders.java` (`readerForSection`).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from tidelake.storage.base.threads import ReadAhead
+from tidelake.storage.fileio.requests import is_remote
+from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.merge.merge_functions import MergeFunction
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder
 from tidelake.storage.merge.multi_pass_merge import fan_in_of, multi_pass_merge
-from tidelake.storage.merge.sections import BatchSize, merge_batch_size, oldest_first, runs_to_spill
+from tidelake.storage.merge.sections import (
+    BatchSize,
+    estimated_row_bytes,
+    merge_batch_size,
+    oldest_first,
+    runs_to_spill,
+)
 from tidelake.storage.merge.sorted_run import Section, SortedRun
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, SEQUENCE_FIELD
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema
+
+_RUNS_AHEAD_MAX: Final = 8  # each has a second batch in memory
 
 T = TypeVar("T")
 
@@ -79,13 +91,28 @@ class SectionMerge:
         newest_wins: see `merge_runs`.
         spill_directory: where runs are spilled; None means the system's temporary directory.
         """
-        yield from multi_pass_merge(
-            [read(run) for run in self.runs],
-            arrow_schema(fields),
-            self.order,
-            merge,
-            fan_in=fan_in_of(self.context.options),
-            newest_wins=newest_wins,
-            spilled_first=runs_to_spill(self.runs, len(fields)),
-            spill_directory=spill_directory,
-        )
+        fan_in, spilled_first = fan_in_of(self.context.options), runs_to_spill(self.runs, len(fields))
+        reads_ahead = not spilled_first and len(self.runs) <= fan_in and self._reads_ahead
+        with ExitStack() as open_runs:
+            rows = [read(run) for run in self.runs]
+            if reads_ahead:
+                rows = [open_runs.enter_context(ReadAhead(run)) for run in rows]
+            yield from multi_pass_merge(
+                rows,
+                arrow_schema(fields),
+                self.order,
+                merge,
+                fan_in=fan_in,
+                newest_wins=newest_wins,
+                spilled_first=spilled_first,
+                spill_directory=spill_directory,
+            )
+
+    @property
+    def _reads_ahead(self) -> bool:
+        """Whether the next batch of each run is read while the merge works: its files are far away, and have room.
+
+        A batch of large rows may exceed its size, and so a merge holds as few of them as possible.
+        """
+        are_few = len(self.runs) <= _RUNS_AHEAD_MAX and estimated_row_bytes(self.runs) < LARGE_ROW_BYTES
+        return are_few and is_remote(self.context.location)

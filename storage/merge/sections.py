@@ -50,13 +50,17 @@ class BatchSize:
     bytes: int
 
 
+def estimated_row_bytes(runs: Sequence[Sequence[DataFileMeta]]) -> int:
+    """Return the approximate size of a row in memory, by the size of the files."""
+    files = [file for run in runs for file in run]
+    return _DECODED_PER_STORED * sum(file.file_size for file in files) // max(1, sum(f.row_count for f in files))
+
+
 def batch_size(runs: Sequence[Sequence[DataFileMeta]], run_bytes_max: int = SECTION_MEMORY_BYTES) -> BatchSize:
     """Return a batch size with which one batch of each run fits the memory of a section together."""
-    files = [file for run in runs for file in run]
-    rows = sum(file.row_count for file in files)
     share_bytes = max(1, min(run_bytes_max, SECTION_MEMORY_BYTES // len(runs)))
     # An estimate before anything is read. If the rows were compressed better, the limit in bytes applies.
-    row_bytes = max(1, _DECODED_PER_STORED * sum(file.file_size for file in files) // max(rows, 1))
+    row_bytes = max(1, estimated_row_bytes(runs))
     return BatchSize(max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, share_bytes // row_bytes)), share_bytes)
 
 

@@ -18,7 +18,7 @@ def before_publishing(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], Any
     publish, rest = Publisher.publish, list(happen)
     is_happening = False
 
-    def publish_after(publisher: Publisher, request: CommitRequest) -> CommitResult:
+    def publish_after(publisher: Publisher, request: CommitRequest, then: CommitRequest | None = None) -> CommitResult:
         nonlocal is_happening
         if rest and not is_happening:
             is_happening = True
@@ -26,6 +26,6 @@ def before_publishing(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], Any
                 rest.pop(0)()
             finally:
                 is_happening = False
-        return publish(publisher, request)
+        return publish(publisher, request, None if rest else then)  # what is left happens before the next snapshot
 
     monkeypatch.setattr(Publisher, "publish", publish_after)

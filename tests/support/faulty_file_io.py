@@ -68,21 +68,22 @@ class FaultyFileIO:
         self.calls: list[Call] = []
         self.is_dead = False
         self._in_flight: list[Callable[[], object]] = []
-        self._lock = threading.RLock()  # a fault may act through this very FileIO
+        self._lock = threading.RLock()
+        self._current = threading.local()  # the number of the thread's call
 
     # ------------------------------------------------------------ what is to go wrong
 
     def fail_call(self, number: int, fault: Fault) -> None:
         """From now on the number-th call (0 is the next one) fails, the others don't."""
         last = len(self.calls) + number
-        self.fault = lambda _: fault if len(self.calls) - 1 == last else None
+        self.fault = lambda _: fault if self._current.number == last else None
 
     def fail_from(self, number: int, fault: Fault) -> None:
         """The number-th call fails so, and the store answers nothing more."""
         last = len(self.calls) + number
 
         def for_good(_: Call) -> Fault | None:
-            at = len(self.calls) - 1
+            at = self._current.number
             return None if at < last else fault if at == last else Fault.BEFORE
 
         self.fault = for_good
@@ -94,7 +95,7 @@ class FaultyFileIO:
         last = len(self.calls) + number
 
         def die(_: Call) -> Fault | None:
-            self.is_dead = self.is_dead or len(self.calls) - 1 == last
+            self.is_dead = self.is_dead or self._current.number == last
             return fault if self.is_dead else None
 
         self.fault = die
@@ -113,7 +114,8 @@ class FaultyFileIO:
             if self.is_dead:
                 raise ProcessDied
             self.calls.append(call)
-            fault = self.fault(call)
+            self._current.number = len(self.calls) - 1
+        fault = self.fault(call)  # without the lock: what it does may wait for calls of other threads
         if fault is Fault.HANG:
             self.on_hang()
         if fault in (Fault.BEFORE, Fault.HANG):

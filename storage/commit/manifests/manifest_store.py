@@ -8,8 +8,9 @@ Source: Java `manifest/ManifestFile.java`, `ManifestList.java`, `io/RollingFileW
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -32,6 +33,7 @@ from tidelake.storage.commit.manifests.manifest_file_meta import (
 )
 from tidelake.storage.commit.manifests.partition_stats import partition_stats
 from tidelake.storage.commit.manifests.record_file import format_of_metadata, read_records
+from tidelake.storage.fileio.requests import run_requests
 from tidelake.storage.files.data_file import SimpleStats
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.paths import MetadataFileNames
@@ -43,6 +45,9 @@ _META_BYTES: Final = 600
 _TEXT_BYTES: Final = 60
 _VECTOR_BYTES: Final = 250
 _NUMBER_BYTES: Final = 8
+_WAITING_BYTES: Final = (
+    32 << 20
+)  # of new files in memory; beyond it, a rewrite of all manifests puts some of them early
 _ROLL_CHECK_ENTRIES: Final = 1000  # entries between two checks of a manifest's size, as in Java
 
 
@@ -196,9 +201,41 @@ class ManifestStore:
 
     def _write(self, name: str, writer: MetadataWriter) -> int:
         data = writer.finish()
+        self._put(name, data)
+        return len(data)
+
+    def _put(self, name: str, data: bytes) -> None:
         with self._io.open_output(self._paths.manifest(name)) as output:
             output.write(data)
-        return len(data)
+
+
+class NewManifests(ManifestStore):
+    """The same files, for one snapshot that is being built: what is written waits, so that all can be put at once.
+
+    A manifest list needs the size and the bounds of its manifests, not their files. `put` them before the snapshot is
+    published. Until then, `read` finds the new files only as long as they are cached. Not thread-safe.
+
+    names: the names of all files that were written.
+    """
+
+    def __init__(self, store: ManifestStore) -> None:
+        self.__dict__.update(store.__dict__)
+        self.names: list[str] = []
+        self._waiting: list[tuple[str, bytes]] = []
+
+    def puts(self) -> list[Callable[[], None]]:
+        """Return the requests that put the waiting files. They may run side by side."""
+        waiting, self._waiting = self._waiting, []
+        return [partial(self._put_now, name, data) for name, data in waiting]
+
+    def _put(self, name: str, data: bytes) -> None:
+        self.names.append(name)
+        self._waiting.append((name, data))
+        if sum(len(waiting) for _, waiting in self._waiting) > _WAITING_BYTES:
+            run_requests(self._paths.location, *self.puts())
+
+    def _put_now(self, name: str, data: bytes) -> None:
+        super()._put(name, data)
 
 
 # ---------------------------------------------------------------- sizes in memory

@@ -16,6 +16,8 @@ from tidelake.errors import CorruptFile
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.disk_space import is_disk_full
+from tidelake.storage.fileio.late_hints import settle_hints, write_hint_later
+from tidelake.storage.fileio.requests import is_remote
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, SNAPSHOT_VERSION, CommitKind
 from tidelake.storage.model.paths import TablePaths, parse_snapshot_id
 
@@ -197,13 +199,13 @@ class SnapshotStore:
 
         The hint is used if its snapshot exists and the next one does not. Otherwise the directory is listed.
         """
-        hint = self._hint(self._paths.latest_hint)
+        hint = self._latest_hint()
         if hint is not None and not self.exists(hint + 1) and self.exists(hint):
             return hint
         return self._listed_latest_id()
 
     def latest(self) -> Snapshot | None:
-        hint = self._hint(self._paths.latest_hint)
+        hint = self._latest_hint()
         if hint is not None and not self.exists(hint + 1) and (found := self.find(hint)) is not None:
             return found
         latest_id = self._listed_latest_id()
@@ -286,8 +288,20 @@ class SnapshotStore:
 
     def hint_latest(self, snapshot_id: int) -> None:
         """Write a hint for readers. Ignores failures: with an outdated hint, readers list the directory."""
+        settle_hints(self._paths.latest_hint)
         with suppress(Exception):
             self._io.write(self._paths.latest_hint, str(snapshot_id).encode(), durable=False)
+
+    def hint_committed(self, snapshot_id: int) -> None:
+        """Do the same after a commit. In an object store, the hint is written while the caller continues."""
+        if is_remote(self._paths.latest_hint):
+            write_hint_later(self._io, self._paths.latest_hint, snapshot_id)
+        else:
+            self.hint_latest(snapshot_id)
+
+    def settle_hint(self) -> None:
+        """Wait until no hint of a commit of this process is being written."""
+        settle_hints(self._paths.latest_hint)
 
     def hint_earliest(self, snapshot_id: int) -> bool:
         """Write the hint durably, because expiry then deletes the snapshots below it. Without the hint, a reader that
@@ -301,6 +315,10 @@ class SnapshotStore:
     def delete_snapshot_file(self, snapshot_id: int) -> None:
         """Delete a file that is surely not part of the table's history."""
         self._io.delete(self._paths.snapshot(snapshot_id))
+
+    def _latest_hint(self) -> int | None:
+        self.settle_hint()  # otherwise a read after a commit of this process would list the directory
+        return self._hint(self._paths.latest_hint)
 
     def _hint(self, path: str) -> int | None:
         return read_hint(self._io, path)

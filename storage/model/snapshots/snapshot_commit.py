@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 
@@ -61,4 +61,27 @@ class SnapshotCommit(Protocol):
 
     def is_committed(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
         """Answer the same question for a snapshot whose `commit` failed with an error, and which the table has now."""
+        ...
+
+
+@runtime_checkable
+class StepwiseCommit(SnapshotCommit, Protocol):
+    """A `SnapshotCommit` of two steps. So a second snapshot can be built on the first one before that is confirmed.
+
+    After an error of `create` the outcome is unknown, as above. After an error of `confirm` as well.
+    """
+
+    def create(self, snapshot: Snapshot) -> bool:
+        """Create the file of the snapshot. Returns False if its id is taken."""
+        ...
+
+    def confirm(
+        self, base: Snapshot | None, created: Sequence[Snapshot], doubtful: Snapshot | None = None
+    ) -> Sequence[Snapshot]:
+        """Return those of the created snapshots that belong to the table's history. Withdraws the others.
+
+        base: the snapshot that the first of them was built on.
+        created: one or two, the second one built on the first one.
+        doubtful: built on the last one of them, with a failed `create`. It may exist now, and proves nothing.
+        """
         ...

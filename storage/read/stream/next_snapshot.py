@@ -5,20 +5,31 @@ Source: Java `utils/NextSnapshotFetcher.java`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidelake.errors import BadInput
+from tidelake.storage.fileio.requests import is_remote
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.changes.change_reader import ChangeReader
 from tidelake.storage.read.changes.position import ChangePosition
 from tidelake.storage.read.expired_snapshots import snapshot_expired
 
+_ROUNDS_A_CHECK: Final = 8
+
 
 class NextSnapshot:
-    """Finds the snapshots of one stream, one after the other."""
+    """Finds the snapshots of one stream, one after the other.
+
+    In an object store, a stream that waits asks for nothing but the next snapshot. Whether this can still come into
+    being, or has come and expired meanwhile, takes six requests, and is asked in the first round and each eighth one.
+    """
 
     def __init__(self, context: TableContext, reader: ChangeReader) -> None:
         self._context = context
         self._reader = reader
+        self._awaited = 0  # the snapshot that was found to be reachable
+        self._rounds = 0  # without that check since then
 
     def find(self, position: ChangePosition) -> Snapshot | None:
         """Return the next snapshot; None while it does not exist yet.
@@ -27,6 +38,8 @@ class NextSnapshot:
         or dropped and created again.
         """
         snapshot_id = position.next_snapshot_id
+        if self._is_awaited(snapshot_id) and self._reader.history.snapshots.find(snapshot_id) is None:
+            return None
         if position.is_full:
             return self._find_snapshot(snapshot_id)
         snapshot = self._reader.history.find(snapshot_id)
@@ -35,6 +48,11 @@ class NextSnapshot:
         else:
             self._check_same_history(position)
         return snapshot
+
+    def _is_awaited(self, snapshot_id: int) -> bool:
+        """Return whether the snapshot was missing, but reachable, not long ago."""
+        self._rounds += 1
+        return snapshot_id == self._awaited and self._rounds < _ROUNDS_A_CHECK
 
     def _find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Find a snapshot that is read in full. A changelog that outlived its snapshot is not enough for this."""
@@ -60,6 +78,8 @@ class NextSnapshot:
                 f"snapshot {snapshot_id} should be read next, but the latest is {latest}: the table may have been "
                 f"rolled back. Read it again and follow from {latest + 1}"
             )
+        if is_remote(self._context.location):
+            self._awaited, self._rounds = snapshot_id, 0
 
     def _check_same_history(self, position: ChangePosition) -> None:
         """Raise BadInput after a rollback: other snapshots then have the ids of those that were read."""

@@ -7,20 +7,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
 
 from tests.ingest.pipeline.fakes import Gate
 from tidelake.storage.base.threads import (
+    IO_THREADS_MAX,
+    ReadAhead,
     ShortTaskRunner,
     map_on_cores,
     map_to_end,
     map_uncancellable,
     run_cpu_bound,
+    run_side_by_side,
     run_uncancellable,
     run_with_cancel,
 )
@@ -325,3 +329,94 @@ async def test_short_work_yields_to_the_loop_and_raises_its_errors() -> None:
     asyncio.get_running_loop().call_soon(turns.append, "another")
     await short_work(divmod, 7, 2)
     assert turns == ["another"]
+
+
+# ---------------------------------------------------------------- side by side
+
+
+def test_tasks_side_by_side_wait_at_the_same_time_and_return_results_in_order() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+    tasks = [partial(lambda number: (meeting.wait(), number)[1], number) for number in range(3)]
+    assert run_side_by_side(*tasks) == [0, 1, 2]
+    assert run_side_by_side() == []
+
+
+def test_tasks_that_start_tasks_never_wait_for_a_free_thread() -> None:
+    def nested(depth: int) -> int:
+        return 1 if depth == 0 else sum(run_side_by_side(*[partial(nested, depth - 1)] * 5))
+
+    assert run_side_by_side(*[partial(nested, 3)] * (2 * IO_THREADS_MAX)) == [125] * (2 * IO_THREADS_MAX)
+
+
+def test_the_first_error_is_raised_when_no_task_is_running_any_more() -> None:
+    ended: list[int] = []
+
+    def fail(number: int) -> None:
+        time.sleep(0.01 * (3 - number))
+        ended.append(number)
+        raise OSError(f"task {number}")
+
+    with pytest.raises(OSError, match="task 0"):
+        run_side_by_side(*[partial(fail, number) for number in range(3)])
+    assert sorted(ended) == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- reading ahead
+
+
+def test_items_read_ahead_are_the_same_and_the_next_one_is_computed_meanwhile() -> None:
+    computed: list[int] = []
+    reached = [threading.Event() for _ in range(4)]
+
+    def items() -> Iterator[int]:
+        for number in range(4):
+            computed.append(number)
+            reached[number].set()
+            yield number
+
+    with ReadAhead(items()) as ahead:
+        for number in range(4):
+            assert next(ahead) == number
+            assert reached[min(number + 1, 3)].wait(10)
+        assert list(ahead) == []
+    assert computed == list(range(4))
+
+
+def test_several_readers_begin_side_by_side() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+
+    def items() -> Iterator[int]:
+        meeting.wait()
+        yield 7
+
+    with ReadAhead(items()) as one, ReadAhead(items()) as two, ReadAhead(items()) as three:
+        assert [next(one), next(two), next(three)] == [7, 7, 7]
+
+
+def test_an_error_of_an_item_read_ahead_comes_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise OSError("torn")
+
+    with ReadAhead(items()) as ahead:
+        assert next(ahead) == 1
+        with pytest.raises(OSError, match="torn"):
+            next(ahead)
+
+
+def test_after_reading_ahead_ends_early_nothing_runs_and_the_items_are_closed() -> None:
+    running, ended = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        try:
+            yield 1
+            running.set()
+            time.sleep(0.05)
+            yield 2
+        finally:
+            ended.set()
+
+    with ReadAhead(items()) as ahead:
+        assert next(ahead) == 1
+        assert running.wait(10)
+    assert ended.is_set()

@@ -1,0 +1,31 @@
+"""Decides which requests to a store go out side by side, and which ones nobody waits for.
+
+A request to an object store takes tens of milliseconds, however little it asks for. So what doesn't depend on one
+another is sent together. On a local disk a call takes less time than handing it to a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tidelake.storage.base.threads import run_side_by_side
+from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
+
+T = TypeVar("T")
+
+
+def is_remote(location: str) -> bool:
+    """Return whether a request to this location takes so long that it is worth a thread."""
+    return scheme_of(location) != LOCAL_SCHEME
+
+
+def run_requests(location: str, *requests: Callable[[], T]) -> list[T]:
+    """Run independent requests to a location: side by side if it is remote, else one after the other.
+
+    Returns their results in the same order. If some fail, the first error is raised when none is running any more. On a
+    local disk those after it are not run.
+    """
+    if is_remote(location):
+        return run_side_by_side(*requests)
+    return [request() for request in requests]
