@@ -16,14 +16,17 @@ from tidelake.errors import UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.iceberg.schemas import unpublishable_types
 from tidelake.storage.model.options import MergeEngine, Operation, TableOptions
-from tidelake.storage.model.options.option import USE_JAVA, Option
+from tidelake.storage.model.options.option import FILE_WRITING_OPERATIONS, USE_JAVA, Option
 from tidelake.storage.model.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, Root, walk_types
 
 _log = get_logger(__name__)
+
+_ICEBERG_FORMATS: Final = frozenset({"parquet", "orc", "avro"})
 
 # Operations that a new table must support. COMPACT is not included: Java Paimon may compact a write-only table.
 _OPERATIONS_OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
@@ -110,6 +113,41 @@ def _limitations(schema: TableSchema, options: TableOptions, branch: str, operat
     yield from _bucket_limitations(schema, options, operation)
     for field in schema.fields:
         yield from _blob_limitations(schema, options, field, operation)
+    if options.iceberg_enabled and operation in FILE_WRITING_OPERATIONS:
+        yield from _iceberg_limitations(schema, options, operation)
+
+
+def _iceberg_limitations(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
+    """Yield what Iceberg readers could not read, or would read wrongly."""
+    where = f"option metadata.iceberg.storage = {options.iceberg_storage}"
+    if options.data_evolution_enabled:
+        yield Limitation(
+            f"{where} with data-evolution.enabled",
+            operation,
+            "the columns of a row are in several files, which Iceberg readers can't put together",
+            "Unset one of the two",
+        )
+    if not schema.has_primary_key and options.deletion_vectors_enabled and not options.iceberg_has_deletion_vectors:
+        yield Limitation(
+            f"{where} with deletion-vectors.enabled",
+            operation,
+            "Iceberg readers would see deleted rows",
+            "Set metadata.iceberg.format-version = 3 and deletion-vectors.bitmap64 = true",
+        )
+    for file_format in sorted({options.file_format(level) for level in range(options.num_levels)} - _ICEBERG_FORMATS):
+        yield Limitation(
+            f"{where} with data files in format {file_format}",
+            operation,
+            f"Iceberg readers read only {', '.join(sorted(_ICEBERG_FORMATS))}",
+            "Set file.format = parquet",
+        )
+    for field, reason in unpublishable_types(schema, options.iceberg_format_version):
+        yield Limitation(
+            f"{where} with column {field.name} {field.type}",
+            operation,
+            reason,
+            "Use another type for the column, or unset the option",
+        )
 
 
 def _blob_limitations(
