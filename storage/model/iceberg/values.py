@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from tidelake.storage.model.iceberg.schemas import MICROSECOND_PRECISION
 from tidelake.storage.model.types import CONSTRUCTED_ROOTS, TIMESTAMP_ROOTS, AtomicType, DataType, Root
 
+_EXACT: Final = Context(prec=40)  # more digits than a decimal has
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -60,7 +61,7 @@ def bound(data_type: DataType, value: Any) -> bytes:
 
 def _decimal(value: Decimal, scale: int) -> bytes:
     """Return the unscaled number, in as few bytes as possible."""
-    number = int(value.scaleb(scale))
+    number = int(value.scaleb(scale, _EXACT))
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
