@@ -47,10 +47,15 @@ def contents(metadata_file: Path) -> dict[str, Json]:
 
 
 def live_files(metadata_file: Path) -> list[dict[str, Json]]:
-    """The data files and deletion vectors of the newest snapshot, without row ids."""
+    """The data files and deletion vectors of the newest snapshot, without row ids and the places of the vectors."""
     newest_snapshot = contents(metadata_file)["snapshots"][-1]
     live = [e for meta in newest_snapshot["manifests"] for e in meta["entries"] if e["status"] != DELETED]
-    return sorted((e["data_file"] | {"first_row_id": None} for e in live), key=json.dumps)
+    files = [e["data_file"] | {"first_row_id": None} for e in live]
+    for file in files:
+        if file["content"] != 0:
+            for name in ("file_path", "file_size_in_bytes", "content_offset", "content_size_in_bytes"):
+                file[name] = None
+    return sorted(files, key=json.dumps)
 
 
 def _manifest(meta: Mapping[str, Json], directory: Path) -> dict[str, Json]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidelake.storage.commit.iceberg.manifest_files import Status
-from tidelake.storage.commit.manifests.index_manifest import IndexEntry, index_entry_path
+from tidelake.storage.commit.iceberg.vector_files import VectorFiles
+from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.record_file import Record
 from tidelake.storage.files.bucket_directory import data_file_path, partition_directories
@@ -41,10 +42,14 @@ class DataFile:
 
 
 class DataFiles:
-    """Describes data files of one table to Iceberg readers."""
+    """Describes data files of one table to Iceberg readers.
 
-    def __init__(self, context: TableContext) -> None:
+    directory: that of the Iceberg metadata.
+    """
+
+    def __init__(self, context: TableContext, directory: str) -> None:
         self._context = context
+        self._vector_files = VectorFiles(context, directory)
         self._has_key = context.schema.has_primary_key
         self._max_level = context.options.num_levels - 1
         self.has_vectors = context.options.iceberg_has_deletion_vectors
@@ -70,30 +75,28 @@ class DataFiles:
         ]
 
     def vectors(self, index: Sequence[IndexEntry], snapshot_id: int) -> list[Record]:
-        """Return the manifest entries of all deletion vectors of a snapshot."""
+        """Return the manifest entries of all deletion vectors of a snapshot. Writes missing Puffin files."""
         entries = [entry for entry in index if entry.file.holds_deletion_vectors]
         partitions = self._partitions({entry.partition for entry in entries})
         directories = self._directories(entry.partition for entry in entries)
         found = []
         for entry in entries:
             bucket = self._context.paths.bucket_directory(directories[entry.partition], entry.bucket)
-            path = index_entry_path(self._context, entry)
-            for vector in entry.file.vectors:
-                if vector.cardinality is None:
-                    raise ValueError(f"{path}: the number of rows that a deletion vector deletes is unknown")
+            places, size_bytes = self._vector_files.places(entry, bucket)
+            for place in places:
                 file = {
                     "content": _POSITION_DELETES,
-                    "file_path": path,
+                    "file_path": self._vector_files.path(entry),
                     "file_format": _PUFFIN,
                     "partition": partitions[entry.partition],
-                    "record_count": vector.cardinality,
-                    "file_size_in_bytes": entry.file.file_size,
+                    "record_count": place.cardinality,
+                    "file_size_in_bytes": size_bytes,
                     "null_value_counts": None,
                     "lower_bounds": None,
                     "upper_bounds": None,
-                    "referenced_data_file": f"{bucket}/{vector.data_file}",
-                    "content_offset": vector.offset,
-                    "content_size_in_bytes": vector.length,
+                    "referenced_data_file": place.data_file,
+                    "content_offset": place.offset,
+                    "content_size_in_bytes": place.length,
                     "first_row_id": None,
                 }
                 found.append(_entry(snapshot_id, file))

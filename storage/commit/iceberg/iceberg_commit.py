@@ -69,7 +69,7 @@ class IcebergSnapshots:
         self._context = context
         self._manifests = manifests
         self._table_manifests = context.shared(ManifestStore)
-        self._files = DataFiles(context)
+        self._files = DataFiles(context, manifests.directory)
         self._version = options.iceberg_format_version
         self._has_row_ids = self._version >= ICEBERG_FORMAT_VERSION_3
         self._target_bytes = options.manifest_target_file_size_bytes

@@ -56,7 +56,7 @@ class IcebergManifests:
         version = options.iceberg_format_version
         self._io = context.io
         self._cache = context.metadata_cache
-        self._directory = directory
+        self.directory = directory
         self._codec = avro_codec(options.iceberg_manifest_compression, "metadata.iceberg.manifest-compression")
         self._zstd_level = options.zstd_level
         self._target_bytes = options.manifest_target_file_size_bytes
@@ -80,7 +80,7 @@ class IcebergManifests:
 
     def write_list(self, metas: Sequence[Record]) -> str:
         """Write the manifests of a snapshot. Returns the path."""
-        path = f"{self._directory}/snap-{next(self._list_numbers)}-{self._uuid}.avro"
+        path = f"{self.directory}/snap-{next(self._list_numbers)}-{self._uuid}.avro"
         stored = [_with_legacy_names(meta) for meta in metas] if self._is_legacy else metas
         self._write(path, self._list_schema, stored)
         self._cache.put(path, tuple(metas), _META_BYTES * len(metas))
@@ -117,7 +117,7 @@ class IcebergManifests:
             while end < len(rest) and writer.size_bytes < self._target_bytes:
                 writer.write(rest[end : end + _ROLL_CHECK_ENTRIES])
                 end += _ROLL_CHECK_ENTRIES
-            path = f"{self._directory}/{self._uuid}-m{next(self._numbers)}.avro"
+            path = f"{self.directory}/{self._uuid}-m{next(self._numbers)}.avro"
             written, rest = rest[:end], rest[end:]
             size = self._write_bytes(path, writer.finish())
             self._cache.put(path, tuple(written), _ENTRY_BYTES * len(written))

@@ -1,8 +1,8 @@
 """Avro schemas of Iceberg's manifests and manifest lists, with the field ids by which Iceberg readers find fields.
 
 Source: Java `iceberg/manifest/IcebergManifestEntry.java`, `IcebergDataFileMeta.java`, `IcebergManifestFileMeta.java`;
-Iceberg's specification, "Manifests" and "Manifest Lists". Java stores timestamps and times of partitions in other units
-than the specification says, and its readers fail; here they are as specified.
+Iceberg's specification, "Manifests" and "Manifest Lists". Java stores decimals, times and timestamps of partitions
+otherwise than the specification says, and not all readers accept it; here they are as specified.
 """
 
 from __future__ import annotations
@@ -89,8 +89,11 @@ def manifest_schema(partition_fields: tuple[DataField, ...], format_version: int
 def _partition_type(data_type: DataType) -> Any:
     assert isinstance(data_type, AtomicType)
     if data_type.root is Root.DECIMAL:
+        size = ((10**data_type.precision).bit_length() + 8) // 8
         return {
-            "type": "bytes",
+            "type": "fixed",
+            "name": f"decimal_{data_type.precision}_{data_type.scale}",
+            "size": size,
             "logicalType": "decimal",
             "precision": data_type.precision,
             "scale": data_type.scale,
