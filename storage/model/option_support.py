@@ -26,8 +26,6 @@ from tidelake.storage.model.types import DataField, Root, walk_types
 
 _log = get_logger(__name__)
 
-_ICEBERG_FORMATS: Final = frozenset({"parquet", "orc", "avro"})
-
 # Operations that a new table must support. COMPACT is not included: Java Paimon may compact a write-only table.
 _OPERATIONS_OF_NEW_TABLES: Final = (Operation.CREATE, Operation.READ, Operation.CHANGES, Operation.WRITE)
 
@@ -133,13 +131,6 @@ def _iceberg_limitations(schema: TableSchema, options: TableOptions, operation: 
             operation,
             "Iceberg readers would see deleted rows",
             "Set metadata.iceberg.format-version = 3 and deletion-vectors.bitmap64 = true",
-        )
-    for file_format in sorted({options.file_format(level) for level in range(options.num_levels)} - _ICEBERG_FORMATS):
-        yield Limitation(
-            f"{where} with data files in format {file_format}",
-            operation,
-            f"Iceberg readers read only {', '.join(sorted(_ICEBERG_FORMATS))}",
-            "Set file.format = parquet",
         )
     for field, reason in unpublishable_types(schema, options.iceberg_format_version):
         yield Limitation(

@@ -11,11 +11,11 @@ are never shown.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidelake.errors import CorruptFile
 from tidelake.storage.commit.iceberg.manifest_files import Status
 from tidelake.storage.commit.iceberg.vector_files import VectorFiles
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
@@ -23,8 +23,9 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.record_file import Record
 from tidelake.storage.files.bucket_directory import data_file_path, partition_directories
 from tidelake.storage.files.data_file import DataFileMeta
-from tidelake.storage.model.binary_row import decode_rows, decode_rows_of_files
-from tidelake.storage.model.iceberg.values import bound, column_values, has_bounds
+from tidelake.storage.model.binary_row import decode_rows
+from tidelake.storage.model.iceberg.row_bounds import bounds_of_row
+from tidelake.storage.model.iceberg.values import column_values
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
 
@@ -68,10 +69,9 @@ class DataFiles:
     def added(self, files: Sequence[DataFile], snapshot_id: int) -> list[Record]:
         """Return the manifest entries of files that a snapshot adds, in order."""
         partitions = self._partitions({file.entry.partition for file in files})
-        statistics = self._statistics([file.entry.file for file in files])
         return [
-            _entry(snapshot_id, _data_file(file, partitions[file.entry.partition], *of_file))
-            for file, of_file in zip(files, statistics, strict=True)
+            _entry(snapshot_id, _data_file(file, partitions[file.entry.partition], *self._statistics(file.entry.file)))
+            for file in files
         ]
 
     def vectors(self, index: Sequence[IndexEntry], snapshot_id: int) -> list[Record]:
@@ -124,54 +124,22 @@ class DataFiles:
 
     # ------------------------------------------------------------ statistics
 
-    def _statistics(
-        self, files: Sequence[DataFileMeta]
-    ) -> list[tuple[dict[int, int], dict[int, bytes], dict[int, bytes]]]:
-        """Return for each file the null counts, lower and upper bounds by column id."""
-        groups: dict[tuple[int, tuple[str, ...] | None], list[int]] = defaultdict(list)
-        for number, file in enumerate(files):
-            groups[file.schema_id, file.value_stats_columns].append(number)
-        found: list[Any] = [None] * len(files)
-        for (schema_id, names), numbers in groups.items():
-            of_group = self._statistics_of(schema_id, names, [files[number] for number in numbers])
-            for number, statistics in zip(numbers, of_group, strict=True):
-                found[number] = statistics
-        return found
-
-    def _statistics_of(
-        self, schema_id: int, names: tuple[str, ...] | None, files: Sequence[DataFileMeta]
-    ) -> list[tuple[dict[int, int], dict[int, bytes], dict[int, bytes]]]:
-        current = self._context.schema
-        schema = current if schema_id == current.id else self._context.schemas.get(schema_id)
+    def _statistics(self, file: DataFileMeta) -> tuple[dict[int, int], dict[int, bytes], dict[int, bytes]]:
+        """Return the null counts, the lower and the upper bounds of a file, by column id."""
+        current, stats, names = self._context.schema, file.value_stats, file.value_stats_columns
+        schema = current if file.schema_id == current.id else self._context.schemas.get(file.schema_id)
         fields = schema.fields if names is None else [schema.by_name[name] for name in names if name in schema.by_name]
-        counts = [
-            {f.id: n for f, n in zip(fields, file.value_stats.null_counts, strict=False) if n is not None}
-            for file in files
-        ]
-        paths = [file.file_name for file in files]
-        lower = _bounds([file.value_stats.min_values for file in files], fields, paths)
-        upper = _bounds([file.value_stats.max_values for file in files], fields, paths)
-        return [
-            (
-                nulls,
-                {key: value for key, value in low.items() if key in high},
-                {key: value for key, value in high.items() if key in low},
-            )
-            for nulls, low, high in zip(counts, lower, upper, strict=True)
-        ]
+        nulls = {f.id: n for f, n in zip(fields, stats.null_counts, strict=False) if n is not None}
+        lower, upper = _bounds(stats.min_values, fields, file), _bounds(stats.max_values, fields, file)
+        known = [key for key in lower if key in upper]
+        return nulls, {key: lower[key] for key in known}, {key: upper[key] for key in known}
 
 
-def _bounds(rows: Sequence[bytes], fields: Sequence[DataField], paths: Sequence[str]) -> list[dict[int, bytes]]:
-    if not fields:
-        return [{} for _ in rows]
-    columns = decode_rows_of_files(rows, [f.type for f in fields], paths, "bounds", out_of_range="null")
-    found: list[dict[int, bytes]] = [{} for _ in rows]
-    for field, column in zip(fields, columns, strict=True):
-        if has_bounds(field.type):
-            for of_file, value in zip(found, column_values(field.type, column), strict=True):
-                if value is not None:
-                    of_file[field.id] = bound(field.type, value)
-    return found
+def _bounds(row: bytes, fields: Sequence[DataField], file: DataFileMeta) -> dict[int, bytes]:
+    try:
+        return bounds_of_row(row, fields)
+    except ValueError as e:
+        raise CorruptFile(file.file_name, f"bounds of {len(fields)} columns in its manifest entry", str(e)) from None
 
 
 def _data_file(

@@ -175,8 +175,7 @@ class IcebergManifests:
         self._write_bytes(path, writer.finish())
 
     def _write_bytes(self, path: str, data: bytes) -> int:
-        with self._io.open_output(path) as output:
-            output.write(data)
+        self._io.write(path, data, durable=False)
         return len(data)
 
 

@@ -15,6 +15,7 @@ from tidelake.storage.model.iceberg.table_metadata import IcebergMetadata
 from tidelake.storage.model.options.iceberg_options import MetadataLocation
 from tidelake.storage.model.table import TableContext
 
+METADATA: Final = "/metadata"  # last part of the path
 _HINT: Final = "version-hint.text"
 _METADATA_FILE: Final = re.compile(r"v(\d+)\.metadata\.json")
 _DATABASE_SUFFIX: Final = ".db"
@@ -23,7 +24,7 @@ _DATABASE_SUFFIX: Final = ".db"
 def metadata_directory(context: TableContext) -> str:
     """Return the directory. Raises UnsupportedFeature if the table is not in a warehouse, where it would have to be."""
     if context.options.iceberg_metadata_location is MetadataLocation.TABLE:
-        return f"{context.location}/metadata"
+        return context.location + METADATA
     database_path, _, table = context.location.rpartition("/")
     warehouse, _, database = database_path.rpartition("/")
     if not database.endswith(_DATABASE_SUFFIX) or database == _DATABASE_SUFFIX:
@@ -32,7 +33,7 @@ def metadata_directory(context: TableContext) -> str:
             f"the table's database is {database_path}, not a folder NAME{_DATABASE_SUFFIX} of a warehouse",
             "Set metadata.iceberg.storage-location = table-location",
         )
-    return f"{warehouse}/iceberg/{database.removesuffix(_DATABASE_SUFFIX)}/{table}/metadata"
+    return f"{warehouse}/iceberg/{database.removesuffix(_DATABASE_SUFFIX)}/{table}{METADATA}"
 
 
 class MetadataDirectory:
@@ -41,6 +42,7 @@ class MetadataDirectory:
     def __init__(self, io: FileIO, path: str) -> None:
         self._io = io
         self.path = path
+        self._known: tuple[bytes, IcebergMetadata | None] = (b"", None)  # the last file that was read or written
 
     def metadata_path(self, version: int) -> str:
         return f"{self.path}/v{version}.metadata.json"
@@ -49,7 +51,10 @@ class MetadataDirectory:
         """Return None for a missing or unreadable file: it is then made again."""
         path = self.metadata_path(version)
         try:
-            return IcebergMetadata.from_json(self._io.read(path), path)
+            data = self._io.read(path)
+            if data != self._known[0]:
+                self._known = data, IcebergMetadata.from_json(data, path)
+            return self._known[1]
         except (FileNotFoundError, CorruptFile):
             return None
 
@@ -57,7 +62,9 @@ class MetadataDirectory:
         return self._io.exists(self.metadata_path(version))
 
     def write(self, metadata: IcebergMetadata) -> None:
-        self._io.write(self.metadata_path(metadata.current.id), metadata.to_json().encode())
+        data = metadata.to_json()
+        self._io.write(self.metadata_path(metadata.current.id), data, durable=False)
+        self._known = data, metadata
 
     def hint(self) -> int | None:
         """Return the version that the hint names; None for a missing or unreadable hint."""
@@ -67,7 +74,7 @@ class MetadataDirectory:
             return None
 
     def write_hint(self, version: int) -> None:
-        self._io.write(f"{self.path}/{_HINT}", str(version).encode())
+        self._io.write(f"{self.path}/{_HINT}", str(version).encode(), durable=False)
 
     def versions(self) -> list[int]:
         """List the directory. Returns the versions of all metadata files, ascending."""

@@ -53,8 +53,7 @@ class VectorFiles:
                 places = places_in(data, path)
             except (FileNotFoundError, CorruptFile):  # a file that a power cut left is written again
                 data, places = puffin_file(self._vectors(entry, bucket_directory))
-                with self._io.open_output(path) as output:
-                    output.write(data)
+                self._io.write(path, data, durable=False)
             known = (places, len(data))
             self._cache.put(path, known, _PLACE_BYTES * len(places))
         return known[0], known[1]

@@ -8,21 +8,23 @@ specification, "Table Metadata Fields".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Self
 
 from tidelake.errors import CorruptFile
-from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.model.iceberg.manifest_schemas import FIRST_PARTITION_FIELD_ID
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.snapshots.snapshot import Snapshot, parse_json_object
 
 COMMIT_IDENTITY: Final = "paimon-commit-identity"  # in a snapshot's summary: of which snapshot of the table it is
+_SNAPSHOTS: Final = "\0snapshots"  # a text that nothing else in the JSON can be
 _NEVER_MS: Final = 2**63 - 1  # tags expire with the table's
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IcebergSnapshot:
     """One snapshot.
 
@@ -41,7 +43,9 @@ class IcebergSnapshot:
     first_row_id: int | None = None
     added_rows: int | None = None
 
-    def to_members(self) -> dict[str, Any]:
+    @cached_property
+    def json(self) -> str:
+        """The JSON. Each later metadata file contains it again."""
         members: dict[str, Any] = {
             "sequence-number": self.id,
             "snapshot-id": self.id,
@@ -53,7 +57,7 @@ class IcebergSnapshot:
             "first-row-id": self.first_row_id,
             "added-rows": self.added_rows,
         }
-        return {name: value for name, value in members.items() if value is not None}
+        return _json({name: value for name, value in members.items() if value is not None})
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> Self:
@@ -102,8 +106,8 @@ class IcebergMetadata:
     def current(self) -> IcebergSnapshot:
         return self.snapshots[-1]
 
-    def to_json(self) -> str:
-        """Return the JSON, with members in Java's order."""
+    def to_json(self) -> bytes:
+        """Return the JSON, with members in Java's order. Compact, because it is written with each commit."""
         current = self.current.id
         members: dict[str, Any] = {
             "format-version": self.format_version,
@@ -119,7 +123,7 @@ class IcebergMetadata:
             "last-partition-id": FIRST_PARTITION_FIELD_ID + len(self.partition_fields) - 1,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
-            "snapshots": [snapshot.to_members() for snapshot in self.snapshots],
+            "snapshots": [_SNAPSHOTS],
             "current-snapshot-id": current,
             "next-row-id": self.next_row_id,
             "properties": dict(self.properties),
@@ -130,7 +134,8 @@ class IcebergMetadata:
         }
         if self.next_row_id is None:
             del members["next-row-id"]
-        return pretty_json(members)
+        snapshots = ",".join(snapshot.json for snapshot in self.snapshots)
+        return _json(members).replace(_json(_SNAPSHOTS), snapshots, 1).encode()
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Self:
@@ -158,6 +163,10 @@ class IcebergMetadata:
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
             raise CorruptFile(path, f"the JSON of {what}", f"{type(e).__name__}: {e}") from None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def commit_identity(snapshot: Snapshot) -> str:

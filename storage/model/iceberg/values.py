@@ -60,8 +60,11 @@ def bound(data_type: DataType, value: Any) -> bytes:
 
 
 def _decimal(value: Decimal, scale: int) -> bytes:
-    """Return the unscaled number, in as few bytes as possible."""
-    number = int(value.scaleb(scale, _EXACT))
+    return number_bytes(int(value.scaleb(scale, _EXACT)))
+
+
+def number_bytes(number: int) -> bytes:
+    """Return the unscaled number of a decimal, in as few bytes as possible."""
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
