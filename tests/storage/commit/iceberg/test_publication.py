@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -319,7 +320,7 @@ EXPIRING = {
     "snapshot.num-retained.min": "2",
     "snapshot.num-retained.max": "3",
     "metadata.iceberg.compaction.min.file-num": "3",
-    "metadata.iceberg.compaction.max.file-num": "4",
+    "metadata.iceberg.compaction.max.file-num": "3",
 }
 
 
@@ -366,11 +367,40 @@ def test_old_versions_of_the_metadata_file_are_kept_as_told(
 
 def test_manifests_are_merged_when_there_are_enough(catalog: tidelake.Catalog, metadata: Path) -> None:
     table = catalog.create_table("db.t", ROWS, options=EXPIRING)
-    for number in range(20):
+    for number in range(12):
         _append(table, number)
-    assert _ids(metadata) == list(range(20))
-    (current,) = [s for s in contents(newest(metadata))["snapshots"] if s["snapshot-id"] == 20]
-    assert len(current["manifests"]) < 5
+        assert len(contents(newest(metadata))["snapshots"][-1]["manifests"]) < 4
+    assert _ids(metadata) == list(range(12))
+
+
+# options, the folder of the metadata, the codec of manifests, a column of manifest lists
+FORMS = [
+    pytest.param({}, "db.db/t/metadata", "snappy", "added_files_count", id="as they are"),
+    pytest.param({"metadata.iceberg.storage": "hadoop-catalog"}, "iceberg/db/t/metadata", "snappy", None, id="a catalog"),
+    pytest.param(
+        {"metadata.iceberg.storage-location": "catalog-location"}, "iceberg/db/t/metadata", "snappy", None, id="elsewhere"
+    ),
+    pytest.param({"metadata.iceberg.manifest-compression": "deflate"}, "db.db/t/metadata", "deflate", None, id="a codec"),
+    pytest.param(
+        {"metadata.iceberg.manifest-legacy-version": "true"}, "db.db/t/metadata", "snappy", "added_data_files_count",
+        id="names of Iceberg 1.4",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "folder", "codec", "column"), FORMS)
+def test_options_decide_place_and_form(
+    options: dict[str, str], folder: str, codec: str, column: str | None, catalog: tidelake.Catalog, tmp_path: Path
+) -> None:
+    table = catalog.create_table("db.t", ROWS, options={**OPTIONS, **options})
+    _append(table, 1)
+    _append(table, 2)
+    assert _ids(tmp_path / folder) == [1, 2]
+    (manifest_list, *_) = (tmp_path / folder).glob("snap-*.avro")
+    with manifest_list.open("rb") as file:
+        reader = fastavro.reader(file)  # type: ignore[arg-type]
+        assert reader.metadata["avro.codec"] == codec
+        assert column is None or column in next(iter(reader))
 
 
 def test_row_ids_of_version_3_are_never_given_twice(catalog: tidelake.Catalog, metadata: Path) -> None:
