@@ -374,13 +374,14 @@ def test_manifests_are_merged_when_there_are_enough(catalog: tidelake.Catalog, m
 
 
 # options, the folder of the metadata, the codec of manifests, a column of manifest lists
+SNAPPY = "snappy"
 FORMS = [
     pytest.param({}, "db.db/t/metadata", "snappy", "added_files_count", id="as they are"),
-    pytest.param({"metadata.iceberg.storage": "hadoop-catalog"}, "iceberg/db/t/metadata", "snappy", None, id="a catalog"),
+    pytest.param({"metadata.iceberg.storage": "hadoop-catalog"}, "iceberg/db/t/metadata", SNAPPY, None, id="a catalog"),
     pytest.param(
-        {"metadata.iceberg.storage-location": "catalog-location"}, "iceberg/db/t/metadata", "snappy", None, id="elsewhere"
+        {"metadata.iceberg.storage-location": "catalog-location"}, "iceberg/db/t/metadata", SNAPPY, None, id="elsewhere"
     ),
-    pytest.param({"metadata.iceberg.manifest-compression": "deflate"}, "db.db/t/metadata", "deflate", None, id="a codec"),
+    pytest.param({"metadata.iceberg.manifest-compression": "deflate"}, "db.db/t/metadata", "deflate", None, id="codec"),
     pytest.param(
         {"metadata.iceberg.manifest-legacy-version": "true"}, "db.db/t/metadata", "snappy", "added_data_files_count",
         id="names of Iceberg 1.4",
