@@ -1,4 +1,5 @@
 """Runs queries and prints their rows as JSON, a query a line: `query.py TABLE SQL...`, where SQL reads `t`."""
+
 from __future__ import annotations
 
 import json
