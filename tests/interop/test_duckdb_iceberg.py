@@ -47,7 +47,8 @@ def test_duckdb_reads_the_rows_that_the_table_holds(
             regions = ["eu" if i % 2 else None for i in ids]
             writer.write(pa.table({"id": ids, "name": [f"{start}-{i}" for i in ids], "region": regions}, COLUMNS))
             writer.commit(identifier=start + 1)
-    table.delete("id in (3, 12)")
+    if options or "primary_key" in arguments:  # other tables can't delete by a condition
+        table.delete("id in (3, 12)")
     if not options:
         table.compact(full=True)
     rows = table.scan().to_arrow()
