@@ -31,6 +31,7 @@ from tidelake.storage.model.options.definitions.commits import COMMITS_OPTIONS
 from tidelake.storage.model.options.definitions.compaction import COMPACTION_OPTIONS
 from tidelake.storage.model.options.definitions.engines import ENGINES_OPTIONS
 from tidelake.storage.model.options.definitions.files import FILES_OPTIONS
+from tidelake.storage.model.options.definitions.iceberg import ICEBERG_OPTIONS
 from tidelake.storage.model.options.definitions.indexes import INDEXES_OPTIONS
 from tidelake.storage.model.options.definitions.layout import LAYOUT_OPTIONS
 from tidelake.storage.model.options.definitions.maintenance import MAINTENANCE_OPTIONS
@@ -154,6 +155,7 @@ _SUBJECTS: Final = (
     ("Writing, commits, expiry", COMMITS_OPTIONS),
     ("Partitions and tags as time passes, metastore", MAINTENANCE_OPTIONS),
     ("Reading", READING_OPTIONS),
+    ("Metadata for Iceberg readers", ICEBERG_OPTIONS),
     ("Engines and other formats", ENGINES_OPTIONS),
     ("Of catalogs: what `open_catalog` takes", CATALOG_OPTIONS),
 )

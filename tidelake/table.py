@@ -24,6 +24,7 @@ from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
+from tidelake.storage.commit.iceberg.publication import iceberg_publication_of
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.maintenance import branch_changes, tag_changes
@@ -833,6 +834,27 @@ class Table:
         """
         self._check_changeable("changed")
         return repair_earliest_snapshot(self._context, snapshot_id)
+
+    @checked
+    def publish_iceberg_metadata(self, *, anew: bool = False) -> str | None:
+        """Publish the metadata for Iceberg readers (option `metadata.iceberg.storage`) of the latest snapshot.
+
+        Each commit does the same. This is for a table that got the option after its last commit, and for lost metadata.
+        Returns the path of the newest metadata file; None for a table without snapshots.
+
+        anew: replace all metadata, even if nothing is lost. It then has at most the newest 100 snapshots
+
+        Raises BadInput if the table does not have the option, or this is a branch.
+        """
+        self._check_changeable("changed")
+        publication = iceberg_publication_of(self._context)
+        if publication is None:
+            raise BadInput(
+                f"{self._context.name} has no Iceberg metadata: only the main branch of a table with option "
+                "metadata.iceberg.storage has it. Set the option, for example to table-location"
+            )
+        check_supported(self._context, Operation.WRITE)
+        return publication.repair(anew=anew)
 
     @checked
     def purge(self) -> OrphanCleaning:

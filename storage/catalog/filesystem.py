@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.errors import BadInput, CommitConflict, CorruptFile, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.identifier import (
@@ -27,6 +27,7 @@ from tidelake.storage.catalog.identifier import (
 from tidelake.storage.catalog.options import check_letters, is_case_sensitive
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
+from tidelake.storage.commit.iceberg.publication import delete_metadata_outside, refresh_iceberg_metadata
 from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
 from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.fileio.base import FileIO
@@ -121,7 +122,7 @@ class FileSystemCatalog:
         for table in tables:
             self._refuse_links_of(table)
         for table in tables:
-            self._delete(table)
+            self._drop(table)
         self._io.delete_directory(path)
 
     # ------------------------------------------------------------ tables
@@ -221,11 +222,17 @@ class FileSystemCatalog:
             raise self._no_table(identifier)
         self._refuse_links_of(identifier)
         with self._excluding_others(identifier):
-            self._delete(identifier)
+            self._drop(identifier)
 
     def _create(self, identifier: Identifier, schema: TableSchema) -> bool:
         """Return False if another process created the table first."""
         return self._schemas(identifier).publish(schema)
+
+    def _drop(self, identifier: Identifier) -> None:
+        dropped = self._readable(identifier)
+        self._delete(identifier)
+        if dropped is not None and self._schemas(identifier).latest_id() is None:  # else an external table
+            delete_metadata_outside(dropped)
 
     def _delete(self, identifier: Identifier) -> None:
         """Delete the schema first. A crash then leaves a directory without a table, which blocks this name.
@@ -251,7 +258,11 @@ class FileSystemCatalog:
             if new == old:
                 raise FileExistsError
             with self._excluding_others(*sorted((old, new), key=str)):
+                moved = self._readable(old)
                 self._move(old, new)
+                if moved is not None:
+                    delete_metadata_outside(moved)
+                    refresh_iceberg_metadata(self.load(str(new)))
         except FileExistsError:
             target = self._paths(new).location
             raise BadInput(f"{new} can't be the new name: {target} already exists; choose another one") from None
@@ -409,6 +420,13 @@ class FileSystemCatalog:
                     "a drop would leave the link's target, and a directory without a table; nothing was deleted",
                     "Replace the link by the directory itself and drop again, or delete both manually",
                 )
+
+    def _readable(self, identifier: Identifier) -> TableContext | None:
+        """Return the table, or None for one without a readable schema, which can be dropped, too."""
+        try:
+            return TableContext.open(self._io, self._paths(identifier).location, str(identifier))
+        except (BadInput, CorruptFile):
+            return None
 
     def _external_places(self, identifier: Identifier) -> list[str]:
         """Return the external paths in the options of all schemas of all branches."""

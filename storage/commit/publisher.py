@@ -55,6 +55,7 @@ from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
 from tidelake.storage.commit.concurrent_writes import OwnSnapshots
 from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.commit.file_system_commit import snapshot_commit_of
+from tidelake.storage.commit.iceberg.publication import iceberg_publication_of
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.owner_process import OwnerProcess
 from tidelake.storage.commit.snapshot_builder import (
@@ -136,11 +137,13 @@ class Publisher:
         self._has_company = False  # whether the last refresh found snapshots of others, or a snapshot's id was taken
         self._ahead: _Ahead | None = None
         self._conflicts = ConflictCheck(context, self._own)
+        self._iceberg = iceberg_publication_of(context)
 
     def adopt_schema(self, context: TableContext) -> None:
         """Use this version of the schema for later commits. The table and its keys must be the same."""
         self._context = self._conflicts.context = context
         self._builder = SnapshotBuilder(context)
+        self._iceberg = iceberg_publication_of(context)
 
     def publish(self, request: CommitRequest, then: CommitRequest | None = None) -> CommitResult:
         """Publish the snapshot, with retries until the outcome is known.
@@ -174,6 +177,8 @@ class Publisher:
                     raise
                 last_error, result = e, None
             if result is not None:
+                if self._iceberg is not None:
+                    self._iceberg.publish_committed(result.snapshot)
                 return result
             if self._is_exhausted(retry, started_ms):
                 if unknown:

@@ -8,6 +8,7 @@ Source: Java `utils/FileSystemBranchManager.java`.
 from __future__ import annotations
 
 from tidelake.errors import BadInput, CommitConflict, SnapshotExpired
+from tidelake.storage.commit.iceberg.publication import refresh_iceberg_metadata
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.maintenance.rollback import forget_expired_states, forget_later_states
 from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
@@ -145,6 +146,8 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     for tag in TagStore(io, source).names():
         _put(io, context.paths.tag(tag), io.read(source.tag(tag)))
     context.snapshots.hint_latest(latest)
+    # Opened again, because other schemas may have the ids of those that this context knows.
+    refresh_iceberg_metadata(TableContext.open(io, context.location, context.name, branch=context.branch))
     return theirs.get(latest)
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.arguments import check_whole_number
+from tidelake.storage.commit.iceberg.publication import refresh_iceberg_metadata
 from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -75,7 +76,9 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
     hint = store.earliest_hint()
     if hint is not None and hint > target.id:
         store.hint_earliest(target.id)
-    return forget_later_states(context, target.id)
+    discarded = forget_later_states(context, target.id)
+    refresh_iceberg_metadata(context)
+    return discarded
 
 
 def forget_later_states(context: TableContext, snapshot_id: int) -> LaterStates:

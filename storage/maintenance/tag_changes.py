@@ -17,6 +17,7 @@ from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.branch_files import BranchFiles
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
 from tidelake.storage.commit.expire.retained_states import all_branches, state_lists
+from tidelake.storage.commit.iceberg.publication import refresh_iceberg_metadata
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.maintenance.partition_done import write_success_file
 from tidelake.storage.model.options.maintenance_options import TagCreation
@@ -47,6 +48,7 @@ def create_tag(
         raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was created")
     if context.options.tag_create_success_file:
         write_success_file(context.io, context.paths.tag_success_file(name), epoch_ms())
+    refresh_iceberg_metadata(context)
     return snapshot
 
 
@@ -68,6 +70,7 @@ def replace_tag(
     if not is_kept(context, snapshot, except_tag=name):
         tags.replace(name, old.snapshot, retained=old.retained, now=old.created_at or now())
         raise SnapshotExpired(context.name, snapshot.id, f"it expired while tag {name!r} was replaced")
+    refresh_iceberg_metadata(context)
     if old.snapshot != snapshot:
         _delete_unnamed(context, old.snapshot)
     return snapshot
@@ -79,6 +82,7 @@ def rename_tag(context: TableContext, name: str, new_name: str) -> None:
     old = tags.tag(name)
     tags.create(new_name, old.snapshot, retained=old.retained, now=old.created_at or datetime.now())
     context.io.delete(context.paths.tag(name))
+    refresh_iceberg_metadata(context)
 
 
 def delete_tag(context: TableContext, name: str) -> DeletionPlan:
@@ -90,6 +94,7 @@ def delete_tag(context: TableContext, name: str) -> DeletionPlan:
     context.io.delete(context.paths.tag(name))
     if context.options.tag_create_success_file:
         context.io.delete(context.paths.tag_success_file(name))
+    refresh_iceberg_metadata(context)
     return _delete_unnamed(context, tag.snapshot)
 
 

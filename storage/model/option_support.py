@@ -16,8 +16,9 @@ from tidelake.errors import UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import DEFAULT_BRANCH
+from tidelake.storage.model.iceberg.schemas import unpublishable_types
 from tidelake.storage.model.options import MergeEngine, Operation, TableOptions
-from tidelake.storage.model.options.option import USE_JAVA, Option
+from tidelake.storage.model.options.option import FILE_WRITING_OPERATIONS, USE_JAVA, Option
 from tidelake.storage.model.options.registry import TABLE_REGISTRY, OptionRegistry, find_option
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
@@ -110,6 +111,34 @@ def _limitations(schema: TableSchema, options: TableOptions, branch: str, operat
     yield from _bucket_limitations(schema, options, operation)
     for field in schema.fields:
         yield from _blob_limitations(schema, options, field, operation)
+    if options.iceberg_enabled and operation in FILE_WRITING_OPERATIONS:
+        yield from _iceberg_limitations(schema, options, operation)
+
+
+def _iceberg_limitations(schema: TableSchema, options: TableOptions, operation: Operation) -> Iterator[Limitation]:
+    """Yield what Iceberg readers could not read, or would read wrongly."""
+    where = f"option metadata.iceberg.storage = {options.iceberg_storage}"
+    if options.data_evolution_enabled:
+        yield Limitation(
+            f"{where} with data-evolution.enabled",
+            operation,
+            "the columns of a row are in several files, which Iceberg readers can't put together",
+            "Unset one of the two",
+        )
+    if not schema.has_primary_key and options.deletion_vectors_enabled and not options.iceberg_has_deletion_vectors:
+        yield Limitation(
+            f"{where} with deletion-vectors.enabled",
+            operation,
+            "Iceberg readers would see deleted rows",
+            "Set metadata.iceberg.format-version = 3 and deletion-vectors.bitmap64 = true",
+        )
+    for field, reason in unpublishable_types(schema, options.iceberg_format_version):
+        yield Limitation(
+            f"{where} with column {field.name} {field.type}",
+            operation,
+            reason,
+            "Use another type for the column, or unset the option",
+        )
 
 
 def _blob_limitations(

@@ -168,4 +168,5 @@ class Table:
     remove_missing_files = writes(BlockingTable.remove_missing_files)
     remove_missing_manifests = writes(BlockingTable.remove_missing_manifests)
     repair_earliest_snapshot = writes(BlockingTable.repair_earliest_snapshot)
+    publish_iceberg_metadata = writes(BlockingTable.publish_iceberg_metadata)
     purge = writes(BlockingTable.purge)

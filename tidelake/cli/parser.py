@@ -164,6 +164,7 @@ def _add_table(verbs: Verbs) -> None:
         partitions.add_expire_partitions,
         partitions.add_mark_done,
         tables.add_analyze,
+        repairs.add_iceberg,
         repairs.add_remove_missing_files,
         repairs.add_remove_missing_manifests,
         repairs.add_purge,

@@ -113,7 +113,7 @@ _SNAPSHOT_METHODS: Final = (
     *("update_columns", "create_tag", "replace_tag", "rename_tag", "delete_tag", "expire_tags", "create_branch"),
     *("delete_branch", "rename_branch", "fast_forward", "merge_branch", "rollback", "clean_orphans", "purge"),
     *("expire_partitions", "mark_done", "analyze", "statistics", "remove_missing_files", "remove_missing_manifests"),
-    *("compact_manifests", "repair_earliest_snapshot"),
+    *("compact_manifests", "repair_earliest_snapshot", "publish_iceberg_metadata"),
 )
 for _name in _SNAPSHOT_METHODS:
     setattr(FormatTable, _name, _refused(_name))

@@ -185,9 +185,9 @@ _COMPRESSORS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
 }
 
 
-def avro_codec(compression: str) -> str:
-    """Return the Avro name for a value of option `manifest.compression`. Raises BadInput."""
+def avro_codec(compression: str, option: str = "manifest.compression") -> str:
+    """Return the Avro name for a value of the option. Raises BadInput."""
     codec = AVRO_CODECS.get(compression.lower())
     if codec is None:
-        raise BadInput(f"option manifest.compression = {compression!r}: expected one of {', '.join(AVRO_CODECS)}")
+        raise BadInput(f"option {option} = {compression!r}: expected one of {', '.join(AVRO_CODECS)}")
     return codec

@@ -17,6 +17,7 @@ from tidelake.storage.model.options.definitions.commits import COMMITS_OPTIONS
 from tidelake.storage.model.options.definitions.compaction import COMPACTION_OPTIONS
 from tidelake.storage.model.options.definitions.engines import ENGINES_OPTIONS
 from tidelake.storage.model.options.definitions.files import FILES_OPTIONS
+from tidelake.storage.model.options.definitions.iceberg import ICEBERG_OPTIONS
 from tidelake.storage.model.options.definitions.indexes import INDEXES_OPTIONS
 from tidelake.storage.model.options.definitions.layout import LAYOUT_OPTIONS
 from tidelake.storage.model.options.definitions.maintenance import MAINTENANCE_OPTIONS
@@ -61,6 +62,7 @@ TABLE_REGISTRY: Final = OptionRegistry(
         *COMMITS_OPTIONS,
         *MAINTENANCE_OPTIONS,
         *READING_OPTIONS,
+        *ICEBERG_OPTIONS,
         *ENGINES_OPTIONS,
     )
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from tidelake.storage.model.options.iceberg_options import ICEBERG_FORMAT_VERSION_3, IcebergOptions
 from tidelake.storage.model.options.maintenance_options import MaintenanceOptions
 from tidelake.storage.model.options.option_value import EnumValue, OptionValue
 from tidelake.storage.model.options.retention_options import RetentionOptions
@@ -41,7 +42,7 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
-class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
+class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions, IcebergOptions):
     """All options that this release acts on."""
 
     # ------------------------------------------------------------ merge
@@ -156,6 +157,16 @@ class TableOptions(RetentionOptions, MaintenanceOptions, ScanOptions):
     deletion_vectors_merge_on_read = OptionValue[bool]("deletion-vectors.merge-on-read")
     # Whether vectors are written in the format for 64-bit positions; both formats are read
     deletion_vectors_bitmap64 = OptionValue[bool]("deletion-vectors.bitmap64")
+
+    @property
+    def iceberg_has_deletion_vectors(self) -> bool:
+        """Whether Iceberg readers see deletion vectors: those of Iceberg's form, since format version 3."""
+        return (
+            self.deletion_vectors_enabled
+            and self.deletion_vectors_bitmap64
+            and self.iceberg_format_version >= ICEBERG_FORMAT_VERSION_3
+        )
+
     # Target size of index files with vectors, for tables without buckets
     deletion_vector_index_file_target_bytes = OptionValue[int]("deletion-vector.index-file.target-size")
     # Files of append tables are rewritten if a larger share of their rows is deleted

@@ -25,7 +25,7 @@ UNSUPPORTED = [
     pytest.param({"pk-btree.index.columns": "v"}, KEY, "pk-btree.index.columns", id="an index of a primary-key table"),
     pytest.param({"data-file.external-paths": "s3://else"}, KEY, "data-file.external-paths", id="files elsewhere"),
     pytest.param({"blob-view-field": "v"}, (), "blob-view-field", id="references to blobs of other tables"),
-    pytest.param({"metadata.iceberg.storage": "table-location"}, KEY, "metadata.iceberg.storage", id="Iceberg"),
+    pytest.param({"metadata.iceberg.storage": "rest-catalog"}, KEY, "metadata.iceberg.storage", id="Iceberg"),
     pytest.param({"commit.callbacks": "org.example.Callback"}, KEY, "commit.callbacks", id="callbacks"),
     pytest.param({"fields.v.map.storage-layout": "shared-shredding"}, KEY, "map.storage-layout", id="shredded maps"),
     pytest.param({"branch": "dev"}, KEY, "branch = dev", id="another branch"),

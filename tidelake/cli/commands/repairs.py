@@ -1,4 +1,4 @@
-"""`tidelake table remove-missing-files`, `remove-missing-manifests` and `purge`: repairs after files were lost."""
+"""Repairs after files were lost: `tidelake table iceberg`, `remove-missing-files`, `-manifests`, and `purge`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from tidelake.cli.exits import CommandRefused
 from tidelake.cli.output import CommandOutput
 
 _SHOWN = 20
+
+
+def add_iceberg(verbs: Verbs) -> None:
+    parser = table_command(
+        verbs,
+        "iceberg",
+        iceberg,
+        "publish the metadata for Iceberg readers again, if it is lost or behind",
+        "Each commit publishes it: option metadata.iceberg.storage. Prints the file that Iceberg readers open.",
+    )
+    parser.add_argument("--anew", action="store_true", help="replace all of it, even if nothing is lost")
+
+
+def iceberg(out: CommandOutput, *, name: str, catalog: CatalogAddress, anew: bool) -> None:
+    path = catalog.open().table(name).publish_iceberg_metadata(anew=anew)
+    text = f"Iceberg readers see {name} in {path}" if path else f"{name} has no snapshot: there is nothing to publish"
+    out.result({"metadata": path}, text)
 
 
 def add_remove_missing_files(verbs: Verbs) -> None:

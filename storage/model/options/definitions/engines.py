@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tidelake.storage.model.options.option import (
-    FILE_WRITING_OPERATIONS,
     FLINK,
     PERFORMANCE_ONLY,
     READ,
@@ -13,14 +12,12 @@ from tidelake.storage.model.options.option import (
     Option,
     Refusal,
     is_set,
-    other_than,
     supported,
     unsupported,
     without_effect,
 )
 from tidelake.storage.model.options.values import BOOLEAN, DURATION, FRACTION, INT, LONG, SIZE, TEXT, one_of
 
-_ICEBERG: Final = "it belongs to metadata.iceberg.storage, which writing refuses"
 _NO_NULL_KEYS: Final = "maps never have NULL keys here"
 _SPARK: Final = "only Paimon's connector for Spark uses it"
 
@@ -97,35 +94,6 @@ ENGINES_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("filesystem.job-level-settings.enabled", BOOLEAN, "true", FLINK),
     without_effect("sink.writer-refresh-detectors", TEXT, None, FLINK),
     without_effect("partition.sink-strategy", one_of("none", "hash", "partition_dynamic"), "none", FLINK),
-    unsupported(
-        "metadata.iceberg.storage",
-        one_of("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog"),
-        "disabled",
-        Refusal(
-            FILE_WRITING_OPERATIONS,
-            other_than("disabled", example="table-location"),
-            "readers of Iceberg would not see the new snapshots",
-            "Write with Java Paimon, or unset it",
-        ),
-    ),
-    without_effect("metadata.iceberg.storage-location", one_of("table-location", "catalog-location"), None, _ICEBERG),
-    without_effect("metadata.iceberg.format-version", INT, "2", _ICEBERG),
-    without_effect("metadata.iceberg.compaction.min.file-num", INT, "10", _ICEBERG),
-    without_effect("metadata.iceberg.compaction.max.file-num", INT, "50", _ICEBERG),
-    without_effect("metadata.iceberg.delete-after-commit.enabled", BOOLEAN, "true", _ICEBERG),
-    without_effect("metadata.iceberg.previous-versions-max", INT, "0", _ICEBERG),
-    without_effect("metadata.iceberg.uri", TEXT, None, _ICEBERG),
-    without_effect("metadata.iceberg.hive-conf-dir", TEXT, None, _ICEBERG),
-    without_effect("metadata.iceberg.hadoop-conf-dir", TEXT, None, _ICEBERG),
-    without_effect("metadata.iceberg.manifest-compression", TEXT, "snappy", _ICEBERG),
-    without_effect("metadata.iceberg.manifest-legacy-version", BOOLEAN, "false", _ICEBERG),
-    without_effect(
-        "metadata.iceberg.hive-client-class", TEXT, "org.apache.hadoop.hive.metastore.HiveMetaStoreClient", _ICEBERG
-    ),
-    without_effect("metadata.iceberg.database", TEXT, None, _ICEBERG),
-    without_effect("metadata.iceberg.table", TEXT, None, _ICEBERG),
-    without_effect("metadata.iceberg.glue.skip-archive", BOOLEAN, "false", _ICEBERG),
-    without_effect("metadata.iceberg.hive-skip-update-stats", BOOLEAN, "false", _ICEBERG),
     without_effect("format-table.scan.list-parallelism", INT, "64", PERFORMANCE_ONLY),
     without_effect(
         "format-table.implementation",

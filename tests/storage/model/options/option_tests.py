@@ -37,6 +37,23 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_a_full_compaction_starts_after_the_running_one": ("full-compaction.delta-commits",),
         "test_writing_waits_when_too_many_runs_accumulate": ("num-sorted-run.stop-trigger",),
     },
+    "tests/storage/commit/iceberg/test_publication.py": {
+        "test_tags_are_references": ("metadata.iceberg.storage",),
+        "test_options_decide_place_and_form": (
+            "metadata.iceberg.storage-location",
+            "metadata.iceberg.manifest-compression",
+            "metadata.iceberg.manifest-legacy-version",
+        ),
+        "test_row_ids_of_version_3_are_never_given_twice": ("metadata.iceberg.format-version",),
+        "test_manifests_are_merged_when_there_are_enough": (
+            "metadata.iceberg.compaction.min.file-num",
+            "metadata.iceberg.compaction.max.file-num",
+        ),
+        "test_old_versions_of_the_metadata_file_are_kept_as_told": (
+            "metadata.iceberg.delete-after-commit.enabled",
+            "metadata.iceberg.previous-versions-max",
+        ),
+    },
     "tests/storage/model/options/test_effects.py": {
         "test_options_decide_which_snapshots_are_kept": (
             "snapshot.num-retained.min",

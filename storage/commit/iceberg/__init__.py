@@ -1,0 +1,1 @@
+"""Iceberg metadata of a table, published after each of its snapshots: what Iceberg readers see."""
