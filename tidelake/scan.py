@@ -270,8 +270,8 @@ class Scan:
     def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> pd.DataFrame:
         """Return all rows as a pandas DataFrame, with no value changed (`tidelake[pandas]`).
 
-        A nullable column of integers, floats or booleans has pandas' nullable type (`Int64`), nested values are
-        `pandas.ArrowDtype`; other columns have the types of `pyarrow.Table.to_pandas`. docs/pandas.md lists them.
+        A nullable column of integers or booleans has pandas' nullable type (`Int64`); one of floats, and nested values,
+        are `pandas.ArrowDtype`; other columns have the types of `pyarrow.Table.to_pandas`. docs/pandas.md lists them.
 
         types_mapper: returns the pandas type of an Arrow type, or None for the default of pyarrow. With
             `pandas.ArrowDtype` no column is converted
