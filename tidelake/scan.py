@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.base.arguments import check_whole_number, checked, checked_except
@@ -19,6 +20,7 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.changes.subtask import Subtask
+from tidelake.storage.read.column_values import ColumnValues, field_path
 from tidelake.storage.read.condition_text import condition_text
 from tidelake.storage.read.conditions import as_predicate
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+
+
+Fields: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+"""The name of each column of a result, and the column and the fields in it that lead to its values."""
 
 
 class Scan:
@@ -61,6 +67,7 @@ class Scan:
         self._files_since_ms = files_since_ms
         self._other = other
         self._limit: int | None = None
+        self._fields: Fields | None = None  # of the result, if it has fields of ROWs; otherwise it has the columns
         self._splits: list[Split] | None = None
 
     def __repr__(self) -> str:
@@ -92,19 +99,29 @@ class Scan:
 
         Not part of the public API.
         """
-        is_whole = self._predicate is None and self._limit is None
+        is_whole = self._predicate is None and self._limit is None and self._fields is None
         return is_whole and self._files_since_ms is None and self._other is None
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return self._reader.schema
+        read = self._reader.schema
+        if self._fields is None:
+            return read
+        return pa.schema(
+            [pa.field(name, ColumnValues.of(path[0], None, read, path[1:]).type) for name, path in self._fields]
+        )
 
     @checked
     def select(self, columns: Sequence[str]) -> Self:
         """Return the same read of the same snapshot, with only these columns."""
         names, _ = projection(self.schema, columns, None)
-        return self._changed(_columns=names)
+        return self._changed(_columns=names) if self._fields is None else self._of_fields(names, dict(self._fields))
+
+    def _of_fields(self, names: Sequence[str], paths: Mapping[str, tuple[str, ...]]) -> Self:
+        """Return the same read with these names; each is a column, or has a path to a field in one."""
+        fields = tuple((name, paths[name]) for name in names)
+        return self._changed(_fields=fields, _columns=tuple(dict.fromkeys(path[0] for _, path in fields)))
 
     @checked
     def where(self, condition: Predicate | Any) -> Self:
@@ -114,6 +131,8 @@ class Scan:
         """
         if self._limit is not None:
             raise BadInput(f"where() after limit({self._limit}): put the condition before the limit")
+        if self._fields is not None:
+            raise BadInput("where() of a read of fields of a ROW: put the condition into scan(filter=…)")
         _, predicate = projection(self.schema, None, condition)
         both = predicate if self._predicate is None or predicate is None else And((self._predicate, predicate))
         return self._changed(_predicate=both)
@@ -216,7 +235,8 @@ class Scan:
 
     def _narrow(self) -> Self:
         """Return the same read with one column, which is fast to read."""
-        narrow = self._changed(_columns=(_fastest_column(self.schema),)) if self._columns else self._changed()
+        schema = self.schema if self._fields is None else self._reader.schema
+        narrow = self._changed(_columns=(_fastest_column(schema),), _fields=None) if self._columns else self._changed()
         narrow._splits = self._splits
         return narrow
 
@@ -229,6 +249,8 @@ class Scan:
     def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield all rows as batches, in bounded memory."""
         batches = self._batches(splits)
+        if self._fields is not None:
+            batches = _fields_of(batches, self._fields, self.schema)
         return batches if self._limit is None else _first_rows(batches, self._limit)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -270,8 +292,8 @@ class Scan:
     def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> pd.DataFrame:
         """Return all rows as a pandas DataFrame, with no value changed (`tidelake[pandas]`).
 
-        A nullable column of integers, floats or booleans has pandas' nullable type (`Int64`), nested values are
-        `pandas.ArrowDtype`; other columns have the types of `pyarrow.Table.to_pandas`. docs/pandas.md lists them.
+        A nullable column of integers or booleans has pandas' nullable type (`Int64`); one of floats, and nested values,
+        are `pandas.ArrowDtype`; other columns have the types of `pyarrow.Table.to_pandas`. docs/pandas.md lists them.
 
         types_mapper: returns the pandas type of an Arrow type, or None for the default of pyarrow. With
             `pandas.ArrowDtype` no column is converted
@@ -359,6 +381,15 @@ def described(scan: Scan, name: str, predicate: Predicate | None, limit: int | N
     return f"Scan({', '.join(parts)})"
 
 
+def _fields_of(batches: Iterator[pa.RecordBatch], fields: Fields, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = [
+            pc.struct_field(batch.column(path[0]), list(path[1:])) if len(path) > 1 else batch.column(path[0])
+            for _, path in fields
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """Yield the first rows of all batches. Later batches are not read, and the iterator is closed."""
     left = limit
@@ -382,6 +413,19 @@ def _fastest_column(schema: pa.Schema) -> str:
             return sys.maxsize
 
     return str(min(schema, key=width).name)
+
+
+def with_fields(columns: Sequence[str] | None, schema: pa.Schema, made: Callable[[Sequence[str] | None], Scan]) -> Scan:
+    """Return a scan of columns, some of which may be fields of a ROW: `address.city`.
+
+    made: returns a scan of columns of the schema
+    """
+    paths = {name: field_path(name, schema) or (name,) for name in columns or ()}
+    if columns is None or all(len(path) == 1 for path in paths.values()):
+        return made(columns)
+    if len(paths) < len(columns):
+        raise BadInput(f"scan(columns=…) names a column twice: {', '.join(columns)}")
+    return made(tuple(dict.fromkeys(path[0] for path in paths.values())))._of_fields(columns, paths)
 
 
 def snapshot_projection(

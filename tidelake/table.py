@@ -20,7 +20,7 @@ from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_
 from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput
 from tidelake.frames.incoming import Rows, incoming_rows
-from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection
+from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection, with_fields
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
@@ -180,7 +180,7 @@ class Table:
         between: only added rows, as in `changes`; deleted rows are left out
         between_mode: as in `changes`
         auto_tag: as in `changes`
-        columns: names, in the order of the result (also `_ROW_ID`)
+        columns: names, in the order of the result (also `_ROW_ID`, and fields of a ROW: `address.city`)
         filter: made with `tidelake.col` or `pyarrow.compute`, or SQL text: `"amount > 3 and city like 'B%'"`
         limit: at most this many rows, as `Scan.limit`
         """
@@ -208,6 +208,10 @@ class Table:
         return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, condition)
 
     def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
+        schema = tracked_schema(at.context)
+        return with_fields(columns, schema, lambda whole: self._scan_of_columns(at, whole, condition))
+
+    def _scan_of_columns(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         if not isinstance(at.increment, NoIncrement):
             names, predicate = projection(at.context.schema.arrow, columns, condition)
             return IncrementalScan(at.context, at.increment, names, predicate)

@@ -11,8 +11,8 @@
     value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
 
 A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP, `address.city`
-a field of a ROW. In a LIKE pattern % is any text, _ any one character, and a backslash takes the next character
-literally. Words in capitals may also be written in lower case.
+a field of a ROW. In a LIKE pattern % is any text, _ any one character; a backslash before one of them, or before a
+backslash, takes it literally. Words in capitals may also be written in lower case.
 An assignment is `column = value` or `column = NULL`.
 """
 

@@ -218,7 +218,7 @@ class StartsWith(_ColumnPredicate):
 class Like(_ColumnPredicate):
     """A string column matches `pattern` as a whole.
 
-    % is any text, _ any one character, and a backslash takes the next character literally.
+    % is any text, _ any one character. A backslash before %, _ or a backslash takes it literally.
     """
 
     pattern: str
@@ -227,7 +227,7 @@ class Like(_ColumnPredicate):
         own = self.values_in(schema)
         if not pa.types.is_string(own.type):
             raise BadInput(f"like needs a string column, but {own.name!r} is not one")
-        return pc.match_like(own.expression, self.pattern)
+        return _like(own.expression, self.pattern)
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         prefix = literal_prefix(self.pattern)
@@ -235,10 +235,24 @@ class Like(_ColumnPredicate):
         return start.may_match(bounds, schema)
 
 
+def _like(text: pc.Expression, pattern: str) -> pc.Expression:
+    """Return whether a text matches. Arrow's `match_like` takes some escaped backslashes for others."""
+    end = literal_prefix(pattern[1:])
+    if pattern == f"%{like_literal(end)}":
+        return pc.ends_with(text, end)
+    if pattern == f"%{like_literal(end)}%":
+        return pc.match_substring(text, end)
+    parts = {"%": ".*", "_": "."}
+    tokens = re.findall(r"\\[%_\\]|.", pattern, re.DOTALL)
+    return pc.match_substring_regex(
+        text, f"(?s)\\A{''.join(parts[one] if one in parts else re.escape(one[-1]) for one in tokens)}\\z"
+    )
+
+
 def literal_prefix(pattern: str) -> str:
     """Return the text with which each match of a LIKE pattern begins."""
-    found = re.match(r"(?:[^%_\\]|\\.)*", pattern, re.DOTALL)
-    return re.sub(r"\\(.)", r"\1", found[0] if found else "", flags=re.DOTALL)
+    found = re.match(r"(?:\\[%_\\]|[^%_])*", pattern)
+    return re.sub(r"\\([%_\\])", r"\1", found[0] if found else "")
 
 
 def like_literal(text: str) -> str:
@@ -425,7 +439,7 @@ class Column:
     def like(self, pattern: str) -> Like:
         r"""Return whether a string column matches this pattern as a whole: % is any text, _ any one character.
 
-        A backslash takes the next character literally: `10\%`.
+        A backslash before %, _ or a backslash takes it literally: `10\%`.
         """
         return Like(self._name, check_text(f"the pattern of {self}.like", pattern), key=self._key)
 

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Final
 
 import pytest
@@ -54,6 +55,7 @@ def _may_mount() -> bool:
 FEATURES: Final[dict[str, tuple[Callable[[], bool], str]]] = {
     "a small disk": (_may_mount, "a system that lets users have mount namespaces"),
     "glibc": (lambda: platform.libc_ver()[0] == "glibc", "glibc"),
+    "pyright": (lambda: find_spec("pyright") is not None, "pyright, of the extra dev"),
 }
 """What only some systems have: a check, and what the end of the run says that is needed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -64,17 +65,18 @@ class ScanDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
         Readahead and fragment options have no effect: they change no row.
         """
-        needed = self._needed(columns, filter)
-        found = self._opened()
+        found, left = self._opened(), filter
         if filter is not None:
-            found = found.where(filter)
+            with suppress(BadInput):  # of a read with a limit: the condition applies to its rows
+                found, left = found.where(filter), None
+        needed = self._needed(columns, left)
         found = self._observed(found.select(needed))
         own = pa.schema([self._schema.field(name) for name in needed])
         batches = found.to_batches()
         reader = pa.RecordBatchReader.from_batches(own, batches if own == found.schema else _adapted(batches, own))
         projection = dict(columns) if isinstance(columns, Mapping) else columns
         sized = {} if batch_size is None else {"batch_size": batch_size}
-        return ds.Scanner.from_batches(reader, columns=projection, use_threads=False, **sized)
+        return ds.Scanner.from_batches(reader, columns=projection, filter=left, use_threads=False, **sized)
 
     def _needed(self, columns: Any, condition: pc.Expression | None) -> list[str]:
         """Return the columns to read: at least one, so that rows can be counted."""
@@ -85,6 +87,8 @@ class ScanDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
             read = [name for one in columns.values() for name in columns_of(one, self._schema)]
         else:
             read = list(columns)
+        if condition is not None:
+            read += columns_read(condition, self._schema)
         if missing := [name for name in read if name not in names]:
             raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(names)}")
         return [name for name in names if name in set(read)] or self._read_schema.names[:1]

@@ -48,14 +48,14 @@ def _pandas_type(field: pa.Field, pd: Any) -> Any:
         return pd.ArrowDtype(kind)  # NumPy arrays inside would have the same problem
     if not field.nullable:
         return None
+    if pa.types.is_floating(kind):
+        return pd.ArrowDtype(kind)  # `Float64` of pandas 3 takes NaN for null
     nullable = {
         pa.bool_(): pd.BooleanDtype,
         pa.int8(): pd.Int8Dtype,
         pa.int16(): pd.Int16Dtype,
         pa.int32(): pd.Int32Dtype,
         pa.int64(): pd.Int64Dtype,
-        pa.float32(): pd.Float32Dtype,
-        pa.float64(): pd.Float64Dtype,
     }
     made = nullable.get(kind)
     return None if made is None else made()

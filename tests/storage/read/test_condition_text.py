@@ -1,4 +1,4 @@
-"""`--where`: which rows a condition keeps, and where a syntax error is marked."""
+"""SQL text of conditions: which rows it keeps, where a syntax error is marked, and how a condition is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidelake.errors import BadInput
-from tidelake.storage.read.condition_text import parse_condition
+from tidelake.storage.read.condition_text import condition_text, parse_condition
+from tidelake.storage.read.conditions import as_predicate
+from tidelake.storage.read.predicate import Predicate, col, like_literal, literal_prefix
 
 ROWS = pa.table(
     {
@@ -30,13 +32,20 @@ ROWS = pa.table(
         "odd name": ["a", "b", "c", None],
         'with "quotes"': [1, 2, 3, 4],
         "is": [4, 3, 2, 1],
+        "address": [
+            {"city": "Bonn", "geo": {"lat": 50}},
+            {"city": "Köln", "geo": None},
+            None,
+            {"city": None, "geo": {}},
+        ],
+        "a.b": [1, 2, 3, 4],
         "tags": pa.array([{"a b": "x"}, {"it's": "y"}, None, {"a b": "z"}], pa.map_(pa.string(), pa.string())),
     }
 )
 
 
 def kept(condition: str) -> list[int]:
-    rows: list[int] = ROWS.filter(parse_condition(condition).expression(ROWS.schema))["row"].to_pylist()
+    rows: list[int] = ROWS.filter(as_predicate(condition, ROWS.schema).expression(ROWS.schema))["row"].to_pylist()
     return rows
 
 
@@ -86,6 +95,20 @@ def kept(condition: str) -> list[int]:
         ("tags [ 'a b' ] in ('x', 'z') and amount > 1", [4]),
         ("tags['it''s'] is not null", [2]),
         ("\"tags\"['a b'] is null", [2, 3]),
+        ("address.city = 'Bonn'", [1]),
+        ("address.city is null", [3, 4]),
+        ('address."city" is not null', [1, 2]),
+        ("address.geo.lat >= 50", [1]),
+        ("not address.city = 'Bonn'", [2]),
+        ("address.city like '%ö%'", [2]),
+        ("a.b = 2", [2]),
+        ("status like '%full'", [4]),
+        ("status like '_ew'", [1]),
+        ("status like 'it''%'", [2]),
+        ("status not like '%w%'", [2, 4]),
+        (r"status like 'paid\_in%'", []),
+        (r"status like 'p\aid%'", []),
+        ("status like 'p_id%l'", [4]),
         ("amount = 1 or amount = 5 and ok = true", [1]),
         ("(amount = 1 or amount = 5) and ok = true", [1]),
         ("not (amount = 1 or amount = 5)", [4]),
@@ -165,6 +188,46 @@ def test_a_condition_knows_columns_and_values_only(condition: str) -> None:
 def test_any_text_is_a_condition_or_bad_input(text: str) -> None:
     with suppress(BadInput):
         parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "amount > 3 AND status IN ('a', 'it''s') AND (ok = TRUE OR price <= 2.50)",
+        "NOT (amount = 1 OR amount IS NULL)",
+        "amount IS NOT NULL",
+        "status LIKE 'abc%'",
+        "status LIKE '%a_b\\%'",
+        "tags['a b'] = 'x'",
+        "address.geo.lat > 5",
+        "\"odd name\" = 'x'",
+        '"is" = 1',
+    ],
+)
+def test_a_condition_is_written_as_the_text_that_it_was_parsed_from(text: str) -> None:
+    assert condition_text(parse_condition(text)) == text
+    assert condition_text(as_predicate(text, ROWS.schema)) == text
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_texts_are_found_literally(text: str, other: str) -> None:
+    rows = pa.table({"s": [text, other, text + other, other + text, None]})
+
+    def found(condition: Predicate) -> list[str]:
+        texts: list[str] = rows.filter(condition.expression(rows.schema))["s"].to_pylist()
+        return texts
+
+    values = rows["s"].to_pylist()
+    column = col("s")
+    assert found(column.contains(text)) == [v for v in values if v is not None and text in v]
+    assert found(column.ends_with(text)) == [v for v in values if v is not None and v.endswith(text)]
+    assert found(column.like(like_literal(text))) == [v for v in values if v == text]
+    assert literal_prefix(like_literal(text) + "%") == text
+
+
+def test_between_includes_both_ends() -> None:
+    condition = col("amount").between(1, 5)
+    assert ROWS.filter(condition.expression(ROWS.schema))["row"].to_pylist() == [1, 2]
 
 
 # ---------------------------------------------------------------- against a naive reading

@@ -298,6 +298,29 @@ def test_a_condition_comes_before_a_limit(table: Table) -> None:
     assert sum(len(split.files) for split in table.scan(limit=11).splits()) == 2
 
 
+def test_conditions_of_an_engine_apply_to_the_rows_of_a_limited_read(table: Table) -> None:
+    limited = table.scan(limit=10).to_duckdb("t")
+    assert limited.execute("select count(*) from t where id >= 0").fetchall() == [(10,)]
+    assert limited.execute("select count(*) from t where id > 100").fetchall() == [(0,)]
+
+
+def test_fields_of_a_row_are_columns(table: Table) -> None:
+    scan = table.scan(columns=["address.zip", "id"], filter="address.zip = 3 and id < 8")
+    assert scan.schema == pa.schema([("address.zip", pa.int32()), ("id", pa.int64())])
+    assert scan.to_arrow().to_pylist() == [{"address.zip": 3, "id": 3}, {"address.zip": 3, "id": 7}]
+    assert scan.select(["address.zip"]).to_arrow().column_names == ["address.zip"]
+    assert (scan.count(), scan.head(1).num_rows) == (2, 1)
+    found = table.scan(columns=["address.zip"]).to_duckdb("t")
+    assert found.execute('select count(*) from t where "address.zip" = 3').fetchall() == [(7,)]
+    assert scan.to_polars().select(pl.col("address.zip").sum()).collect().item() == 6
+    with pytest.raises(BadInput, match="put the condition into scan"):
+        scan.where("id > 1")
+    with pytest.raises(BadInput, match=r"no column 'address\.street'"):
+        table.scan(columns=["address.street"])
+    with pytest.raises(BadInput, match="names a column twice"):
+        table.scan(columns=["address.zip", "address.zip"])
+
+
 def test_a_scan_says_what_it_reads(table: Table) -> None:
     text = repr(table.scan(columns=["id"], filter="id > 10 and city like 'B%'", limit=2))
     assert text.startswith(

@@ -1,0 +1,152 @@
+"""`tidelake sql`: queries, earlier states and system tables, what is refused, files, and the shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tidelake
+from tests.support.command_line import Call
+from tests.tidelake.cli.test_terminal import on_a_terminal
+from tidelake.cli.rendering.grids import columns_that_fit
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.orders", pa.schema([("id", pa.int64()), ("status", pa.string())]))
+    for start in (0, 10, 20):
+        table.append([{"id": i, "status": "new" if i % 2 else "paid"} for i in range(start, start + 10)])
+    table.create_tag("first", snapshot=1)
+    return tmp_path / "lake"
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("select count(*) as n from shop.orders", [{"n": 30}]),
+        (
+            "select status, max(id) as id from shop.orders group by 1 order by 1",
+            [{"status": "new", "id": 29}, {"status": "paid", "id": 28}],
+        ),
+        ("select count(*) as n from shop.orders@2", [{"n": 20}]),
+        ("select count(*) as n from shop.orders@'first'", [{"n": 10}]),
+        ("select count(*) as n from shop.orders@'2999-01-01T00:00:00'", [{"n": 30}]),
+        (
+            "select a.id from shop.orders a anti join shop.orders@1 b on a.id = b.id where a.id < 12 order by 1",
+            [{"id": 10}, {"id": 11}],
+        ),
+        ("select max(snapshot_id) as id from shop.orders$snapshots", [{"id": 3}]),
+        ('select max(snapshot_id) as id from "shop"."orders$snapshots" -- shop.orders@9', [{"id": 3}]),
+        ("select 'shop.orders@5' as t, 1 as \"shop.orders$x\"", [{"t": "shop.orders@5", "shop.orders$x": 1}]),
+        ("set threads = 1; from shop.orders@1 select min(id) as id", [{"id": 0}]),
+        ("select 'x;y' as a; select 2 as a", [{"a": "x;y"}, {"a": 2}]),
+    ],
+)
+def test_a_query_reads_tables(query: str, rows: list[object], call: Call, lake: Path) -> None:
+    said = call("sql", query, "-w", lake, "--json")
+    assert (said.code, said.lines) == (0, rows), said.err
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("insert into shop.orders values (1, 'x')", "tidelake sql only reads, but this is INSERT"),
+        ("create table t as select 1", "only reads, but this is CREATE"),
+        ("copy (select 1) to 'x.csv'", "only reads, but this is COPY"),
+        ("select * from 'somewhere.csv'", "disabled"),
+        ("select * from shop.nothing", "no table shop.nothing"),
+        ("select nope from shop.orders", 'Referenced column "nope" not found'),
+        ("select * from shop.orders@7", "7"),
+        ("select * from shop.orders@'someday'", "write a snapshot id, a tag of the table, or a time"),
+        ("selct 1", "the query can't be read"),
+        ("  ", "there is no statement"),
+        ("select * from orders", "orders"),
+    ],
+)
+def test_what_a_query_may_not_do_is_said(query: str, says: str, call: Call, lake: Path) -> None:
+    said = call("sql", query, "-w", lake)
+    assert said.code == 1
+    assert says in said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_explanation_counts_files_and_reads_no_rows(call: Call, lake: Path) -> None:
+    said = call("sql", "explain select id from shop.orders where id > 15", "-w", lake)
+    assert "PYTHON_ARROW_SCAN" in said.out
+    assert 'filter="id > 15"' in said.out
+    assert "reads 2 of 3 files, skips 1" in said.out
+    assert call("sql", "explain select id from shop.orders", "-w", lake, "--json").document["reads"][0]["files"] == 3
+
+
+def test_rows_go_into_a_new_file(call: Call, lake: Path, tmp_path: Path) -> None:
+    query = "select id from shop.orders order by 1"
+    parquet, csv = tmp_path / "rows.parquet", tmp_path / "rows.csv"
+    assert call("sql", query, "-w", lake, "--output", parquet).code == 0
+    assert pq.read_table(parquet).column("id").to_pylist() == list(range(30))
+    assert call("sql", query, "-w", lake, "--output", csv, "--limit", "2").code == 0
+    assert csv.read_text().split() == ['"id"', "0", "1"]
+    assert "the file exists" in call("sql", query, "-w", lake, "--output", csv).err
+    assert "--output writes" in call("sql", query, "-w", lake, "--output", tmp_path / "rows.txt").err
+    failed = tmp_path / "failed.json"
+    assert call("sql", "select 1/0, error('stop')", "-w", lake, "--output", failed).code == 1
+    assert not failed.exists()
+
+
+def test_columns_of_the_result_are_chosen(call: Call, lake: Path) -> None:
+    query = "select id, status, 1 as one from shop.orders where id = 7"
+    assert call("sql", query, "-w", lake, "--json", "--columns", "one,id").lines == [{"one": 1, "id": 7}]
+    assert "no column 'two'" in call("sql", query, "-w", lake, "--columns", "two").err
+    assert call("sql", query, "-w", lake, "--vertical").out.splitlines()[1:] == [
+        "id      7",
+        "status  new",
+        "one     1",
+    ]
+
+
+# ---------------------------------------------------------------- wide tables
+
+
+@pytest.mark.parametrize(
+    ("widths", "width", "shown"),
+    [
+        pytest.param([5, 5, 5], 100, [0, 1, 2], id="all fit"),
+        pytest.param([5] * 40, None, list(range(40)), id="a pipe is as wide as needed"),
+        pytest.param([20] * 10, 80, [0, 1, 9], id="columns of the middle are left out"),
+        pytest.param([500, 500, 500], 66, [0, 1, 2], id="long values are folded"),
+        pytest.param([20] * 10, 5, [0], id="one column is always shown"),
+        pytest.param([], 80, [], id="no columns"),
+    ],
+)
+def test_the_outer_columns_are_shown(widths: list[int], width: int | None, shown: list[int]) -> None:
+    assert columns_that_fit(widths, width) == shown
+
+
+def test_a_wide_table_says_what_it_leaves_out(call: Call, lake: Path) -> None:
+    said = call("table", "scan", "shop.orders$files", "-w", lake, "--limit", "1")
+    assert "… 14 more" in said.out
+    assert max(map(len, said.out.splitlines())) <= 100
+    assert "without file_format, schema_id, level," in said.err
+    whole = call("table", "scan", "shop.orders$files", "-w", lake, "--limit", "1", "--vertical")
+    assert "min_sequence_number" in whole.out
+    assert "more" not in whole.out
+
+
+# ---------------------------------------------------------------- shell
+
+
+def test_a_shell_runs_statements_and_commands(lake: Path, tmp_path: Path) -> None:
+    typed = (
+        "\\d\n\\d shop.orders\nselect count(*)\nfrom shop.orders;\n\\x\nselect 7 as seven;\n"
+        "select nope;\n\\nothing\n\\?\n\\q\n"
+    )
+    code, shown = on_a_terminal("sql", "-w", lake, typed=typed, XDG_STATE_HOME=str(tmp_path), PAGER="cat", NO_COLOR="1")
+    assert code == 0
+    for part in ("shop.orders", "status  string", "30", "vertical is on", "seven", "  7", "no command", "Ctrl-C stops"):
+        assert part in shown, part
+    assert "error: Binder Error" in shown
+    assert "select 7 as seven;" in (tmp_path / "tidelake" / "sql_history").read_text()
