@@ -1,4 +1,4 @@
-"""Reads and writes files on local disks and in object stores.
+"""Reads and writes files on local disks, in object stores and in HDFS.
 
 `open_file_io(location)` chooses the implementation. All other packages use only the `FileIO` protocol.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tidelake.errors import BadInput
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 from tidelake.storage.fileio.local import LocalFileIO
-from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of
+from tidelake.storage.fileio.location import HDFS_SCHEMES, LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of
 from tidelake.storage.fileio.retrying import RetryingFileIO
 
 __all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io"]
@@ -34,11 +34,16 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
         from tidelake.storage.fileio.object_store import ObjectStoreFileIO  # noqa: PLC0415
 
         return ObjectStoreFileIO(options)
-    known = ", ".join(f"{scheme}://" for scheme in (LOCAL_SCHEME, *REMOTE_SCHEMES, MEMORY_SCHEME))
+    if scheme in HDFS_SCHEMES:
+        from tidelake.storage.fileio.hdfs import HdfsFileIO  # noqa: PLC0415
+
+        return HdfsFileIO(options)
+    schemes = (LOCAL_SCHEME, *REMOTE_SCHEMES, *HDFS_SCHEMES, MEMORY_SCHEME)
+    known = ", ".join(f"{scheme}://" for scheme in schemes)
     raise BadInput(f"{scheme}:// locations are not supported; use a path or {known}")
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
     """Open a FileIO for unattended processes: temporary failures are retried (see `RetryingFileIO`)."""
     io = open_file_io(location, options)
-    return RetryingFileIO(io) if isinstance(io, LocalFileIO) else io
+    return RetryingFileIO(io) if scheme_of(location) in (LOCAL_SCHEME, *HDFS_SCHEMES) else io
