@@ -15,9 +15,16 @@ from tidelake.errors import BadInput
 LOCAL_SCHEME: Final = "file"
 MEMORY_SCHEME: Final = "memory"  # files in the memory of this process
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
-GCS_SCHEMES: Final = ("gs",)
+GCS_SCHEMES: Final = ("gs", "gcs")
 AZURE_SCHEMES: Final = ("abfs", "abfss", "wasb", "wasbs", "az")
 HDFS_SCHEMES: Final = ("hdfs", "viewfs")
+# Stores whose own protocol has no client here, but which also speak S3's: their name, and where they do.
+S3_ELSEWHERE: Final = {
+    "oss": ("Alibaba Cloud OSS", "https://oss-REGION.aliyuncs.com"),
+    "cos": ("Tencent Cloud COS", "https://cos.REGION.myqcloud.com"),
+    "cosn": ("Tencent Cloud COS", "https://cos.REGION.myqcloud.com"),
+    "obs": ("Huawei Cloud OBS", "https://obs.REGION.myhuaweicloud.com"),
+}
 REMOTE_SCHEMES: Final = (*S3_SCHEMES, *GCS_SCHEMES, *AZURE_SCHEMES)
 
 _LOCAL: Final = re.compile(r"file:(.*)", re.DOTALL | re.IGNORECASE)
