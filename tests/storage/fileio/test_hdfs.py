@@ -85,6 +85,12 @@ def test_an_address_that_leads_nowhere_is_refused_with_the_remedy(
         open_file_io(location, options).read(location)
 
 
+def test_a_catalog_passes_on_the_folder_of_the_settings(tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog("hdfs:///lake", **{"hadoop-conf-dir": f"{tmp_path}/none"})
+    with pytest.raises(BadInput, match="/none', which is no directory"):
+        catalog.list_databases()
+
+
 def test_settings_that_the_client_does_not_know_are_logged(hdfs: Hdfs, caplog: pytest.LogCaptureFixture) -> None:
     options = {
         "hadoop.dfs.replication": "2",
