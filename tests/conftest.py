@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.support.command_line",
     "tests.support.durations",
     "tests.support.java_oracle",
+    "tests.support.hdfs",
     "tests.support.hive_metastore",
     "tests.support.kafka_broker",
     "tests.support.external_services",

@@ -18,9 +18,12 @@ from tidelake.storage.model.options.option import Option
 from tidelake.storage.model.options.registry import CATALOG_REGISTRY, TABLE_REGISTRY, find_option
 
 _DEFAULT: Final = "table-default."
+# An option that is also the store's: the folder of core-site.xml
+_HADOOP_FOLDER: Final = "hadoop-conf-dir"
 # Prefixes of options of stores and Hadoop. Any name may follow.
 _STORE_OPTIONS: Final = (
     "azure.", "cosn.", "dfs.", "fs.", "gs.", "hadoop.", "ipc.", "jindo.", "obs.", "oss.", "s3.", "s3a.",
+    "security.kerberos.",
 )  # fmt: skip
 
 
@@ -53,6 +56,8 @@ class CatalogOptions:
                 hint = did_you_mean(key, TABLE_REGISTRY.keys)
                 raise BadInput(f"catalog option {_DEFAULT}{key}: Paimon has no table option {key!r}{hint}")
         log_options_without_effect(CATALOG_REGISTRY, own)
+        if _HADOOP_FOLDER in own:
+            store[_HADOOP_FOLDER] = own[_HADOOP_FOLDER]
         return cls(CatalogValues(own), store, defaults)
 
 

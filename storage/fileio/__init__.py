@@ -1,4 +1,4 @@
-"""Reads and writes files on local disks and in object stores.
+"""Reads and writes files on local disks, in object stores and in HDFS.
 
 `open_file_io(location)` chooses the implementation. All other packages use only the `FileIO` protocol.
 """
@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
 from tidelake.storage.fileio.local import LocalFileIO
-from tidelake.storage.fileio.location import LOCAL_SCHEME, MEMORY_SCHEME, REMOTE_SCHEMES, scheme_of
+from tidelake.storage.fileio.location import (
+    HDFS_SCHEMES,
+    LOCAL_SCHEME,
+    MEMORY_SCHEME,
+    REMOTE_SCHEMES,
+    S3_ELSEWHERE,
+    scheme_of,
+)
 from tidelake.storage.fileio.retrying import RetryingFileIO
 
 __all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io"]
@@ -20,7 +27,7 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     """Return the FileIO for a location. It serves every path of the same kind. Opens no connection.
 
     options: Paimon's, such as `s3.endpoint`. Options for other kinds of stores are ignored.
-    Raises BadInput for an unknown scheme.
+    Raises BadInput for an unknown scheme, UnsupportedFeature for one of a store that is reached by another.
     """
     scheme = scheme_of(location)
     if scheme == LOCAL_SCHEME:
@@ -34,11 +41,24 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
         from tidelake.storage.fileio.object_store import ObjectStoreFileIO  # noqa: PLC0415
 
         return ObjectStoreFileIO(options)
-    known = ", ".join(f"{scheme}://" for scheme in (LOCAL_SCHEME, *REMOTE_SCHEMES, MEMORY_SCHEME))
+    if scheme in HDFS_SCHEMES:
+        from tidelake.storage.fileio.hdfs import HdfsFileIO  # noqa: PLC0415
+
+        return HdfsFileIO(options)
+    if scheme in S3_ELSEWHERE:
+        name, endpoint = S3_ELSEWHERE[scheme]
+        raise UnsupportedFeature(
+            f"{scheme}:// locations",
+            f"{name} is reached by the protocol of S3 only",
+            f"Write s3://, and set s3.endpoint = {endpoint} and s3.path.style.access = false. Whether it also takes "
+            "commits is tried before the first one",
+        )
+    schemes = (LOCAL_SCHEME, *REMOTE_SCHEMES, *HDFS_SCHEMES, MEMORY_SCHEME)
+    known = ", ".join(f"{scheme}://" for scheme in schemes)
     raise BadInput(f"{scheme}:// locations are not supported; use a path or {known}")
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
     """Open a FileIO for unattended processes: temporary failures are retried (see `RetryingFileIO`)."""
     io = open_file_io(location, options)
-    return RetryingFileIO(io) if isinstance(io, LocalFileIO) else io
+    return RetryingFileIO(io) if scheme_of(location) in (LOCAL_SCHEME, *HDFS_SCHEMES) else io

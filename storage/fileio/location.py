@@ -15,8 +15,16 @@ from tidelake.errors import BadInput
 LOCAL_SCHEME: Final = "file"
 MEMORY_SCHEME: Final = "memory"  # files in the memory of this process
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
-GCS_SCHEMES: Final = ("gs",)
+GCS_SCHEMES: Final = ("gs", "gcs")
 AZURE_SCHEMES: Final = ("abfs", "abfss", "wasb", "wasbs", "az")
+HDFS_SCHEMES: Final = ("hdfs", "viewfs")
+# Stores whose own protocol has no client here, but which also speak S3's: their name, and where they do.
+S3_ELSEWHERE: Final = {
+    "oss": ("Alibaba Cloud OSS", "https://oss-REGION.aliyuncs.com"),
+    "cos": ("Tencent Cloud COS", "https://cos.REGION.myqcloud.com"),
+    "cosn": ("Tencent Cloud COS", "https://cos.REGION.myqcloud.com"),
+    "obs": ("Huawei Cloud OBS", "https://obs.REGION.myhuaweicloud.com"),
+}
 REMOTE_SCHEMES: Final = (*S3_SCHEMES, *GCS_SCHEMES, *AZURE_SCHEMES)
 
 _LOCAL: Final = re.compile(r"file:(.*)", re.DOTALL | re.IGNORECASE)
@@ -47,11 +55,25 @@ def remote_path(location: str) -> RemotePath:
         raise BadInput(f"a {match[1]}:// location contains a user and password; pass them as options")
     if match is None or not match[2]:
         raise BadInput(f"{location!r} names no bucket; write scheme://bucket/path")
-    key = match[3].rstrip("/")
-    # Stores treat `a//b` and `a/../b` as different names; such a path is a mistake.
+    return RemotePath(match[1].lower(), match[2], _key(location, match[3]))
+
+
+def hdfs_path(location: str) -> RemotePath:
+    """Return the parts of `hdfs://host:port/a/b`. The authority may be "": `hdfs:///a/b`. Raises BadInput."""
+    match = _REMOTE.fullmatch(location)
+    if match is None or match[1].lower() not in HDFS_SCHEMES:
+        raise BadInput(f"{location!r} is not in HDFS; open it with open_file_io")
+    if "@" in match[2]:
+        raise BadInput(f"a {match[1]}:// location contains a user; set HADOOP_USER_NAME, or use Kerberos")
+    return RemotePath(match[1].lower(), match[2], _key(location, match[3]))
+
+
+def _key(location: str, text: str) -> str:
+    """Raise BadInput if a part is empty, `.` or `..`: stores treat `a//b` and `a/../b` as different names."""
+    key = text.rstrip("/")
     if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise BadInput(f"{location!r} has an empty part, '.' or '..' in its path; write it without")
-    return RemotePath(match[1].lower(), match[2], key)
+    return key
 
 
 def local_path(location: str) -> str:

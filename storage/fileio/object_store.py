@@ -26,9 +26,10 @@ from tidelake.storage.fileio.conditional_put import put_if_absent, require_condi
 from tidelake.storage.fileio.late_hints import settle_hints
 from tidelake.storage.fileio.location import remote_path
 from tidelake.storage.fileio.object_output import ObjectOutput
+from tidelake.storage.fileio.own_process import require_own_process
 from tidelake.storage.fileio.range_reader import TAIL_BYTES, RangedFile
 from tidelake.storage.fileio.store_errors import as_os_errors, retry_incomplete
-from tidelake.storage.fileio.stores import Options, open_store, require_own_process, store_options
+from tidelake.storage.fileio.stores import Options, open_store, store_options
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta
@@ -64,7 +65,7 @@ class ObjectStoreFileIO:
         return open_store(scheme, authority, self._options)
 
     def _bucket(self, scheme: str, authority: str) -> ObjectStore:
-        require_own_process()
+        require_own_process("an object store")
         return self._open(scheme, authority)
 
     def _locate(self, path: str) -> tuple[ObjectStore, str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -69,25 +69,6 @@ def open_store(scheme: str, authority: str, options: Options) -> ObjectStore:
         # effect.
         _log.warning("object store options without effect", store=f"{scheme}://{authority}", options=unused)
     return store
-
-
-def require_own_process() -> None:
-    """Raise UnsupportedFeature in a child that was forked from a process that used a store.
-
-    obstore's threads exist only in the parent; in the child every request would wait for them forever.
-    """
-    if _first_user() != os.getpid():
-        raise UnsupportedFeature(
-            "fork",
-            "this process was forked from a process that had used an object store, and the client's threads don't "
-            "exist after a fork",
-            "Start processes with multiprocessing's 'spawn' or 'forkserver', or fork before the first use",
-        )
-
-
-@cache
-def _first_user() -> int:
-    return os.getpid()
 
 
 class _StoreOptions:

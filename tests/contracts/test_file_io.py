@@ -1,4 +1,4 @@
-"""The contract of storage/fileio/base.py, checked for every FileIO: local disk, memory, a real S3 server."""
+"""The contract of storage/fileio/base.py, checked for every FileIO: local disk, memory, real servers of S3 and HDFS."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.hdfs import Hdfs
 from tests.support.s3_server import S3Server
 from tidelake.storage.fileio import FileIO, open_file_io
 
@@ -61,16 +62,23 @@ def _s3(request: pytest.FixtureRequest) -> Place:
     return Place(open_file_io(root, server.options), f"{root}/table")
 
 
+def _hdfs(request: pytest.FixtureRequest) -> Place:
+    cluster: Hdfs = request.getfixturevalue("hdfs")
+    root = cluster.new_folder()
+    return Place(open_file_io(root), f"{root}/table")
+
+
 ON_S3 = pytest.param(_s3, marks=pytest.mark.needs("S3 server"))
+ON_HDFS = pytest.param(_hdfs, marks=pytest.mark.needs("HDFS"))
 
 
-@pytest.fixture(params=[_local, _memory, ON_S3], ids=["local", "memory", "s3"])
+@pytest.fixture(params=[_local, _memory, ON_S3, ON_HDFS], ids=["local", "memory", "s3", "hdfs"])
 def place(request: pytest.FixtureRequest) -> Place:
     make: Callable[[pytest.FixtureRequest], Place] = request.param
     return make(request)
 
 
-@pytest.fixture(params=[_local, ON_S3], ids=["local", "s3"])
+@pytest.fixture(params=[_local, ON_S3, ON_HDFS], ids=["local", "s3", "hdfs"])
 def shared_place(request: pytest.FixtureRequest) -> Place:
     """One that other processes see too."""
     make: Callable[[pytest.FixtureRequest], Place] = request.param

@@ -24,6 +24,7 @@ from typing import Any, Final
 import pytest
 
 PART_OF_FIXTURE: Final = {
+    "hdfs": "HDFS",
     "hive_metastore": "Hive metastore",
     "java_oracle": "Java Paimon",
     "spark": "Spark",
@@ -35,7 +36,7 @@ PART_OF_FIXTURE: Final = {
     "postgresql": "PostgreSQL",
     "debezium": "Debezium",
 }
-NEEDS_JAVA: Final = frozenset({"Hive metastore", "Java Paimon", "Spark", "Kafka", "S3 server", "Debezium"})
+NEEDS_JAVA: Final = frozenset({"HDFS", "Hive metastore", "Java Paimon", "Spark", "Kafka", "S3 server", "Debezium"})
 PROGRAMS: Final = {"Prometheus": "prometheus", "Chromium": "chromium", "PostgreSQL": "initdb"}
 UNSHARE: Final = ("unshare", "--user", "--map-root-user", "--mount", "--")
 """The command before another one that may then mount file systems, which only it sees."""

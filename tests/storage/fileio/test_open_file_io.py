@@ -30,7 +30,10 @@ from tidelake.storage.fileio.stores import open_store, store_options
         ("s3://bucket/warehouse", "ObjectStoreFileIO"),
         ("S3A://bucket", "ObjectStoreFileIO"),
         ("gs://bucket", "ObjectStoreFileIO"),
+        ("gcs://bucket", "ObjectStoreFileIO"),
         ("abfss://container@account.dfs.core.windows.net/warehouse", "ObjectStoreFileIO"),
+        ("hdfs://namenode:8020/warehouse", "HdfsFileIO"),
+        ("viewfs://cluster/warehouse", "HdfsFileIO"),
     ],
 )
 def test_the_scheme_selects_the_file_io(location: str, kind: str) -> None:
@@ -44,7 +47,7 @@ def test_ingesting_local_tables_loads_no_client_of_stores_metastores_or_kafka() 
         "source": {"type": "change-log-folder", "path": "/changes"},
         "tables": [{"name": "shop.orders", "match": "orders", "options": {"bucket": "4"}}],
     }
-    clients = {"obstore", "xml", "pymetastore", "sqlalchemy", "aiokafka", "pyspark"}
+    clients = {"hdfs_native", "obstore", "xml", "pymetastore", "sqlalchemy", "aiokafka", "pyspark"}
     program = (
         "import sys, tidelake.cli.commands.ingest_run\n"
         "import tidelake.cli.rendering.disk_full, tidelake.ingest.pipeline.builder\n"
@@ -62,10 +65,21 @@ def test_each_scheme_of_a_store_has_a_client(scheme: str) -> None:
     assert open_store(scheme, authority, ()) is not None
 
 
-@pytest.mark.parametrize("location", ["hdfs://namenode:8020/warehouse", "oss://bucket/warehouse", "https://host/f"])
+@pytest.mark.parametrize("location", ["ftp://host/warehouse", "https://host/f"])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(location: str) -> None:
     with pytest.raises(BadInput, match=r"use a path or file://, s3://, .*, memory://"):
         open_file_io(location)
+
+
+@pytest.mark.parametrize("scheme", ["oss", "cos", "cosn", "obs", "OSS"])
+def test_a_store_with_another_protocol_is_refused_with_its_address_in_s3(scheme: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=rf"{scheme.lower()}:// .*s3\.endpoint = https://{scheme[:2].lower()}"):
+        open_file_io(f"{scheme}://bucket/warehouse")
+
+
+@pytest.mark.parametrize("options", [{"s3.endpoint": "https://oss-cn.aliyuncs.com", "s3.path.style.access": "false"}])
+def test_the_remedy_for_such_a_store_puts_the_bucket_into_the_host_name(options: dict[str, str]) -> None:
+    assert config("s3", "lake", options)["endpoint"] == "https://lake.oss-cn.aliyuncs.com"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     without_effect("password", TEXT, "anonymous", _OTHER_CATALOGS),
     supported("prefix", TEXT, None, OPEN),
     supported("hive-conf-dir", TEXT, None, OPEN),
-    without_effect("hadoop-conf-dir", TEXT, None, "files are accessed with the store's options"),
+    supported("hadoop-conf-dir", TEXT, None, OPEN),
     without_effect(
         "metastore.client.class",
         TEXT,

@@ -250,6 +250,9 @@ _SHOWN_BY: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "test_the_server_gives_credentials_for_the_files_of_a_table": ("data-token.enabled",),
     },
+    "tests/storage/fileio/test_hdfs.py": {
+        "test_a_catalog_passes_on_the_folder_of_the_settings": ("hadoop-conf-dir",),
+    },
     "tests/storage/catalog/hive/test_metastore_address.py": {
         "test_the_configuration_of_hive_names_the_metastore": ("hive-conf-dir",),
     },
