@@ -255,7 +255,7 @@ def test_a_registry_that_asks_for_a_certificate_gets_one(files: Certificates) ->
         (
             {**dict.fromkeys(("bearer_auth_client_id", "bearer_auth_client_secret"), "a"), "bearer_auth_token": "b"}
             | {"bearer_auth_issuer_endpoint_url": "https://a"},
-            "set one of",
+            "one of them",
         ),
         (
             {**dict.fromkeys(("bearer_auth_client_id", "bearer_auth_client_secret"), "a")}

@@ -96,8 +96,8 @@ def test_option_names_are_case_insensitive_and_values_are_not() -> None:
         pytest.param({"kafka.sasl.oauthbearer.method": "default"}, "only oidc is understood", id="unsecured tokens"),
         pytest.param(
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"},
-            "needs a token endpoint.*Add kafka.sasl.oauthbearer.token.endpoint.url and kafka.sasl.oauthbearer.client.id; "
-            "the secret is best set as kafka.sasl.oauthbearer.client.secret",
+            "needs a token endpoint.*Add kafka.sasl.oauthbearer.token.endpoint.url and kafka.sasl.oauthbearer.client.id"
+            "; the secret is best set as kafka.sasl.oauthbearer.client.secret",
             id="a login without its settings",
         ),
         pytest.param({"kafka.sasl.oauthbearer.extensions": "a"}, "write name=value", id="no pairs"),
