@@ -124,8 +124,8 @@ def test_brokers_are_needed() -> None:
         ),
         pytest.param(
             {
-                "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-                'clientId=\'\' clientSecret="s;3" scope=a extension_logicalCluster="lkc-1";'.replace("''", '"etl"'),
+                "kafka.sasl.jaas.config": "x.oauthbearer.OAuthBearerLoginModule required "
+                'clientId="etl" clientSecret="s;3" scope=a extension_logicalCluster="lkc-1";',
                 "kafka.sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.secured."
                 "OAuthBearerLoginCallbackHandler",
             },
