@@ -171,7 +171,7 @@ def test_credentials_are_not_printed() -> None:
 # ---------------------------------------------------------------- access tokens and certificates
 
 
-def by_token(endpoint: TokenEndpoint) -> dict[str, str]:
+def by_token(endpoint: TokenEndpoint) -> dict[str, Any]:
     return {
         "bearer_auth_credentials_source": "OAUTHBEARER",
         "bearer_auth_issuer_endpoint_url": endpoint.url,
@@ -234,10 +234,10 @@ def test_a_registry_that_asks_for_a_certificate_gets_one(files: Certificates) ->
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.ca)
     tls.load_cert_chain(files.server, files.server_key)
     tls.verify_mode = ssl.CERT_REQUIRED
-    own = {"ssl_ca_location": str(files.ca), "ssl_certificate_location": str(files.client)}
+    own: dict[str, Any] = {"ssl_ca_location": str(files.ca), "ssl_certificate_location": str(files.client)}
     with schema_registry(tls=tls) as server:
         server.schemas = {"7": TEXT}
-        locked = {"ssl_key_location": str(files.locked_key), "ssl_key_password": PASSWORD}
+        locked: dict[str, Any] = {"ssl_key_location": str(files.locked_key), "ssl_key_password": PASSWORD}
         assert client(server, **own, **locked).schema(7).text == TEXT
         with pytest.raises(BadInput, match=r"ssl_key_location: .* can't be used: .*and ssl_key_password for a key"):
             client(server, **own, ssl_key_location=str(files.locked_key))

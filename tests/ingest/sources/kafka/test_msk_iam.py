@@ -12,7 +12,6 @@ import pytest
 from tidelake.errors import BadInput
 from tidelake.ingest.access_tokens import TokenUnavailable
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.kafka import msk_iam
 from tidelake.ingest.sources.kafka.connection import client_arguments
 from tidelake.ingest.sources.kafka.login import TokenLogin
 from tidelake.ingest.sources.kafka.msk_iam import MskIamSigner
@@ -89,6 +88,6 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(msk_iam.importlib, "import_module", missing)
+    monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(BadInput, match=r"AWS_MSK_IAM needs the package .*pip install 'tidelake\[msk\]'"):
         client_arguments(msk())
