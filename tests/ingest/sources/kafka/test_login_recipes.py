@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ async def test_a_recipe_reads_from_a_broker_with_such_a_listener(
         "ssl_cafile": cluster.files.ca,
     }
     if settings.ssl_certfile is not None:
-        mine["ssl_certfile"] = cluster.files.chain("client")
+        mine["ssl_certfile"] = await asyncio.to_thread(cluster.files.chain, "client")
     if settings.sasl_plain_username is not None:
         mine["sasl_plain_username"] = USER
     if settings.sasl_mechanism == "OAUTHBEARER":
