@@ -6,7 +6,9 @@ import re
 from typing import Final
 
 HIDDEN: Final = "***"
-SECRET_NAME: Final = re.compile(r"pass|secret|token|credential|access.?key|account.?key", re.IGNORECASE)
+SECRET_NAME: Final = re.compile(
+    r"pass|secret|token(?!.endpoint)|credential|access.?key|account.?key|user.?info|jaas", re.IGNORECASE
+)
 
 
 class Secret:

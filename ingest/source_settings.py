@@ -4,6 +4,7 @@ settings share.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +18,9 @@ NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # the Kafka protocol sends it as four bytes
 KafkaLong = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+SaslMechanism = Literal["PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
+
+_MSK_BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 
 
 class FolderStartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,11 +93,25 @@ class KafkaSettings(
     max_partition_fetch_bytes: maximum size of an answer for one partition
     check_crcs: check the checksums of record batches
     security_protocol: protocol of the connection to brokers
-    sasl_mechanism: how the client authenticates, with a SASL protocol
+    sasl_mechanism: how the client authenticates, with a SASL protocol. `OAUTHBEARER` gets access tokens from a token
+        endpoint, `AWS_MSK_IAM` signs them with the credentials of AWS (`pip install tidelake[msk]`); both renew them
     sasl_plain_username: user name for `PLAIN` and `SCRAM-…`
     sasl_plain_password: password for `PLAIN` and `SCRAM-…`
     sasl_kerberos_service_name: Kerberos service name for `GSSAPI`
     sasl_kerberos_domain_name: Kerberos domain name for `GSSAPI`
+    sasl_oauthbearer_token_endpoint_url: address that gives access tokens for client id and secret (OAuth 2.0 client
+        credentials), for `OAUTHBEARER`
+    sasl_oauthbearer_client_id: the client's id at the token endpoint
+    sasl_oauthbearer_client_secret: the client's secret
+    sasl_oauthbearer_scope: what tokens are asked for; default: what the token endpoint gives this client
+    sasl_oauthbearer_extensions: names and values that are sent to brokers with a token (`logicalCluster`,
+        `identityPoolId` for Confluent Cloud)
+    sasl_oauthbearer_cafile: PEM file of the authorities that the token endpoint is trusted by; default: those of the
+        system
+    aws_region: region of the cluster, for `AWS_MSK_IAM`; default: from the names of its brokers
+    aws_profile: profile of AWS with the credentials; default: AWS's own search (environment, files, role of the
+        machine)
+    aws_role_arn: role to assume
     ssl_cafile: PEM file of the trusted authorities; default: those of the system
     ssl_certfile: PEM file of the client's certificate
     ssl_keyfile: PEM file of that certificate's key
@@ -123,16 +141,36 @@ class KafkaSettings(
     max_partition_fetch_bytes: KafkaInt = 1_048_576
     check_crcs: bool = True
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    sasl_mechanism: SaslMechanism = "PLAIN"
     sasl_plain_username: str | None = None
     sasl_plain_password: Secret | None = None
     sasl_kerberos_service_name: str = "kafka"
     sasl_kerberos_domain_name: str | None = None
+    sasl_oauthbearer_token_endpoint_url: Name | None = None
+    sasl_oauthbearer_client_id: Name | None = None
+    sasl_oauthbearer_client_secret: Secret | None = None
+    sasl_oauthbearer_scope: Name | None = None
+    sasl_oauthbearer_extensions: Mapping[Name, str] = {}
+    sasl_oauthbearer_cafile: Path | None = None
+    aws_region: Name | None = None
+    aws_profile: Name | None = None
+    aws_role_arn: Name | None = None
     ssl_cafile: Path | None = None
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     ssl_password: Secret | None = None
     ssl_check_hostname: bool = True
+
+    @property
+    def is_sasl(self) -> bool:
+        """Whether the client logs in with `sasl_mechanism`."""
+        return self.security_protocol.startswith("SASL")
+
+    @property
+    def msk_region(self) -> str | None:
+        """The region of the cluster: the setting, or that in the names of MSK's brokers; None if it is unknown."""
+        found = _MSK_BROKER.search(self.server_text)
+        return self.aws_region or (found[1] if found else None)
 
     @property
     def topic_names(self) -> list[str]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Final
+from urllib.parse import urlsplit
 
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.config.yaml_settings import Path
@@ -76,6 +77,20 @@ def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
 
 
 _PORT_MAX: Final = 65_535
+_PASSWORDS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_LOGINS: Final = {
+    "sasl_plain_username": _PASSWORDS,
+    **dict.fromkeys(
+        [
+            name
+            for name in KafkaSettings.__struct_fields__
+            if name.startswith("sasl_oauthbearer_") and not name.endswith("_secret")
+        ],
+        ("OAUTHBEARER",),
+    ),
+    **dict.fromkeys(("aws_region", "aws_profile", "aws_role_arn"), ("AWS_MSK_IAM",)),
+}
+"""Settings to the mechanisms that use them."""
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _BROKER: Final = re.compile(
     r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+)(?::(?P<port>\d+))?|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*"
@@ -96,15 +111,72 @@ def kafka_errors(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
         if len(given) != 1:
             reason = f"`start` names {' and '.join(given) or 'nothing'}"
             yield ("start",), reason, f"Set exactly one of {', '.join(StartSettings.__struct_fields__)}."
-    needs_password = source.security_protocol.startswith("SASL") and source.sasl_mechanism != "GSSAPI"
-    if needs_password and (source.sasl_plain_username is None or source.sasl_plain_password is None):
-        yield (
-            ("security_protocol",),
-            f"{source.security_protocol} with {source.sasl_mechanism} needs a user and a password",
-            "Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.",
-        )
+    yield from login_errors(source)
     yield from _addresses(source)
     yield from _unused(source)
+
+
+def login_errors(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
+    """Yield (path below `source`, reason, remedy) of each setting that `sasl_mechanism` needs."""
+    if not source.is_sasl:
+        return
+    given = f"{source.security_protocol} with {source.sasl_mechanism}"
+    match source.sasl_mechanism:
+        case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512":
+            if source.sasl_plain_username is None or source.sasl_plain_password is None:
+                yield (
+                    ("security_protocol",),
+                    f"{given} needs a user and a password",
+                    "Add `sasl_plain_username`; the password is best set as TIDELAKE_SOURCE__SASL_PLAIN_PASSWORD.",
+                )
+        case "OAUTHBEARER":
+            needed = ("sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_client_id")
+            missing = [f"`{name}`" for name in needed if getattr(source, name) is None]
+            if missing or source.sasl_oauthbearer_client_secret is None:
+                yield (
+                    ("security_protocol",),
+                    f"{given} needs a token endpoint, a client id and a client secret",
+                    (f"Add {' and '.join(missing)}; the" if missing else "The")
+                    + " secret is best set as TIDELAKE_SOURCE__SASL_OAUTHBEARER_CLIENT_SECRET.",
+                )
+            yield from _endpoint_errors(source.sasl_oauthbearer_token_endpoint_url or "https://given")
+            for name, value in source.sasl_oauthbearer_extensions.items():
+                if not re.fullmatch("[A-Za-z]+", name) or name.lower() == "auth" or not _EXTENSION.fullmatch(value):
+                    yield (
+                        ("sasl_oauthbearer_extensions", name),
+                        f"`{name}` can't be sent with a token",
+                        "Names have letters only, and are not `auth`; values have printable characters.",
+                    )
+        case "AWS_MSK_IAM":
+            if source.security_protocol != "SASL_SSL":
+                yield ("security_protocol",), f"{given}: MSK takes tokens over TLS only", "Write SASL_SSL."
+            if source.msk_region is None:
+                yield (
+                    ("sasl_mechanism",),
+                    "AWS_MSK_IAM needs the region of the cluster, and the names of the brokers don't have it",
+                    "Add `aws_region`.",
+                )
+            if source.aws_profile is not None and source.aws_role_arn is not None:
+                yield (
+                    ("aws_profile",),
+                    "`aws_profile` and `aws_role_arn` are two ways to get credentials",
+                    "Keep one of them. A profile may assume a role itself.",
+                )
+
+
+_EXTENSION: Final = re.compile(r"[\x20-\x7E\t\r\n]+")
+
+
+def _endpoint_errors(url: str) -> Iterator[tuple[Path, str, str]]:
+    at, parts = ("sasl_oauthbearer_token_endpoint_url",), urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield at, "it is not an http or https URL", "Example: `https://login.example.com/oauth2/token`."
+    elif parts.username or parts.password:
+        yield (
+            at,
+            "it contains a user or a password, which messages would show",
+            "Set `sasl_oauthbearer_client_id`, and TIDELAKE_SOURCE__SASL_OAUTHBEARER_CLIENT_SECRET.",
+        )
 
 
 def _addresses(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
@@ -125,8 +197,14 @@ def _unused(source: KafkaSettings) -> Iterator[tuple[Path, str, str]]:
     """
     parts = source.security_protocol.split("_")
     names = [name for name in _FILES if getattr(source, name) is not None] if "SSL" not in parts else []
-    if "SASL" not in parts and source.sasl_plain_username is not None:
-        names.append("sasl_plain_username")
+    if not source.is_sasl:
+        names += [name for name in _LOGINS if getattr(source, name)]
+    else:
+        for name, mechanisms in _LOGINS.items():
+            if getattr(source, name) and source.sasl_mechanism not in mechanisms:
+                reason = f"with `sasl_mechanism` {source.sasl_mechanism} it would not be used"
+                remedy = f"Set `sasl_mechanism` to {' or '.join(mechanisms)}, or leave it out."
+                yield (name,), f"`{name}`: {reason}", remedy
     for name in names:
         wanted = "SSL or SASL_SSL" if name in _FILES else "SASL_SSL or SASL_PLAINTEXT"
         reason = f"with `security_protocol` {source.security_protocol} it would not be used"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelake.errors import BadInput
+from tidelake.ingest.config.java_login import java_login
 from tidelake.ingest.source_settings import KafkaSettings
 
 _PROPERTIES: Final = "properties."
@@ -43,6 +44,8 @@ def _source(kafka: dict[str, str]) -> dict[str, Any]:
         raise BadInput("--kafka-conf properties.bootstrap.servers is missing. Name a broker: host:port")
     source |= _start(kafka, source)
     source |= _end(kafka)
+    if (login := kafka.pop(f"{_PROPERTIES}sasl.jaas.config", None)) is not None:
+        source |= java_login(login, f"--kafka-conf {_PROPERTIES}sasl.jaas.config")
     for key in [key for key in kafka if key.startswith(_PROPERTIES)]:
         setting = key.removeprefix(_PROPERTIES).replace(".", "_").replace("-", "_")
         if setting in KafkaSettings.__struct_fields__ and setting not in _CONFIGURED_ELSEWHERE:

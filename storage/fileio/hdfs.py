@@ -2,7 +2,7 @@
 
 The client is hdfs-native, which speaks HDFS's protocols itself: no JVM runs, and no Hadoop has to be installed. Arrow's
 client is not used, because its `move` deletes a target that exists, and its status of a file says "not found" for any
-error (docs/decisions/0016-reach-hdfs-without-java.md).
+error (docs/decisions/0017-reach-hdfs-without-java.md).
 
 A file is written under a hidden name (`.NAME.UUID.tmp`), flushed to the disks of the data nodes, and renamed. The name
 node renames atomically, and refuses a target that exists unless it is told to replace it. A hidden file that a crash

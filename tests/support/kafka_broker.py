@@ -26,12 +26,31 @@ T = TypeVar("T")
 
 
 class KafkaBroker:
-    """One broker with its own data folder. All methods block: from async code call them through `asyncio.to_thread`."""
+    """One broker with its own data folder. All methods block: from async code call them through `asyncio.to_thread`.
 
-    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+    settings: more lines of its properties.
+    listeners: name to protocol of listeners beside the one without a login, which these helpers use.
+    users: user to password, for SCRAM.
+    jvm: options of its JVM.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+        jvm: Iterable[str] = (),
+    ) -> None:
         self._data = data
-        self._settings = [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
+        self._settings = [
+            *(part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")),
+            *(part for name, protocol in (listeners or {}).items() for part in ("--listener", f"{name}={protocol}")),
+            *(part for user, password in (users or {}).items() for part in ("--scram", f"{user}={password}")),
+            *(part for option in jvm for part in ("--jvm", option)),
+        ]
         self.address = ""  # host:port, the same after every start without another port
+        self.listeners: Mapping[str, str] = {}  # name to host:port, of the additional listeners
 
     def start(self, port: int | None = None) -> None:
         """Start, or start again with the records it had; port: elsewhere from now on. Ready when this returns."""
@@ -46,6 +65,8 @@ class KafkaBroker:
             *self._settings,
         ]
         self.address = build_tool(*command)
+        of_listeners = (self._data / "listeners").read_text(encoding="utf-8").splitlines()
+        self.listeners = dict(map(str.split, of_listeners))
 
     def stop(self) -> None:
         """A clean shutdown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from urllib.parse import unquote
 class SchemaRegistryServer:
     """schemas: id or GUID to text. subjects: name to answers, version 1 first. requests: paths asked for, in order.
     failing: how many of the next requests get `status`, and how many get no answer at all.
-    password: what `user:password` every request must carry.
+    user_info: what `user:password` every request must carry. token: what access token.
+    headers: of the last request.
     """
 
     schemas: dict[str, str] = field(default_factory=dict)
@@ -30,6 +32,8 @@ class SchemaRegistryServer:
     dropping: int = 0
     status: int = 503
     user_info: str = ""
+    token: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, Any] | None:
@@ -42,6 +46,8 @@ class SchemaRegistryServer:
             self.failing -= 1
             return self.status, {"error_code": self.status, "message": "told to"}
         if self.user_info and authorization != "Basic " + base64.b64encode(self.user_info.encode()).decode():
+            return 401, {"error_code": 401, "message": "Unauthorized"}
+        if self.token and authorization != f"Bearer {self.token}":
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match [unquote(part) for part in path.strip("/").split("/")]:
             case ["schemas", "ids" | "guids", id_] if id_ in self.schemas:
@@ -62,7 +68,7 @@ class SchemaRegistryServer:
 
 
 @contextmanager
-def schema_registry(recorded: Path | None = None) -> Iterator[SchemaRegistryServer]:
+def schema_registry(recorded: Path | None = None, tls: ssl.SSLContext | None = None) -> Iterator[SchemaRegistryServer]:
     """recorded: a `schemas.json` whose ids it serves."""
     registry = SchemaRegistryServer()
     if recorded is not None:
@@ -70,6 +76,7 @@ def schema_registry(recorded: Path | None = None) -> Iterator[SchemaRegistryServ
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            registry.headers = dict(self.headers)
             answer = registry.answer(self.path, self.headers.get("Authorization"))
             if answer is None:
                 self.connection.close()
@@ -85,7 +92,9 @@ def schema_registry(recorded: Path | None = None) -> Iterator[SchemaRegistryServ
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        registry.url = f"http://127.0.0.1:{server.server_port}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        registry.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

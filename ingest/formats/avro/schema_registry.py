@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,9 +20,18 @@ import msgspec
 import urllib3
 
 from tidelake.errors import BadInput, RegistryUnavailable
+from tidelake.ingest.access_tokens import (
+    AccessToken,
+    ClientCredentials,
+    CredentialNames,
+    TokenCache,
+    TokenUnavailable,
+)
 from tidelake.ingest.formats.avro.framing import SchemaId
 from tidelake.ingest.formats.avro.registry_options import RegistryOptions
 from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.secrets import Secret
+from tidelake.ingest.tls import TlsFiles, TlsNames, client_context
 from tidelake.storage.base.backoff import ExponentialBackoff
 
 _CONNECT_TIMEOUT_S: Final = 5.0
@@ -81,19 +92,23 @@ class SchemaRegistry:
         self._sleep = sleep
         self._clock = clock
         self._schemas: dict[SchemaId, RegisteredSchema] = {}
+        self._refused_token: AccessToken | None = None
         headers = dict(_HEADERS)
         if options.basic_auth_user_info:
             headers |= urllib3.make_headers(basic_auth=options.basic_auth_user_info)
         if options.bearer_auth_token:
             headers["Authorization"] = f"Bearer {options.bearer_auth_token}"
+        if options.bearer_auth_logical_cluster:
+            headers["target-sr-cluster"] = options.bearer_auth_logical_cluster
+        if options.bearer_auth_identity_pool_id:
+            headers["Confluent-Identity-Pool-Id"] = options.bearer_auth_identity_pool_id
+        context = _tls_context(options)
+        self._tokens = _token_cache(options, context)
         self._pool = urllib3.PoolManager(
             headers=headers,
             retries=urllib3.Retry(0, redirect=3, raise_on_redirect=True),  # `_get` retries until its timeout
             timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=options.ssl_ca_location or None,
-            cert_file=options.ssl_certificate_location or None,
-            key_file=options.ssl_key_location or None,
+            ssl_context=context,
         )
 
     def schema(self, id_: SchemaId) -> RegisteredSchema:
@@ -153,9 +168,22 @@ class SchemaRegistry:
                 )
             self._sleep(wait_s)
 
-    def _request(self, url: str, what: str) -> bytes:
+    def _token(self, url: str) -> AccessToken | None:
+        """Return the access token to send; None if none is needed."""
         try:
-            response: Any = self._pool.request("GET", url, preload_content=False)
+            return None if self._tokens is None else self._tokens.token()
+        except TokenUnavailable as error:
+            if error.is_final:
+                raise RegistryUnavailable(f"{url}: no access token for the registry: {error}") from None
+            raise _TransientError(str(error)) from None
+
+    def _request(self, url: str, what: str) -> bytes:
+        token = self._token(url)
+        headers = {} if token is None else {"Authorization": f"Bearer {token.value.reveal()}"}
+        try:
+            response: Any = self._pool.request(
+                "GET", url, preload_content=False, headers={**self._pool.headers, **headers}
+            )
             try:
                 body: bytes = response.read(_ANSWER_BYTES_MAX)
             finally:
@@ -167,10 +195,20 @@ class SchemaRegistry:
                 ) from None
             raise _TransientError(str(e)) from None
         if response.status == 200:
+            self._refused_token = None
             return body
         answer = f"HTTP {response.status} {body[:200].decode(errors='replace')}"
         if response.status in _TRANSIENT_ERRORS:
             raise _TransientError(answer)
+        if response.status in _REFUSED and self._tokens is not None and token is not None:
+            self._tokens.discard(token)
+            if self._refused_token is None and response.status == 401:
+                self._refused_token = token
+                raise _TransientError(answer)  # it may have been revoked: once more, with a new token
+            raise RegistryUnavailable(
+                f"{url}: {answer}. The registry refused the access token ({token.description}): check "
+                "bearer_auth_scope, bearer_auth_logical_cluster and bearer_auth_identity_pool_id"
+            )
         if response.status in _REFUSED:
             raise RegistryUnavailable(
                 f"{url}: {answer}. The registry refused the credentials: set basic_auth_user_info, or bearer_auth_token"
@@ -178,6 +216,39 @@ class SchemaRegistry:
         if not _is_registry_error(body):
             raise RegistryUnavailable(f"{url}: {answer}. This is not a schema registry: correct schema_registry_url")
         raise BadValue(f"the schema registry does not know {what} ({url}: {answer})")
+
+
+_TLS_NAMES: Final = TlsNames("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
+_CREDENTIAL_NAMES: Final = CredentialNames(
+    "bearer_auth_issuer_endpoint_url",
+    "bearer_auth_client_id",
+    "bearer_auth_client_secret",
+    "bearer_auth_scope",
+    "ssl_ca_location",
+)
+
+
+def _tls_context(options: RegistryOptions) -> SSLContext:
+    """Return the context of the registry and of the token endpoint. Raises BadInput for unusable files."""
+    certificates = (options.ssl_ca_location, options.ssl_certificate_location, options.ssl_key_location)
+    cafile, certfile, keyfile = (Path(path) if path else None for path in certificates)
+    password = Secret(options.ssl_key_password) if options.ssl_key_password else None
+    return client_context(TlsFiles(cafile, certfile, keyfile, password), _TLS_NAMES)
+
+
+def _token_cache(options: RegistryOptions, context: SSLContext) -> TokenCache | None:
+    if not options.bearer_auth_issuer_endpoint_url:
+        return None
+    return TokenCache(
+        ClientCredentials(
+            options.bearer_auth_issuer_endpoint_url,
+            options.bearer_auth_client_id,
+            Secret(options.bearer_auth_client_secret),
+            options.bearer_auth_scope,
+            _CREDENTIAL_NAMES,
+            context if options.bearer_auth_issuer_endpoint_url.startswith("https:") else None,
+        )
+    )
 
 
 def _is_registry_error(body: bytes) -> bool:

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, SupportsIndex
+from weakref import WeakKeyDictionary
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.conn import create_conn
+from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, create_conn
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
@@ -29,8 +32,10 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.memory_records import MemoryRecords
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.ingest.access_tokens import AccessToken
 from tidelake.ingest.sources.kafka.client_check import unsupported_client
 from tidelake.ingest.sources.kafka.fetched_batch import FetchedBatch
+from tidelake.ingest.sources.kafka.login import TokenLogin
 from tidelake.ingest.sources.kafka.metadata import requests_topic_ids
 from tidelake.ingest.sources.kafka.retries import BrokerBackoff
 
@@ -41,14 +46,19 @@ BATCHES_A_POLL: Final = 64
 """The largest number of record batches per `getmany`, after `return_record_batches`. A producer's record batch has
 16 KB by default, and a poll should process some fetched bytes before the next ones are requested."""
 
-CONNECTION_PARAMETERS: Final = frozenset(inspect.signature(create_conn).parameters)
-"""The parameters of `create_conn`; a client has more."""
+_CONNECTION_PARAMETERS: Final = frozenset(inspect.signature(create_conn).parameters)  # a client has more
+_RECONNECT_AT: Final = 0.85  # part of a token's lifetime; after it was renewed, and before it expires
+_aiokafka_log: Final = logging.getLogger("aiokafka.client")  # its lines are limited (`broker_error_log`)
 _BOOTSTRAP_SERVERS: Final = "those of bootstrap_servers"
 
 _EXPECTED: Final[tuple[tuple[type, str, list[str]], ...]] = (  # methods, and their parameters without `self`
     (AIOKafkaClient, "_metadata_update", ["cluster_metadata", "topics"]),  # overridden
     (AIOKafkaClient, "_get_conn", ["node_id", "group", "no_hint"]),  # overridden
     (AIOKafkaClient, "send", ["node_id", "request", "group"]),  # overridden
+    (AIOKafkaClient, "bootstrap", []),  # overridden
+    (AIOKafkaClient, "_on_connection_closed", ["conn", "reason"]),
+    (AIOKafkaConnection, "authenticator_oauth", []),  # overridden, in `login`
+    (OAuthAuthenticator, "step", ["payload"]),  # overridden, in `login`
     (ClusterMetadata, "brokers", []),
     (ClusterMetadata, "update_metadata", ["metadata"]),
     (ClusterMetadata, "failed_update", ["exception"]),
@@ -121,25 +131,38 @@ class ResponseReader(asyncio.StreamReader):
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
-    """aiokafka's client with three differences.
+    """aiokafka's client with five differences.
 
     - A metadata request never creates a topic. By default brokers create a requested topic, so a deleted topic would
       exist again at once, empty, without any sign.
     - A broker that did not answer is tried again only after a wait. aiokafka connects again for each request, ten times
       per second.
+    - The reason why a connection failed is kept, and is part of later errors. aiokafka only logs it, so its callers
+      can't distinguish a wrong password from a broker that is down. Only the second is worth waiting for.
+    - A connection whose access token expires soon is replaced in time. A broker closes it otherwise.
     - Brokers that moved are found. aiokafka only asks brokers that it knows. If none of them answers, this client asks
       the bootstrap servers again, whose names may have other addresses now (like Java's clients since KIP-899).
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._for_connections = {name: arguments[name] for name in arguments if name in CONNECTION_PARAMETERS}
+        self._for_connections = {name: arguments[name] for name in arguments if name in _CONNECTION_PARAMETERS}
+        self._login: TokenLogin | None = arguments.get("sasl_oauth_token_provider")
+        self._tokens: WeakKeyDictionary[Any, AccessToken] = WeakKeyDictionary()  # of connections
+        self._retired: list[Any] = []  # connections that were replaced, and may wait for answers
+        self._connection_errors: dict[object, Exception] = {}  # of brokers that can't be reached
         # Connection to its backoff, and the end of the current wait.
         self._broken: dict[Hashable, tuple[BrokerBackoff, float]] = {}
         self.fetched: Mapping[KafkaPartition, bytes] = {}  # data of the last fetch response
 
     async def send(self, node_id: Any, request: Any, *, group: Any = ConnectionGroup.DEFAULT) -> Any:
-        response = await super().send(node_id, request, group=group)
+        try:
+            response = await super().send(node_id, request, group=group)
+        except NodeNotReadyError as error:
+            reason = self._connection_errors.get(node_id)
+            if reason is None:
+                raise
+            raise NodeNotReadyError(f"{error}: {reason!r}") from reason
         if isinstance(request, FetchRequest):
             self.fetched = {
                 KafkaPartition(topic, number): of_partition[-1]
@@ -156,13 +179,91 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
         backoff, until_s = self._broken.get((node_id, group), (BrokerBackoff(), 0.0))
         if self._now_s() < until_s:
             return None
-        connection = await super()._get_conn(node_id, group=group, no_hint=no_hint)
+        await self._retire_expiring((node_id, group))
+        connection = None
+        if await self._ensure_connection(node_id, group):
+            connection = await super()._get_conn(node_id, group=group, no_hint=no_hint)
         if connection is None:
             self._broken[node_id, group] = backoff, self._now_s() + backoff.next_ms() / 1000
         else:
             self._broken.pop((node_id, group), None)
             ResponseReader.adopt(connection._reader)
         return connection
+
+    async def _ensure_connection(self, node_id: object, group: Any) -> bool:
+        """Connect to a known broker unless it is connected. Returns False if this fails."""
+        broker = self.cluster.broker_metadata(node_id)
+        if broker is None or self._is_connected((node_id, group)):
+            return True
+        async with self._get_conn_lock:
+            if self._is_connected((node_id, group)):
+                return True
+            try:
+                self._conns[node_id, group] = await self._new_connection(
+                    node_id,
+                    broker.host,
+                    broker.port,
+                    on_close=self._on_connection_closed,
+                    max_idle_ms=self._connections_max_idle_ms,
+                )
+            except (OSError, KafkaError, TimeoutError) as error:
+                _aiokafka_log.error("Unable connect to node with id %s: %s", node_id, error)
+                self.force_metadata_update()  # the broker may have another address now
+                return False
+        return True
+
+    def _is_connected(self, key: Hashable) -> bool:
+        held = self._conns.get(key)
+        return held is not None and bool(held.connected())
+
+    async def _new_connection(self, node_id: object, host: str, port: int, **more: Any) -> Any:
+        """Connect. A failure is kept as the reason for later errors about this broker."""
+        try:
+            connection = await create_conn(host, port, **self._for_connections, **more)
+        except (OSError, KafkaError, TimeoutError) as error:
+            self._connection_errors[node_id] = error
+            if self._login is not None and isinstance(error, KafkaError) and not error.retriable:
+                self._login.discard()
+            raise
+        self._connection_errors.pop(node_id, None)
+        if self._login is not None and self._login.last is not None:
+            self._tokens[connection] = self._login.last
+        return connection
+
+    async def _retire_expiring(self, key: Hashable) -> None:
+        """Give up a connection whose token expires soon, if there is a newer token. It is closed when it is idle."""
+        for idle in [one for one in self._retired if not one._requests]:
+            self._retired.remove(idle)
+            idle.close()
+        held = self._conns.get(key)
+        token = self._tokens.get(held) if held is not None else None
+        if token is None or self._login is None or time.monotonic() < token.renewal_s(_RECONNECT_AT):
+            return
+        try:
+            current = await self._login.current()
+        except KafkaError:
+            return  # the connection works until its token expires, and the cache has logged the reason
+        if current.expires_s > token.expires_s and self._conns.get(key) is held:
+            del self._conns[key]
+            self._retired.append(held)
+
+    async def bootstrap(self) -> None:
+        """Connect to the cluster. Raises the error of the last tried broker, unlike aiokafka's method."""
+        try:
+            await super().bootstrap()
+        except KafkaConnectionError:
+            for host, port, _ in self.hosts:
+                (await self._new_connection(_BOOTSTRAP_SERVERS, host, port)).close()
+            raise
+
+    async def close(self) -> None:
+        retired, self._retired = self._retired, []
+        await asyncio.gather(super().close(), *(one.close() for one in retired))
+
+    @property
+    def connection_error(self) -> Exception | None:
+        """Why a broker could not be reached in the last attempt; None if all could."""
+        return next(iter(self._connection_errors.values()), None)
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
         """Request metadata without creating topics, unlike aiokafka's method. Returns whether a broker answered."""
@@ -193,7 +294,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
             return None
         for host, port, _ in self.hosts:
             try:
-                connection = await create_conn(host, port, **self._for_connections)
+                connection = await self._new_connection(_BOOTSTRAP_SERVERS, host, port)
             except (OSError, KafkaError, TimeoutError):
                 continue
             try:
@@ -226,6 +327,11 @@ def check_aiokafka() -> None:
 def use_client(consumer: AIOKafkaConsumer, client: KafkaClient) -> None:
     """Replace the client that the consumer has created and not used yet."""
     consumer._client = client
+
+
+def connection_error(consumer: AIOKafkaConsumer) -> Exception | None:
+    """Return why a broker could not be reached in the last attempt; None if all could."""
+    return consumer._client.connection_error if isinstance(consumer._client, KafkaClient) else None
 
 
 def fetch_broker(consumer: AIOKafkaConsumer, partition: KafkaPartition) -> int | None:

@@ -1,26 +1,45 @@
-"""Connects to the brokers: creates aiokafka's clients from our settings, and makes the first connection."""
+"""Creates aiokafka's clients from our settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
-from ssl import SSLContext, SSLError
-from typing import Any
+from ssl import SSLContext
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaConnectionError
-from aiokafka.helpers import create_ssl_context
 
 from tidelake.errors import BadInput
+from tidelake.ingest.access_tokens import ClientCredentials, CredentialNames, TokenCache
 from tidelake.ingest.source_settings import KafkaSettings
-from tidelake.ingest.sources.kafka.client_internals import CONNECTION_PARAMETERS, KafkaClient, use_client
+from tidelake.ingest.sources.kafka.client_internals import KafkaClient, use_client
+from tidelake.ingest.sources.kafka.login import TokenLogin, install_logins
+from tidelake.ingest.sources.kafka.msk_iam import MskIamSigner, check_signer
+from tidelake.ingest.tls import TlsFiles, TlsNames, client_context
+
+_TLS_NAMES: Final = TlsNames(
+    "`source.ssl_cafile`", "`source.ssl_certfile`", "`source.ssl_keyfile`", "`source.ssl_password`"
+)
+_CREDENTIAL_NAMES: Final = CredentialNames(
+    "`source.sasl_oauthbearer_token_endpoint_url`",
+    "`source.sasl_oauthbearer_client_id`",
+    "`source.sasl_oauthbearer_client_secret`",
+    "`source.sasl_oauthbearer_scope`",
+    "`source.sasl_oauthbearer_cafile`",
+)
+_ENDPOINT_TLS_NAMES: Final = TlsNames(_CREDENTIAL_NAMES.cafile, "", "", "")
+_OAUTH_REMEDY: Final = (
+    "Compare issuer, audience and scope with what the cluster expects (`source.sasl_oauthbearer_scope`), and the "
+    "clocks of brokers and token endpoint"
+)
+_MSK_REMEDY: Final = (
+    "Check `source.aws_region`, the policy of the role (kafka-cluster:Connect), and the clock of this machine"
+)
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
     """Return the arguments of every client: brokers and credentials. It reads certificate files, so it blocks."""
+    install_logins()
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers,
         "client_id": settings.client_id,
@@ -31,8 +50,10 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
     if "SASL" in settings.security_protocol:
         if settings.sasl_mechanism == "GSSAPI" and find_spec("gssapi") is None:
             raise BadInput("`source.sasl_mechanism` GSSAPI needs the package gssapi: pip install gssapi")
+        by_token = settings.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
         arguments |= {
-            "sasl_mechanism": settings.sasl_mechanism,
+            "sasl_mechanism": "OAUTHBEARER" if by_token else settings.sasl_mechanism,
+            "sasl_oauth_token_provider": _token_login(settings) if by_token else None,
             "sasl_plain_username": settings.sasl_plain_username,
             "sasl_plain_password": settings.sasl_plain_password and settings.sasl_plain_password.reveal(),
             "sasl_kerberos_service_name": settings.sasl_kerberos_service_name,
@@ -44,34 +65,38 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _ssl_context(settings: KafkaSettings) -> SSLContext:
-    """Return the SSL context. Raises BadInput for unusable files, with their names, which OpenSSL's errors lack."""
-    for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
-        path: Path | None = getattr(settings, name)
-        try:
-            if path is not None:
-                path.read_bytes()
-        except OSError as error:
-            raise BadInput(f"`source.{name}`: can't read {path}: {error.strerror}. Use a PEM file") from error
-    try:
-        context: SSLContext = create_ssl_context(cafile=settings.ssl_cafile)
-    except (SSLError, ValueError) as error:
-        raise BadInput(
-            f"`source.ssl_cafile`: {settings.ssl_cafile} can't be used: {error}. Point it at a PEM file of CA "
-            "certificates"
-        ) from error
-    if settings.ssl_certfile is not None:
-        # Never None: then OpenSSL would ask for the key's password on the terminal, and wait.
-        password = "" if settings.ssl_password is None else settings.ssl_password.reveal()
-        try:
-            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password)
-        except (SSLError, ValueError) as error:
-            files = f"{settings.ssl_certfile}" + (f", {settings.ssl_keyfile}" if settings.ssl_keyfile else "")
-            raise BadInput(
-                f"`source.ssl_certfile`, `source.ssl_keyfile`: {files} can't be used: {error}. Give the client's "
-                "certificate and its key, as PEM, and `source.ssl_password` for a key that is encrypted"
-            ) from error
+    files = TlsFiles(settings.ssl_cafile, settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_password)
+    context = client_context(files, _TLS_NAMES)
     context.check_hostname = settings.ssl_check_hostname
     return context
+
+
+def _token_login(settings: KafkaSettings) -> TokenLogin:
+    """Return the login with access tokens. Raises BadInput for missing settings, files or packages."""
+    if settings.sasl_mechanism == "AWS_MSK_IAM":
+        check_signer()
+        if settings.msk_region is None:
+            raise BadInput(
+                "`source.sasl_mechanism` AWS_MSK_IAM needs the region of the cluster: set `source.aws_region`"
+            )
+        signer = MskIamSigner(settings.msk_region, settings.aws_profile, settings.aws_role_arn)
+        return TokenLogin(TokenCache(signer), {}, _MSK_REMEDY)
+    endpoint, client_id, secret = (
+        settings.sasl_oauthbearer_token_endpoint_url,
+        settings.sasl_oauthbearer_client_id,
+        settings.sasl_oauthbearer_client_secret,
+    )
+    if endpoint is None or client_id is None or secret is None:
+        raise BadInput(
+            f"`source.sasl_mechanism` OAUTHBEARER: set {_CREDENTIAL_NAMES.endpoint}, {_CREDENTIAL_NAMES.client_id} and "
+            f"{_CREDENTIAL_NAMES.client_secret}"
+        )
+    files = TlsFiles(settings.sasl_oauthbearer_cafile)
+    context = client_context(files, _ENDPOINT_TLS_NAMES) if endpoint.startswith("https:") else None
+    credentials = ClientCredentials(
+        endpoint, client_id, secret, settings.sasl_oauthbearer_scope or "", _CREDENTIAL_NAMES, context
+    )
+    return TokenLogin(TokenCache(credentials), settings.sasl_oauthbearer_extensions, _OAUTH_REMEDY)
 
 
 def consumer_arguments(settings: KafkaSettings) -> dict[str, Any]:
@@ -101,23 +126,3 @@ def consumer_of(settings: KafkaSettings, arguments: Mapping[str, Any]) -> AIOKaf
     consumer = AIOKafkaConsumer(**arguments, **consumer_arguments(settings))
     use_client(consumer, KafkaClient(**arguments, metadata_max_age_ms=settings.discovery_interval_ms))
     return consumer
-
-
-async def connect(client: AIOKafkaClient, arguments: Mapping[str, Any]) -> None:
-    """Connect to the cluster.
-
-    arguments: the arguments of the client.
-
-    Raises the error of the last tried broker. aiokafka only logs it, so its callers can't distinguish a wrong password
-    from a broker that is down. Only the second is worth waiting for.
-    """
-    try:
-        await client.bootstrap()
-    except KafkaConnectionError:
-        for host, port, _ in client.hosts:
-            (
-                await create_conn(
-                    host, port, **{name: arguments[name] for name in arguments if name in CONNECTION_PARAMETERS}
-                )
-            ).close()
-        raise

@@ -31,12 +31,13 @@ from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
     KafkaClient,
     check_aiokafka,
+    connection_error,
     fetch_broker,
     parser_errors,
     return_record_batches,
     stop,
 )
-from tidelake.ingest.sources.kafka.connection import client_arguments, connect, consumer_of
+from tidelake.ingest.sources.kafka.connection import client_arguments, consumer_of
 from tidelake.ingest.sources.kafka.decompression import (
     DecompressionLimitExceeded,
     decompression_limit,
@@ -103,7 +104,7 @@ class KafkaSource:
         self._error_log.begin()
         self._client = KafkaClient(**arguments)
         self._consumer = consumer_of(self._settings, arguments)
-        await self._retries.run("connect", lambda: connect(self._client, arguments))
+        await self._retries.run("connect", self._client.bootstrap)
         await self._retries.run("connect", self._consumer.start)
         return_record_batches(self._consumer)
         metadata = await self._retries.run("list topics", self._metadata)
@@ -389,10 +390,12 @@ class KafkaSource:
         answers = {p: (self._consumer.last_poll_timestamp(p), offset) for p, offset in self._reached.items()}
         if silent := liveness.check(answers, now_ms):
             await self._check_deleted({partition.topic for partition in silent})
+            reason = connection_error(self._consumer)
+            because = "" if reason is None else f": {reason!r}"
             raise SourceUnavailable(
                 f"{self}: no answer for {first_few(map(str, sorted(silent)))} within "
-                f"{self._settings.unreachable_after_ms} ms. Committed rows are kept. Start again when the broker is "
-                "reachable, or raise `source.unreachable_after_ms`"
+                f"{self._settings.unreachable_after_ms} ms{because}. Committed rows are kept. Start again when the "
+                "broker is reachable, or raise `source.unreachable_after_ms`"
             )
 
     async def deleted_topics(self) -> list[str]:

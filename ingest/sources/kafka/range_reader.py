@@ -25,6 +25,7 @@ from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.client_internals import (
     BATCHES_A_POLL,
     check_aiokafka,
+    connection_error,
     parser_errors,
     return_record_batches,
     stop,
@@ -181,9 +182,11 @@ class RangeReader:
 
     def _check_liveness(self, partition: TopicPartition, started_s: float) -> None:
         if (_now_s() - started_s) * 1000 >= self._settings.unreachable_after_ms:
+            reason = connection_error(self._consumer)
+            because = "" if reason is None else f": {reason!r}"
             raise SourceUnavailable(
-                f"{self}: no answer for {partition} within {self._settings.unreachable_after_ms} ms. Start again when "
-                "the broker is reachable"
+                f"{self}: no answer for {partition} within {self._settings.unreachable_after_ms} ms{because}. Start "
+                "again when the broker is reachable"
             )
 
     def __str__(self) -> str:

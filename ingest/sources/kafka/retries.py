@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from tidelake.errors import BadInput, SourceUnavailable, TidelakeError
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
+from tidelake.ingest.sources.kafka.login import LoginRefused
 from tidelake.storage.base.backoff import ExponentialBackoff
 
 INITIAL_BACKOFF_MS: Final = 200
@@ -53,7 +55,8 @@ class BrokerRetries:
         limit_ms: int,
         clock: Clock,
         error_log: BrokerErrorLog,
-        remedy: str = "Check `source.bootstrap_servers`, or start again when the broker is reachable",
+        remedy: str = "Check `source.bootstrap_servers` and `source.security_protocol`, or start again when the broker "
+        "is reachable",
     ) -> None:
         self._source = source
         self._longest_ms = self._limit_ms = limit_ms
@@ -89,8 +92,7 @@ class BrokerRetries:
                     return await attempt()
             except (KafkaError, TimeoutError, OSError) as error:
                 reason = error if reason is None or not isinstance(error, TimeoutError) else reason
-                refused = isinstance(error, KafkaError) and not error.retriable
-                if refused or self._clock.now_ms() >= deadline_ms:
+                if _is_final(error) or self._clock.now_ms() >= deadline_ms:
                     raise self.error_of(what, reason) from error
                 self._error_log.warning("waiting for the source", source=self._source, doing=what, error=repr(error))
             await self._wait(min(backoff.next_ms(), max(1, deadline_ms - self._clock.now_ms())))
@@ -103,8 +105,37 @@ class BrokerRetries:
             await wait_at_most(self._limit_lowered, limit_ms, self._clock)
 
     def error_of(self, what: str, error: Exception) -> TidelakeError:
-        if isinstance(error, KafkaError) and not error.retriable:
+        if isinstance(error, LoginRefused):
+            return BadInput(f"{self._source}: could not {what}: {error}")
+        if (tls := _tls_error(error)) is not None:
+            return BadInput(f"{self._source}: could not {what}: TLS failed: {tls}. {_tls_remedy(tls)}")
+        if _is_final(error):
             return BadInput(
                 f"{self._source} refused to {what}: {error!r}. Check topics, security settings and access rights"
             )
         return SourceUnavailable(f"{self._source}: could not {what}: {error!r}. {self._remedy}")
+
+
+def _is_final(error: Exception) -> bool:
+    """Return whether an attempt fails again if it is repeated."""
+    return (isinstance(error, KafkaError) and not error.retriable) or _tls_error(error) is not None
+
+
+def _tls_error(error: Exception) -> ssl.SSLError | None:
+    """Return the error of TLS by which a connection failed, if a certificate or the protocol is wrong. None otherwise.
+
+    A broker refuses a client's certificate only after the handshake; then aiokafka's error has the cause.
+    """
+    found = error.__cause__ if isinstance(error, KafkaConnectionError) else error
+    broken = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+    return found if isinstance(found, ssl.SSLError) and not isinstance(found, broken) else None
+
+
+def _tls_remedy(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if "match" in str(error):
+            return "Name brokers as in their certificates, or set `source.ssl_check_hostname` to false"
+        return "Set `source.ssl_cafile` to the authorities that signed the brokers' certificates"
+    if "ALERT" in str(error):
+        return "Set `source.ssl_certfile` and `source.ssl_keyfile` to a certificate that the brokers accept"
+    return "Check that this port of the brokers speaks TLS, or set `source.security_protocol` to one without SSL"

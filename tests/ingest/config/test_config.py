@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -532,3 +534,99 @@ def test_configuration_errors_have_the_expected_messages(case: MessageCase) -> N
     with pytest.raises(ConfigError) as raised:
         parse_config(case.text, "shop.yaml", case.flags, case.environment, "shop")
     assert str(raised.value) == dedent(case.message)
+
+
+# ---------------------------------------------------------------- logins at Kafka
+
+OAUTH = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_oauthbearer_token_endpoint_url": "https://login.example.com/token",
+    "sasl_oauthbearer_client_id": "etl",
+    "sasl_oauthbearer_client_secret": "hunter2",
+}
+
+
+def kafka_source(**source: Any) -> str:
+    """Return a configuration with this source, as JSON, which is YAML."""
+    given = {"type": "kafka", "bootstrap_servers": "kafka:9092", "topics": "t", **source}
+    return json.dumps({"warehouse": "/lake", "source": given, "tables": [{"name": "shop.orders"}]})
+
+
+def test_the_token_endpoint_is_shown_and_the_secret_is_not() -> None:
+    source = shown(parse(kafka_source(**OAUTH)))["source"]
+    assert source["sasl_oauthbearer_token_endpoint_url"] == "https://login.example.com/token"
+    assert source["sasl_oauthbearer_client_secret"] == "***"
+    assert "hunter2" not in repr(parse(kafka_source(**OAUTH)))
+
+
+def test_user_and_password_of_a_registry_are_not_shown() -> None:
+    text = json.dumps({**json.loads(kafka_source()), "format_options": {"basic_auth_user_info": "me:hunter2"}})
+    assert "hunter2" not in str(shown(parse(text)))
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in OAUTH.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        pytest.param(
+            without("sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_client_secret"),
+            "needs a token endpoint, a client id and a client secret.*Add `sasl_oauthbearer_token_endpoint_url`; the "
+            "secret is best set as TIDELAKE_SOURCE__SASL_OAUTHBEARER_CLIENT_SECRET",
+            id="no endpoint",
+        ),
+        pytest.param(
+            {**OAUTH, "sasl_oauthbearer_token_endpoint_url": "login.example.com"},
+            "it is not an http or https URL",
+            id="no URL",
+        ),
+        pytest.param(
+            {**OAUTH, "sasl_oauthbearer_token_endpoint_url": "https://me:s3cret@login"},
+            "it contains a user or a password",
+            id="a password in the URL",
+        ),
+        pytest.param(
+            {**OAUTH, "sasl_oauthbearer_extensions": {"logical-cluster": "x"}},
+            "`logical-cluster` can't be sent with a token",
+            id="a name that SASL doesn't allow",
+        ),
+        pytest.param(
+            {**OAUTH, "security_protocol": "SSL"},
+            "`sasl_oauthbearer_token_endpoint_url`: with `security_protocol` SSL it would not be used",
+            id="no SASL",
+        ),
+        pytest.param(
+            {**OAUTH, "sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"},
+            "with `sasl_mechanism` PLAIN it would not be used.*Set `sasl_mechanism` to OAUTHBEARER",
+            id="another mechanism",
+        ),
+        pytest.param(
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"},
+            "AWS_MSK_IAM needs the region of the cluster.*Add `aws_region`",
+            id="no region",
+        ),
+        pytest.param(
+            {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM", "aws_region": "eu-west-1"},
+            "MSK takes tokens over TLS only",
+            id="MSK without TLS",
+        ),
+        pytest.param(
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "AWS_MSK_IAM",
+                "aws_region": "eu-west-1",
+                "aws_profile": "a",
+                "aws_role_arn": "b",
+            },
+            "`aws_profile` and `aws_role_arn` are two ways",
+            id="two credentials",
+        ),
+    ],
+)
+def test_contradictory_logins_are_refused(source: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"(?s){message}") as raised:
+        parse(kafka_source(**source))
+    assert not {secret for secret in ("hunter2", "s3cret") if secret in str(raised.value)}

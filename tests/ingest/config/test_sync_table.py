@@ -10,6 +10,7 @@ import pytest
 from tidelake.errors import BadInput
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.config.sync_table import SyncTableArguments, sync_table_configuration
+from tidelake.ingest.secrets import Secret
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
 
@@ -101,6 +102,16 @@ def test_start_and_end_of_reading_are_mapped() -> None:
 def test_arguments_without_a_counterpart_are_refused_by_name(kafka: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         parsed(kafka)
+
+
+def test_javas_login_is_translated() -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+    found = parsed({"properties.sasl.jaas.config": login, **SCRAM}).source
+    assert isinstance(found, KafkaSettings)
+    assert (found.sasl_plain_username, found.sasl_plain_password) == ("u", Secret("p"))
+
+
+SCRAM = {"properties.security.protocol": "SASL_SSL", "properties.sasl.mechanism": "SCRAM-SHA-512"}
 
 
 @pytest.mark.parametrize("missing", ["properties.bootstrap.servers", "value.format"])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from tests.support.certificates import PASSWORD, Certificates, make_certificates
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
+from tests.support.token_endpoint import CLIENT_ID, CLIENT_SECRET, TokenEndpoint, token_endpoint
 from tidelake.errors import BadInput, RegistryUnavailable
+from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, unframed
 from tidelake.ingest.formats.avro.registry_options import RegistryOptions
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
 from tidelake.ingest.formats.values.json_text import BadValue
@@ -162,3 +166,114 @@ def test_a_missing_url_is_named_with_its_setting() -> None:
 def test_credentials_are_not_printed() -> None:
     options = RegistryOptions.parsed("debezium-avro", {"basic_auth_user_info": "me:secret"})
     assert "secret" not in repr(options)
+
+
+# ---------------------------------------------------------------- access tokens and certificates
+
+
+def by_token(endpoint: TokenEndpoint) -> dict[str, Any]:
+    return {
+        "bearer_auth_credentials_source": "OAUTHBEARER",
+        "bearer_auth_issuer_endpoint_url": endpoint.url,
+        "bearer_auth_client_id": CLIENT_ID,
+        "bearer_auth_client_secret": CLIENT_SECRET,
+        "bearer_auth_logical_cluster": "lsrc-1",
+        "bearer_auth_identity_pool_id": "pool-1",
+    }
+
+
+def test_a_registry_is_asked_with_tokens_that_are_renewed(server: SchemaRegistryServer) -> None:
+    server.schemas["8"] = TEXT
+    with token_endpoint() as endpoint:
+        registry = client(server, **by_token(endpoint))
+        server.token = "token-0"
+        assert registry.schema(7).text == TEXT
+        server.token = "token-1"  # the first one is refused: it was revoked
+        assert registry.schema(8).text == TEXT
+        assert endpoint.issued == ["token-0", "token-1"]
+    assert (server.headers["target-sr-cluster"], server.headers["Confluent-Identity-Pool-Id"]) == ("lsrc-1", "pool-1")
+
+
+def test_a_registry_that_refuses_every_token_is_reported(server: SchemaRegistryServer) -> None:
+    server.token = "another"
+    with (
+        token_endpoint() as endpoint,
+        pytest.raises(
+            RegistryUnavailable, match=r"HTTP 401.*The registry refused the access token .*bearer_auth_scope"
+        ),
+    ):
+        client(server, **by_token(endpoint)).schema(7)
+
+
+def test_a_wrong_secret_of_the_client_is_reported_at_once(server: SchemaRegistryServer) -> None:
+    time = Time()
+    with token_endpoint() as endpoint:
+        endpoint.secret = "another"
+        message = (
+            r"no access token for the registry: .*HTTP 401 invalid_client.*Check bearer_auth_client_id and bearer_"
+        )
+        with pytest.raises(RegistryUnavailable, match=message) as raised:
+            client(server, time, **by_token(endpoint)).schema(7)
+    assert time.now_s == 0
+    assert CLIENT_SECRET not in str(raised.value)
+
+
+def test_a_token_endpoint_that_is_away_is_retried(server: SchemaRegistryServer) -> None:
+    server.token = "token-0"
+    with token_endpoint() as endpoint:
+        endpoint.answers = [(503, "busy")] * 2
+        assert client(server, **by_token(endpoint)).schema(7).text == TEXT
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_a_registry_that_asks_for_a_certificate_gets_one(files: Certificates) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.ca)
+    tls.load_cert_chain(files.server, files.server_key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    own: dict[str, Any] = {"ssl_ca_location": str(files.ca), "ssl_certificate_location": str(files.client)}
+    with schema_registry(tls=tls) as server:
+        server.schemas = {"7": TEXT}
+        locked: dict[str, Any] = {"ssl_key_location": str(files.locked_key), "ssl_key_password": PASSWORD}
+        assert client(server, **own, **locked).schema(7).text == TEXT
+        with pytest.raises(BadInput, match=r"ssl_key_location: .* can't be used: .*and ssl_key_password for a key"):
+            client(server, **own, ssl_key_location=str(files.locked_key))
+        with pytest.raises(RegistryUnavailable, match=r"TLS failed: .*Set ssl_ca_location"):
+            client(server).schema(7)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bearer_auth_issuer_endpoint_url": "https://a"}, "need bearer_auth_client_id, bearer_auth_client_secret"),
+        ({"bearer_auth_client_id": "a"}, "bearer_auth_client_id would not be used: set bearer_auth_issuer"),
+        ({"bearer_auth_credentials_source": "SASL_OAUTHBEARER_INHERIT"}, "write OAUTHBEARER or STATIC_TOKEN"),
+        ({"bearer_auth_client_secret": 7}, r"must be a string, not \*\*\*"),
+        (
+            {**dict.fromkeys(("bearer_auth_client_id", "bearer_auth_client_secret"), "a"), "bearer_auth_token": "b"}
+            | {"bearer_auth_issuer_endpoint_url": "https://a"},
+            "one of them",
+        ),
+        (
+            {**dict.fromkeys(("bearer_auth_client_id", "bearer_auth_client_secret"), "a")}
+            | {"bearer_auth_issuer_endpoint_url": "https://me:hunter2@a"},
+            "contains a password.*set bearer_auth_client_id",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_contradictory_options_of_tokens_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message) as raised:
+        RegistryOptions.parsed("debezium-avro", options)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("compression", [0, 5])
+def test_records_of_aws_glue_are_refused_by_name(compression: int) -> None:
+    version = UUID("b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63")
+    value = bytes([3, compression]) + version.bytes + b"\x02\x06"
+    with pytest.raises(BadValue, match=rf"AWS Glue Schema Registry \(schema version {version}\), which is not read"):
+        unframed(value, (), VALUE_SCHEMA_HEADER)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.certificates import PASSWORD, make_certificates
 from tidelake.errors import BadInput
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.source_settings import KafkaSettings
@@ -84,6 +85,49 @@ def test_a_certificate_with_its_key_is_taken(files: Path, key: str, password: st
     context = client_arguments(given)["ssl_context"]
     assert context.check_hostname
     assert [one["subject"] for one in context.get_ca_certs()] == [((("commonName", "etl"),),)]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A key store of Java, and the commands of the remedy, which are executed with the password of the store."""
+
+    id: str
+    setting: str
+    make: tuple[str, ...]
+
+
+_JAVA = ("keytool", "-storepass", PASSWORD, "-noprompt", "-keystore")
+_IMPORT = ("keytool", "-importkeystore", "-srckeystore", "client.p12", "-srcstorepass", PASSWORD, "-deststoretype")
+STORES = (
+    Store("client.p12", "ssl_certfile", ()),
+    Store("client.jks", "ssl_certfile", (*_IMPORT, "JKS", "-destkeystore", "client.jks", "-deststorepass", PASSWORD)),
+    Store("trust.p12", "ssl_cafile", (*_JAVA, "trust.p12", "-importcert", "-file", "ca.pem", "-storetype", "PKCS12")),
+    Store("trust.jks", "ssl_cafile", (*_JAVA, "trust.jks", "-importcert", "-file", "ca.pem", "-storetype", "JKS")),
+)
+
+
+@pytest.mark.parametrize("store", STORES, ids=lambda store: store.id)
+def test_a_java_key_store_is_refused_with_the_commands_that_convert_it(tmp_path: Path, store: Store) -> None:
+    own = make_certificates(tmp_path)
+    own.pkcs12()
+    if store.make:
+        subprocess.run(store.make, cwd=tmp_path, check=True, capture_output=True)
+    path = tmp_path / store.id
+    with pytest.raises(BadInput, match=rf"`source.{store.setting}`: .* is a (JKS|PKCS12) key store of Java") as raised:
+        client_arguments(settings(**{store.setting: path}))
+    command = str(raised.value).split("`")[3]
+    passwords = {
+        "openssl pkcs12": f"-passin pass:{PASSWORD}" + ("" if "-nokeys" in command else f" -passout pass:{PASSWORD}")
+    }
+    passwords["keytool -list"] = f"-storepass {PASSWORD}"
+    passwords["keytool -importkeystore"] = f"-srcstorepass {PASSWORD} -deststorepass {PASSWORD} -noprompt"
+    for program, given in passwords.items():
+        command = command.replace(program, f"{program} {given}")
+    path.with_suffix(".p12").unlink() if store.id == "client.jks" else None
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    pem = path.with_suffix(".pem")
+    assert f"{pem}" in str(raised.value)
+    client_arguments(settings(**{store.setting: pem}, ssl_password=Secret(PASSWORD)))
 
 
 def test_kerberos_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,8 +75,32 @@ def test_option_names_are_case_insensitive_and_values_are_not() -> None:
         pytest.param({"kafka.auto.offset.reset": "latest"}, "startingOffsets decides where", id="decided here"),
         pytest.param({"kafka.fetch.min.byte": "1"}, "did you mean 'kafka.fetch.min.bytes'", id="a client's slip"),
         pytest.param({"kafka.fetch.min.bytes": "x"}, "option kafka.fetch.min.bytes", id="a client's value"),
-        pytest.param({"kafka.ssl.keystore.location": "/k.jks"}, "only PEM files", id="a store of Java's"),
-        pytest.param({"kafka.sasl.jaas.config": "Krb5LoginModule required;"}, 'username="…"', id="another login"),
+        pytest.param(
+            {"kafka.ssl.keystore.location": "/k.jks"},
+            "only PEM files.*keytool -importkeystore -srckeystore /k.jks .*Set kafka.ssl.certificate.location to /k",
+            id="a store of Java's",
+        ),
+        pytest.param(
+            {"kafka.ssl.truststore.type": "PKCS12", "kafka.ssl.truststore.location": "/t.p12"},
+            "openssl pkcs12 -in /t.p12 -nokeys -out /t.pem`, and set kafka.ssl.ca.location to /t.pem",
+            id="a PKCS12 store",
+        ),
+        pytest.param(
+            {"kafka.sasl.jaas.config": "Krb5LoginModule required;"}, "OAuthBearerLoginModule", id="another login"
+        ),
+        pytest.param(
+            {"kafka.sasl.jaas.config": 'PlainLoginModule required username="u" user_u="p";'},
+            "PlainLoginModule has an option user_u",
+            id="an option of a login",
+        ),
+        pytest.param({"kafka.sasl.oauthbearer.method": "default"}, "only oidc is understood", id="unsecured tokens"),
+        pytest.param(
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"},
+            "needs a token endpoint.*Add kafka.sasl.oauthbearer.token.endpoint.url and kafka.sasl.oauthbearer.client.id"
+            "; the secret is best set as kafka.sasl.oauthbearer.client.secret",
+            id="a login without its settings",
+        ),
+        pytest.param({"kafka.sasl.oauthbearer.extensions": "a"}, "write name=value", id="no pairs"),
     ],
 )
 def test_contradictory_options_are_refused(given: dict[str, str], message: str) -> None:
@@ -97,6 +121,43 @@ def test_brokers_are_needed() -> None:
             {"kafka.sasl.jaas.config": r'x.ScramLoginModule required username="u" password="p\"q";'},
             {"sasl_plain_username": "u", "sasl_plain_password": Secret('p"q')},
             id="Java's login",
+        ),
+        pytest.param(
+            {
+                "kafka.sasl.jaas.config": "x.oauthbearer.OAuthBearerLoginModule required "
+                'clientId="etl" clientSecret="s;3" scope=a extension_logicalCluster="lkc-1";',
+                "kafka.sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.secured."
+                "OAuthBearerLoginCallbackHandler",
+            },
+            {
+                "sasl_oauthbearer_client_id": "etl",
+                "sasl_oauthbearer_client_secret": Secret("s;3"),
+                "sasl_oauthbearer_scope": "a",
+                "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1"},
+            },
+            id="Java's login with tokens",
+        ),
+        pytest.param(
+            {
+                "kafka.sasl.oauthbearer.client.credentials.client.id": "etl",
+                "kafka.sasl.oauthbearer.client.credentials.client.secret": "s",
+                "kafka.sasl.oauthbearer.method": "oidc",
+                "kafka.sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=p=1",
+            },
+            {
+                "sasl_oauthbearer_client_id": "etl",
+                "sasl_oauthbearer_client_secret": Secret("s"),
+                "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1", "identityPoolId": "p=1"},
+            },
+            id="names of newer clients",
+        ),
+        pytest.param(
+            {
+                "kafka.sasl.jaas.config": 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="etl";',
+                "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+            },
+            {"aws_profile": "etl"},
+            id="Java's login at MSK",
         ),
         pytest.param(
             {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": "/ca.pem"},
@@ -121,7 +182,11 @@ def test_all_client_settings_of_a_pipeline_pass_through_the_options() -> None:
         "isolation_level": "read_uncommitted",
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "u",
         "sasl_plain_password": Secret("p"),
+        "sasl_oauthbearer_client_secret": Secret("s"),
+        "sasl_oauthbearer_extensions": {"a": "b", "c": "d=e"},
+        "sasl_oauthbearer_cafile": Path("/endpoint-ca"),
         "ssl_password": Secret("q"),
         "ssl_cafile": Path("/ca"),
         "ssl_certfile": Path("/cert"),
