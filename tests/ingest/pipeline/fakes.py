@@ -401,6 +401,9 @@ class FakeSink:
         self.at_abort()
         self.was_aborted = True
 
+    def close(self) -> None:
+        self.abort()
+
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
         self.at_lookup()
         known = dict(self._table.rows + self._prepared + self._written)
