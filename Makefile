@@ -131,12 +131,14 @@ $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@ $(VENV)/.runtime
 
 .PHONY: tools
-tools: $(VENV)/.development # Java Paimon, a Kafka broker and pypaimon: tests compare with them
-	$(call title,'putting Java Paimon$(comma) Kafka and pypaimon into the cache')
+tools: $(VENV)/.development # Java Paimon, a Kafka broker, HDFS, pypaimon and DuckDB's Iceberg: tests compare with them
+	$(call title,'putting Java Paimon$(comma) Kafka$(comma) HDFS$(comma) pypaimon and DuckDB into the cache')
 	@if tools/require-java; then \
 		tools/java-oracle/build >/dev/null; \
 		tools/kafka/start-kafka --fetch-only >/dev/null; \
+		tools/hdfs/fetch >/dev/null; \
 		$(BIN)/python -m tests.support.spark_classes >/dev/null 2>&1 || { \
 			printf 'The archive of Spark classes could not be built: Spark sessions start more slowly.\n' >&2; }; \
 	else printf 'Continuing without them: tests that need them are left out.\n' >&2; fi
 	@PYTHON=$(BIN)/python tools/pypaimon/build >/dev/null
+	@PYTHON=$(BIN)/python tools/duckdb-iceberg/build >/dev/null

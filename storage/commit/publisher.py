@@ -155,6 +155,12 @@ class Publisher:
         nothing and never will. After an interrupt (not an `Exception`) the outcome is unknown.
         """
         self._owner.check()
+        result = self._publish(request, then)
+        if self._iceberg is not None:
+            self._iceberg.publish_committed(result.snapshot)
+        return result
+
+    def _publish(self, request: CommitRequest, then: CommitRequest | None) -> CommitResult:
         unknown: list[PreparedSnapshot] = []  # published, but the store did not answer whether it succeeded
         last_error: Exception | None = None
         ahead = self._take_ahead(request)
@@ -177,8 +183,6 @@ class Publisher:
                     raise
                 last_error, result = e, None
             if result is not None:
-                if self._iceberg is not None:
-                    self._iceberg.publish_committed(result.snapshot)
                 return result
             if self._is_exhausted(retry, started_ms):
                 if unknown:
