@@ -55,7 +55,7 @@ def test_a_query_reads_tables(query: str, rows: list[object], call: Call, lake: 
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("insert into shop.orders values (1, 'x')", "tidelake sql only reads, but this is INSERT"),
+        ("insert into shop.orders values (1, 'x')", "only reads, but this is INSERT"),
         ("create table t as select 1", "only reads, but this is CREATE"),
         ("copy (select 1) to 'x.csv'", "only reads, but this is COPY"),
         ("select * from 'somewhere.csv'", "disabled"),
