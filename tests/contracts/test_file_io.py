@@ -69,7 +69,7 @@ def _hdfs(request: pytest.FixtureRequest) -> Place:
 
 
 ON_S3 = pytest.param(_s3, marks=pytest.mark.needs("S3 server"))
-ON_HDFS = pytest.param(_hdfs, marks=pytest.mark.needs("HDFS"))
+ON_HDFS = pytest.param(_hdfs, marks=[pytest.mark.needs("HDFS"), pytest.mark.interop])  # each call takes milliseconds
 
 
 @pytest.fixture(params=[_local, _memory, ON_S3, ON_HDFS], ids=["local", "memory", "s3", "hdfs"])

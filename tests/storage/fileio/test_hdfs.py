@@ -244,6 +244,7 @@ def _commit(warehouse: str, number: int, count: int) -> None:
             writer.commit(identifier=identifier)
 
 
+@pytest.mark.interop
 def test_no_commit_of_two_racing_processes_is_lost(hdfs: Hdfs) -> None:
     count, warehouse = 8, hdfs.new_folder()
     catalog = tidelake.open_catalog(warehouse)

@@ -163,6 +163,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.interop
 async def test_a_running_service_reads_on_past_the_expiry_of_its_tokens(
     cluster: Cluster, endpoint: TokenEndpoint, topic: str
 ) -> None:
@@ -171,6 +172,7 @@ async def test_a_running_service_reads_on_past_the_expiry_of_its_tokens(
     assert len(endpoint.issued) >= 3
 
 
+@pytest.mark.interop
 async def test_a_token_endpoint_that_is_away_for_a_while_stops_nothing(
     cluster: Cluster, endpoint: TokenEndpoint, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,6 +185,7 @@ async def test_a_token_endpoint_that_is_away_for_a_while_stops_nothing(
     assert any("the access token could not be renewed" in line for line in complaints(caplog))
 
 
+@pytest.mark.interop
 async def test_a_running_service_whose_secret_was_changed_ends_with_the_reason(
     cluster: Cluster, endpoint: TokenEndpoint, topic: str
 ) -> None:
@@ -311,6 +314,7 @@ async def test_records_are_read_with_a_password(cluster: Cluster, topic: str, me
     assert "hunter3" not in str(error)
 
 
+@pytest.mark.interop
 async def test_sessions_that_brokers_end_are_begun_again(cluster: Cluster, topic: str) -> None:
     await read_while(cluster, settings(cluster, "SCRAM", topic, **by_password("SCRAM-SHA-256")), topic, 5)
 

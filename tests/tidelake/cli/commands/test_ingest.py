@@ -222,15 +222,15 @@ def test_a_process_that_stays_when_another_takes_over_ends_only_after_a_signal(c
     command = [sys.executable, "-m", "tidelake", "ingest", "run", str(config), "--log-format", "json"]
     command += ["--set", "source.until=forever", "--set", "checkpoint.interval_ms=200"]
 
-    def started(*flags: str) -> subprocess.Popen[bytes]:
+    def started(event: str, *flags: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE)
-        await_event(process, "checkpoint")
+        await_event(process, event)
         return process
 
     with ExitStack() as processes:
-        older = processes.enter_context(started("--stay-when-refused", "--set", "metrics.port=0"))
+        older = processes.enter_context(started("checkpoint", "--stay-when-refused", "--set", "metrics.port=0"))
         processes.callback(older.kill)
-        newer = processes.enter_context(started("--stay-when-refused"))
+        newer = processes.enter_context(started("reading begins", "--stay-when-refused"))
         processes.callback(newer.kill)
         write_record(tmp_path / "changes", 1_000_001)  # the older one notices at its next commit
         reason = await_event(older, "the pipeline is refused, and waits for a signal to end")["reason"]
