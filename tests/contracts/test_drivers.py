@@ -92,7 +92,7 @@ def outcome(drive: Callable[[Config], None], config: Config, lake: Path) -> Outc
 
 def reason_of(error: str) -> str:
     """Without what to do: not all that a service can do about a record can be done on Spark."""
-    return re.split(r"\. (?:Fix|Decide|Delete) ", error)[0]
+    return re.split(r"\. (?:Fix|Decide|Delete) |; `--skip-record ", error)[0]
 
 
 def first_of(errors: BaseException) -> BaseException:
