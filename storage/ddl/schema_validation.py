@@ -16,7 +16,7 @@ from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.default_values import default_value
 from tidelake.storage.ddl.materialized import MATERIALIZED_TABLE, check_new_definition
 from tidelake.storage.ddl.option_validation import OPTION_RULES, Rule, formats
-from tidelake.storage.model.bucketing import BucketMode, bucket_mode, check_new_table
+from tidelake.storage.model.bucketing import check_new_table
 from tidelake.storage.model.format import KEY_COLUMN_PREFIX, RESERVED_COLUMNS, is_reserved_column
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
@@ -218,12 +218,6 @@ def _new_table_has_partition_directories(schema: TableSchema, _: TableOptions) -
 
 def _new_table_chooses_buckets(schema: TableSchema, options: TableOptions) -> None:
     check_new_table(schema, options)
-    if schema.crosses_partitions and bucket_mode(schema, options) is BucketMode.FIXED:
-        raise BadInput(
-            f"primary key ({', '.join(schema.primary_keys)}) lacks partition columns "
-            f"({', '.join(schema.partition_keys)}): with a fixed number of buckets, one key could live in several "
-            "partitions. Add them to the key, or set bucket = -1, with which a key has one row in the whole table"
-        )
 
 
 RULES: Final[tuple[Rule, ...]] = (

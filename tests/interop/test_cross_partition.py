@@ -6,12 +6,14 @@ Java's side is its own GlobalIndexAssigner, as one task of Flink's sink has it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
+import tidelake
 from tests.interop.columns import Column
 from tests.interop.conftest import NewTable
 from tests.interop.killed_writer import KilledWriter
@@ -19,6 +21,7 @@ from tests.interop.layouts import NAMED
 from tests.interop.naive_table import NaiveTable
 from tests.interop.shared_table import KIND, Reader, SharedTable, changes
 from tests.support.expected import Json
+from tests.support.java_oracle import JavaOracle
 from tests.support.levels import rounds
 from tidelake.storage.model.binary_row import serialize_row
 from tidelake.storage.model.bucket_id import BucketId
@@ -154,3 +157,32 @@ def test_both_put_each_row_into_the_same_bucket(new_table: NewTable) -> None:
         serialize_row([day], [java.ours.context.schema.by_name["day"].type]) for day in DAY.values
     }
     ours.check([Reader.JAVA])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"changelog-producer": "lookup"}, {"deletion-vectors.enabled": "true"}], ids=str
+)
+def test_with_fixed_buckets_a_key_has_a_row_in_each_partition(
+    options: Mapping[str, str], java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = pa.schema([pa.field("k", pa.int64(), False), pa.field("day", pa.string(), False), ("v", pa.int64())])
+    options = {"bucket": "2", **options}
+    table = catalog.create_table("db.t", columns, primary_key=["k"], partition_by=["day"], options=options)
+    expected: dict[tuple[int, str], int] = {}
+    for turn in range(4):
+        new = {(k, "ab"[(k + turn) % 2]): 10 * turn + k for k in range(turn, turn + 6)}
+        expected |= new
+        rows = [{"k": k, "day": day, "v": v} for (k, day), v in new.items()]
+        if turn % 2:
+            java_oracle.write(tmp_path, "db.t", [{**row, "_kind": "+I"} for row in rows], wait_compaction=True)
+        else:
+            table.upsert(rows)
+        for found in (table.scan().to_arrow().to_pylist(), java_oracle.read(tmp_path, "db.t")):
+            assert {(row["k"], row["day"]): row["v"] for row in found} == expected
+            assert len(found) == len(expected)
+    table.delete("k = 3 and day = 'a'")
+    table.compact(full=True)
+    del expected[3, "a"]
+    assert {(row["k"], row["day"]): row["v"] for row in java_oracle.read(tmp_path, "db.t")} == expected

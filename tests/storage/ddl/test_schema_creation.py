@@ -234,12 +234,6 @@ KEY_REFUSALS = [
     Refused("a variant as key", "'c' is VARIANT NOT NULL", one("VARIANT"), primary_key=["c"]),
     Refused("bytes as partition", "'c' is BYTES.*another type", one("BYTES"), primary_key=(), partition_by=["c"]),
     Refused("a key equal to the partition", "one row; add a column", primary_key=["p"], partition_by=["p"]),
-    Refused(
-        "a key without the partition",
-        "lacks partition columns.*Add them to the key, or set bucket = -1",
-        partition_by=["p"],
-        options={"bucket": "1"},
-    ),
     Refused("keys given twice", "option primary-key = 'n'.*name the columns once", options={"primary-key": "n"}),
     Refused(
         "partitions given twice",

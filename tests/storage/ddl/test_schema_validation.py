@@ -10,7 +10,7 @@ import pytest
 from tidelake.errors import BadInput
 from tidelake.storage.ddl.schema_validation import check_new_schema, check_schema
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.types import INT, DataField, RowType
+from tidelake.storage.model.types import BYTES, INT, DataField, RowType
 
 SCHEMA = TableSchema(0, (DataField(0, "a", INT),), 0)
 
@@ -36,8 +36,8 @@ def test_ids_are_unique_and_none_is_beyond_the_highest(fields: Sequence[DataFiel
 
 
 def test_existing_tables_of_java_may_have_schemas_refused_for_new_ones() -> None:
-    columns = (DataField(0, "k", INT), DataField(1, "p", INT))
-    keyed = TableSchema(0, columns, 1, partition_keys=("p",), primary_keys=("k",), options={"bucket": "2"})
+    columns = (DataField(0, "k", INT), DataField(1, "p", BYTES))
+    keyed = TableSchema(0, columns, 1, partition_keys=("p",), primary_keys=("k", "p"), options={"bucket": "2"})
     check_schema(keyed)
-    with pytest.raises(BadInput, match="lacks partition columns"):
+    with pytest.raises(BadInput, match="partition column 'p' is BYTES"):
         check_new_schema(keyed)
