@@ -114,6 +114,21 @@ def test_a_row_is_deleted_if_the_engine_supports_it() -> None:
     assert [k for k, _, _ in rows_of(table)] == [k for k in range(10) if k != 4]
 
 
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_rows_of_a_partial_update_get_values_but_no_nulls(producer: str) -> None:
+    table = new_table({"merge-engine": "partial-update", "changelog-producer": producer})
+    assert table.update(col("k") < 2, {"v": 70}) is not None
+    assert rows_of(table)[:3] == [(0, 70, "a"), (1, 70, "a"), (2, 2, "a")]
+    before = table.context.snapshots.latest_id()
+    with pytest.raises(tidelake.TidelakeError, match=r"can't set t to NULL.*keeps the value"):
+        table.update(col("k") == 1, {"t": None})
+    assert table.context.snapshots.latest_id() == before
+    table.compact(full=True)
+    assert table.merge([{"k": 1, "v": 5}, {"k": 77, "v": 6}], ["k"]) is not None
+    assert [row for row in rows_of(table) if row[0] in (1, 77)] == [(1, 5, "a"), (77, 6, None)]
+    assert verify(table.context, deep=True) == []
+
+
 def test_rows_that_wait_for_their_buckets_are_never_missed() -> None:
     catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
     catalog.create_database("db")
@@ -144,7 +159,11 @@ def test_rows_that_wait_for_their_buckets_are_never_missed() -> None:
         ({"ignore-delete": "true"}, None, "ignores deletes"),
         ({"rowkind.field": "t"}, None, "column t contains the row kind"),
         (REMOVES, {"v": 1}, "aggregation would merge the new row into the old one"),
-        ({"merge-engine": "partial-update"}, {"v": 1}, "partial-update would merge the new row"),
+        (
+            {"merge-engine": "partial-update", "fields.v.sequence-group": "t"},
+            {"t": "x"},
+            "partial-update would merge the new row",
+        ),
         ({}, {"k": 1}, "can't change k, of the primary key"),
         ({"sequence.field": "v"}, {"v": 1}, "can't change v: the rows of a key are ordered by it"),
         ({}, {"x": 1}, "no column 'x' to update"),

@@ -187,13 +187,6 @@ REFUSALS: Mapping[str, Refusal] = {
         provoked({"merge-engine": "first-row"}, Lake.write_delete),
         {"ignore-delete": recreated({"merge-engine": "first-row", "ignore-delete": "true"}, Lake.write_delete)},
     ),
-    "a key lacks a partition column": Refusal(
-        lambda lake: lake.create({"bucket": "2"}, key=["k"], by=["p"]),
-        {
-            "Add them to the key": lambda lake: lake.create({"bucket": "2"}, key=["k", "p"], by=["p"]),
-            "set bucket = -1": lambda lake: lake.create({"bucket": "-1"}, key=["k"], by=["p"]),
-        },
-    ),
     "an option is misspelt": Refusal(
         lambda lake: lake.create({"bukcet": "2"}, key=["k"]),
         {"did you mean 'bucket'": lambda lake: lake.create({"bucket": "2"}, key=["k"])},

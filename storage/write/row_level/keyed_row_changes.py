@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
 from tidelake.storage.commit.commit_message import CommitMessage
@@ -42,10 +43,13 @@ _REMOVES_ON_DELETE: Final = {
 }
 
 
-def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str] | None) -> None:
+def check_keyed_rows_can_change(
+    context: TableContext, assigned: Collection[str] | None, *, checks_nulls: bool = False
+) -> None:
     """Check whether rows can be changed this way.
 
     assigned: the columns to change; None: the rows are deleted.
+    checks_nulls: whether the caller refuses a null in place of a value where the merge engine would keep the value.
 
     Raises UnsupportedFeature if the merge engine would give other rows, BadInput for columns that can't be assigned.
     """
@@ -70,7 +74,7 @@ def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str]
                 remedy += f", or create a table with {option}, and copy the rows into it"
             raise UnsupportedFeature(what, f"merge-engine = {engine.value} does not remove a row for a delete", remedy)
         return
-    if engine is not MergeEngine.DEDUPLICATE:
+    if engine is not MergeEngine.DEDUPLICATE and not (checks_nulls and _keeps_only_nulls(context)):
         raise UnsupportedFeature(
             what,
             f"merge-engine = {engine.value} would merge the new row into the old one",
@@ -81,6 +85,26 @@ def check_keyed_rows_can_change(context: TableContext, assigned: Collection[str]
             raise BadInput(f"{what} can't change {name}, of the primary key. Delete the rows, and write them again")
         if name in options.sequence_fields:
             raise BadInput(f"{what} can't change {name}: the rows of a key are ordered by it. Write the rows")
+
+
+def _keeps_only_nulls(context: TableContext) -> bool:
+    """Return whether a newer row replaces all values of a row but those that are null in it."""
+    if context.options.merge_engine is not MergeEngine.PARTIAL_UPDATE:
+        return False
+    found = PartialUpdateOptions.of(context.schema, context.options)
+    return not found.groups and not found.aggregations
+
+
+def _check_no_value_is_kept(context: TableContext, old: pa.RecordBatch, new: pa.RecordBatch) -> None:
+    """Raise UnsupportedFeature for a null in place of a value that the merge engine would keep."""
+    if context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+        for name in context.schema.names:
+            if pc.any(pc.and_(new.column(name).is_null(), old.column(name).is_valid())).as_py():
+                raise UnsupportedFeature(
+                    f"{context.name}: UPDATE by a condition can't set {name} to NULL",
+                    "merge-engine = partial-update keeps the value that a column had before a null",
+                    "Overwrite the rows, or their partitions",
+                )
 
 
 def _removes_rows(options: TableOptions) -> bool:
@@ -154,22 +178,18 @@ def _changed_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, with their row kinds."""
     assign = None if assignments is None else assignments.for_table(context)
-    needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
     for rows in _read(context, where, snapshot):
         if assign is None:
             _check_sequences(context, rows)
             yield _with_kind(rows, RowKind.DELETE)
             continue
-        if needs_update_before:
-            yield _with_kind(rows, RowKind.UPDATE_BEFORE)
-        yield _with_kind(assign(rows), RowKind.UPDATE_AFTER)
+        yield from _replaced(context, rows, assign(rows))
 
 
 def _merged_rows(
     context: TableContext, change: MergeOperation, running: RunningMerge, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch | pa.Table]:
     """Yield the rows to write, with their row kinds."""
-    needs_update_before = context.options.changelog_producer is ChangelogProducer.INPUT
     for rows in () if change.where is None else _read(context, change.where, snapshot):
         own, given = running.matches(rows)
         if not len(own) or change.when_matched is WhenMatched.IGNORE:
@@ -179,10 +199,19 @@ def _merged_rows(
             _check_sequences(context, old)
             yield _with_kind(old, RowKind.DELETE)
             continue
-        if needs_update_before:
-            yield _with_kind(old, RowKind.UPDATE_BEFORE)
-        yield _with_kind(running.updated(old, given), RowKind.UPDATE_AFTER)
+        yield from _replaced(context, old, running.updated(old, given))
     yield running.new_rows()
+
+
+def _replaced(context: TableContext, old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield what is written to replace rows. In a changelog of the input, the old rows come first."""
+    _check_no_value_is_kept(context, old, new)
+    if (
+        context.options.changelog_producer is ChangelogProducer.INPUT
+        and context.options.merge_engine is MergeEngine.DEDUPLICATE
+    ):
+        yield _with_kind(old, RowKind.UPDATE_BEFORE)
+    yield _with_kind(new, RowKind.UPDATE_AFTER)
 
 
 def _read(context: TableContext, where: Predicate, snapshot: Snapshot | None) -> Iterator[pa.RecordBatch]:

@@ -138,7 +138,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
         what = f"{change.operation} by a condition"
         assigned = None if change.assignments is None else list(change.assignments.values)
     if context.schema.has_primary_key:
-        check_keyed_rows_can_change(context, assigned)
+        check_keyed_rows_can_change(context, assigned, checks_nulls=True)
     elif assigned is not None and context.options.row_tracking_enabled:  # first: nothing can change it
         raise UnsupportedFeature(
             f"{context.name}: {what} on a table with row tracking",
