@@ -178,14 +178,20 @@ class TableCommit:
         matching_partitions((), specs, self._context)
         return self._remove(specs, identifier)
 
-    def remove_partitions(self, choose: Callable[[Sequence[ManifestEntry]], set[bytes]]) -> None:
-        """Remove the rows of the partitions that `choose` returns for all live files. Each attempt calls it again."""
+    def remove_partitions(
+        self, choose: Callable[[Sequence[ManifestEntry]], set[bytes]], identifier: int = BATCH_COMMIT_IDENTIFIER
+    ) -> int | None:
+        """Remove the rows of the partitions that `choose` returns for all live files. Each attempt calls it again.
+
+        Returns the new snapshot; None if the identifier was committed before.
+        """
 
         def changes(base: Snapshot | None) -> CommitChanges:
             chosen = choose(live_entries_of(self._manifests, base, None, self._context.name))
             return Replacement(self._context, CommitChanges(CommitKind.OVERWRITE), chosen)(base)
 
-        self._publisher.publish(CommitRequest(Committable(BATCH_COMMIT_IDENTIFIER), changes))
+        result = self._publisher.publish(CommitRequest(Committable(identifier), changes))
+        return None if result.is_already_committed else result.snapshot.id
 
     def add_statistics(self, name: str) -> int:
         """Commit a statistics file that is written already. Returns the id of its snapshot."""

@@ -114,6 +114,33 @@ def test_a_row_is_deleted_if_the_engine_supports_it() -> None:
     assert [k for k, _, _ in rows_of(table)] == [k for k in range(10) if k != 4]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"merge-engine": "first-row"},
+        {"merge-engine": "aggregation"},
+        {"merge-engine": "partial-update", "write-only": "true"},
+        {"ignore-delete": "true"},
+    ],
+    ids=str,
+)
+def test_whole_partitions_are_deleted_in_tables_that_take_no_deletes(options: Mapping[str, str]) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    options = {"bucket": "2", **options}
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["k", "t"], partition_by=["t"], options=options)
+    table.upsert([{"k": k, "v": k, "t": t} for k in range(4) for t in "abc"])
+    with pytest.raises(tidelake.UnsupportedFeature):
+        table.delete((col("t") == "a") & (col("k") == 1))
+    assert table.delete(col("t").is_in(["a", "c"]), commit_user="etl", identifier=1) is not None
+    assert table.delete(col("t").is_in(["a", "c"]), commit_user="etl", identifier=1) is None
+    assert {t for _, _, t in rows_of(table)} <= {"b"}
+    assert table.delete(col("t") == "z") is None
+    table.compact(full=True)
+    assert rows_of(table) == [(k, k, "b") for k in range(4)]
+    assert verify(table.context, deep=True) == []
+
+
 @pytest.mark.parametrize("producer", ["none", "input", "lookup"])
 def test_rows_of_a_partial_update_get_values_but_no_nulls(producer: str) -> None:
     table = new_table({"merge-engine": "partial-update", "changelog-producer": producer})

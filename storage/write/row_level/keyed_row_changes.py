@@ -87,6 +87,15 @@ def check_keyed_rows_can_change(
             raise BadInput(f"{what} can't change {name}: the rows of a key are ordered by it. Write the rows")
 
 
+def takes_deletes(options: TableOptions) -> bool:
+    """Return whether a -D removes the row of its key."""
+    if options.row_kind_field is not None:
+        return False
+    if options.merge_engine is MergeEngine.DEDUPLICATE:
+        return not options.ignore_delete
+    return _removes_rows(options)
+
+
 def _keeps_only_nulls(context: TableContext) -> bool:
     """Return whether a newer row replaces all values of a row but those that are null in it."""
     if context.options.merge_engine is not MergeEngine.PARTIAL_UPDATE:

@@ -29,6 +29,8 @@ from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict, settle_writer
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
@@ -41,6 +43,7 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.scan import wanted_partitions
 from tidelake.storage.write.compactor import CompactorFactory
 from tidelake.storage.write.deletion_vector_maintainer import DeletionVectorMaintainer, write_index_changes
 from tidelake.storage.write.row_level.assignments import Assignments
@@ -48,6 +51,7 @@ from tidelake.storage.write.row_level.keyed_row_changes import (
     check_keyed_rows_can_change,
     keyed_merge_messages,
     keyed_messages,
+    takes_deletes,
 )
 from tidelake.storage.write.row_level.matching_rows import MatchingRows, matching_rows
 from tidelake.storage.write.row_level.merging import MergeOperation, RunningMerge, WhenMatched
@@ -108,6 +112,8 @@ def _attempt(
     context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
     if change.where is not None:
         change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
+    if _removes_partitions(context, change):
+        return _without_partitions(context, change.where, commit_user, identifier)
     writer = TableWriter(context if adds_rows else _without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
     try:
@@ -124,6 +130,30 @@ def _attempt(
         writer.abort()  # deletes the files that were not handed over
 
 
+def _removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
+    """Return whether a delete of whole partitions is done without deletes, which the merge engine does not take."""
+    return (
+        isinstance(change, RowLevelOperation)
+        and change.assignments is None
+        and context.schema.has_primary_key
+        and not takes_deletes(context.options)
+        and change.where.columns <= set(context.schema.partition_keys)
+    )
+
+
+def _without_partitions(
+    context: TableContext, where: Predicate | None, commit_user: str, identifier: int
+) -> int | None:
+    def chosen(live: Sequence[ManifestEntry]) -> set[bytes]:
+        partitions = {entry.partition for entry in live}
+        return partitions if where is None else wanted_partitions(context, partitions, where)
+
+    latest = context.snapshots.latest()
+    if identifier == BATCH_COMMIT_IDENTIFIER and not (latest and chosen(live_entries(context, latest))):
+        return None
+    return TableCommit(context, commit_user).remove_partitions(chosen, identifier)
+
+
 def check_rows_can_change(context: TableContext, change: RowLevelOperation | MergeOperation) -> None:
     """Raise UnsupportedFeature if an option of the table prevents it, BadInput for columns that can't be assigned."""
     if isinstance(change, MergeOperation):
@@ -137,7 +167,9 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
     else:
         what = f"{change.operation} by a condition"
         assigned = None if change.assignments is None else list(change.assignments.values)
-    if context.schema.has_primary_key:
+    if _removes_partitions(context, change):
+        pass
+    elif context.schema.has_primary_key:
         check_keyed_rows_can_change(context, assigned, checks_nulls=True)
     elif assigned is not None and context.options.row_tracking_enabled:  # first: nothing can change it
         raise UnsupportedFeature(
