@@ -58,15 +58,22 @@ def new_table(warehouse: Path, producer: str, options: Mapping[str, str]) -> Tab
     return catalog.create_table(NAME, COLUMNS, primary_key=["k"], options={**making, **options})
 
 
-def history(kinds: tuple[int, ...]) -> list[list[dict[str, Any]]]:
-    """Rows of some commits over a few keys, the same for every run."""
+def history(kinds: tuple[int, ...], *, is_key_once: bool = False) -> list[list[dict[str, Any]]]:
+    """Rows of some commits over a few keys, the same for every run.
+
+    is_key_once: a commit has at most one row of a key. Java's flush merges a retract with the newer rows of its key,
+        and some functions lose it then.
+    """
     dice = Random(7)
 
-    def row() -> dict[str, Any]:
+    def row(key: int) -> dict[str, Any]:
         v, w = dice.choice([0, 1, 2, 3]), dice.choice([None, "a", "b"])
-        return {"k": dice.randrange(12), "v": v, "w": w, "_VALUE_KIND": dice.choice(kinds)}
+        return {"k": key, "v": v, "w": w, "_VALUE_KIND": dice.choice(kinds)}
 
-    return [[row() for _ in range(6)] for _ in range(COMMITS)]
+    def keys() -> list[int]:
+        return dice.sample(range(12), 6) if is_key_once else [dice.randrange(12) for _ in range(6)]
+
+    return [[row(key) for key in keys()] for _ in range(COMMITS)]
 
 
 def write(table: Table, commits: list[list[dict[str, Any]]], first_identifier: int = 1) -> None:
@@ -114,7 +121,7 @@ def read_by_java(oracle: JavaOracle, table: Table, warehouse: Path) -> Told:
 def test_the_same_commits_give_the_same_changelog_for_every_reader(
     tmp_path: Path, java_oracle: JavaOracle, producer: str, options: dict[str, str], kinds: tuple[int, ...]
 ) -> None:
-    commits = history(kinds)
+    commits = history(kinds, is_key_once=options is SUM or options is PARTIAL)
     (tmp_path / "ours").mkdir()
     (tmp_path / "javas").mkdir()
     ours, javas = (new_table(tmp_path / whose, producer, options) for whose in ("ours", "javas"))
