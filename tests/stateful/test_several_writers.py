@@ -389,7 +389,7 @@ each_setting = pytest.mark.parametrize(
 @pytest.mark.exhaustive(kept=5)
 @each_setting
 def test_several_writers_and_changes_from_outside_give_what_a_dictionary_gives(setting: Setting) -> None:
-    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(24), deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps())
     def run(drawn: list[tuple[Any, ...]]) -> None:
         with new_table(setting, Catalog(FileSystemCatalog(MemoryFileIO(), f"memory://{uuid4()}"))) as history:
