@@ -36,7 +36,7 @@ def compact(
     compact_strategy: Literal["full", "minor"] = "full",
     order_strategy: Literal["none", "order", "zorder", "hilbert"] = "none",
     order_by: str = "",
-    where: Predicate | None = None,
+    where: Predicate | str | None = None,
     options: Mapping[str, str] | None = None,
     catalog_options: Mapping[str, str] | None = None,
 ) -> CompactionReport:
@@ -45,7 +45,7 @@ def compact(
     compact_strategy: `full` compacts all files, `minor` what is due
     order_strategy: how to sort the rows of an append table
     order_by: the columns to sort by (`a,b`)
-    where: a condition on partition columns, made with `tidelake.col`
+    where: a condition on partition columns: SQL text, or made with `tidelake.col`
     options: of the table, for this compaction
     catalog_options: of the catalog and the store
 

@@ -100,7 +100,7 @@ def clear_consumers(
 
 
 def rewrite_file_index(
-    table: str, warehouse: str, *, where: Predicate | None = None, catalog_options: Options = None
+    table: str, warehouse: str, *, where: Predicate | str | None = None, catalog_options: Options = None
 ) -> RewrittenIndexes:
     """Build the indexes that the options `file-index.*` name, for existing files.
 
