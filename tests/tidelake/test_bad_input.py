@@ -215,11 +215,6 @@ BAD_CALLS: Final = (
     BadCall("a key column twice", create(primary_key=["id", "id"]), "id"),
     BadCall("a key as text", create(primary_key="id"), "primary_key"),
     BadCall("a partition that is no column", create(partition_by=["day"]), "day"),
-    BadCall(
-        "a partition outside the key, of a fixed bucket",
-        create(primary_key=["id"], partition_by=["shop"], options={"bucket": "1"}),
-        "shop",
-    ),
     BadCall("a key of a list", create(primary_key=["tags"]), "tags"),
     BadCall("no number of buckets", create(primary_key=["id"], options={"bucket": "many"}), "bucket.*many"),
     BadCall("no buckets", create(primary_key=["id"], options={"bucket": "0"}), "bucket"),
