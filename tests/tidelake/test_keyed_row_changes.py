@@ -141,6 +141,28 @@ def test_whole_partitions_are_deleted_in_tables_that_take_no_deletes(options: Ma
     assert verify(table.context, deep=True) == []
 
 
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("t like '%b%'", "ac"),
+        ("not (t = 'a')", "a"),
+        ("t = 'a' or t = 'c'", "b"),
+        ("t in ('a', 'b') and not (t like 'b%')", "bc"),
+        (pc.ascii_upper(pc.field("t")) == "B", "ac"),
+        (pc.scalar(False), "abc"),
+    ],
+    ids=str,
+)
+def test_only_partitions_that_match_the_whole_condition_are_removed(condition: Any, left: str) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4()}/lake")
+    catalog.create_database("db")
+    options = {"bucket": "1", "merge-engine": "aggregation"}
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["k", "t"], partition_by=["t"], options=options)
+    table.upsert([{"k": 1, "v": 1, "t": t} for t in "abc"])
+    table.delete(condition)
+    assert {t for _, _, t in rows_of(table)} == set(left)
+
+
 @pytest.mark.parametrize("producer", ["none", "input", "lookup"])
 def test_rows_of_a_partial_update_get_values_but_no_nulls(producer: str) -> None:
     table = new_table({"merge-engine": "partial-update", "changelog-producer": producer})
