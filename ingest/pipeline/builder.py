@@ -170,6 +170,7 @@ def build_pipeline(
         open_again=open_source,
         order_of=format_.CAPABILITIES.order_of,
         applies_truncates=config.format_options.get("truncates", "apply") == "apply",
+        withholds=configured.withholds,
         quarantine=quarantine,
         monitor=monitor,
         queue_bytes=config.write.queue_bytes,
@@ -199,6 +200,7 @@ class PipelineBuilder:
     order_of: reads the order of a record at its source; None if records don't contain it.
     applies_truncates: whether truncates are applied. Otherwise a truncate that the decoder does not skip stops the
         pipeline.
+    withholds: returns whether records of a table must not be kept or shown. See `BatchWriter`.
     quarantine: None stops the pipeline if a table fails.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
@@ -227,6 +229,7 @@ class PipelineBuilder:
     open_again: Callable[[], Source] | None = None
     order_of: SourceOrderOf | None = None
     applies_truncates: bool = True
+    withholds: Callable[[str | None], bool] = lambda _: False
     quarantine: Quarantine | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
@@ -272,7 +275,14 @@ class PipelineBuilder:
 
         def writer_of(scope: TableScope) -> BatchWriter:
             return BatchWriter(
-                self.sinks, self.dead_letters, self.errors, self.moved, scope, lineage.add_topic, late_rows
+                self.sinks,
+                self.dead_letters,
+                self.errors,
+                self.moved,
+                scope,
+                lineage.add_topic,
+                late_rows,
+                withholds=self.withholds,
             )
 
         def write_stage_of(
@@ -412,8 +422,11 @@ def _opener_of_sinks(
 
 
 def _has_quarantine(config: Config) -> bool:
-    """Return whether the pipeline has a quarantine. A pipeline with a single table can't continue without it."""
-    return config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
+    """Return whether the pipeline has a quarantine. A pipeline with a single table can't continue without it. One that
+    masks columns must not keep records on disk.
+    """
+    is_possible = not any(table.masks for table in config.tables)
+    return is_possible and config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
 
 
 def _without_split_transactions(source: Source, config: Config, observed: RunObservations) -> Source:

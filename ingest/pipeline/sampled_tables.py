@@ -83,7 +83,9 @@ class SampledTables:
         self._format = format_of(config)
         self._configured = ConfiguredTables.of(config)
         configured = self._configured
-        self._targets = TableTargets(configured.settings, configured.following_types, configured.derived)
+        self._targets = TableTargets(
+            configured.settings, configured.following_types, configured.derived, configured.shapes
+        )
         self._decoder = configured.decoder(self._format, self._target_of)
         for table in config.named_tables:
             if self._catalog.table_exists(table.name):
@@ -146,10 +148,12 @@ class SampledTables:
         return True
 
     def _preview(self, name: str, settings: TableSettings, raw: RawBatch, row: int) -> TableContext:
-        inferred = with_key_columns(settings, self._format.infer_table(raw, row))
-        check_inferred(settings, inferred, raw, row)
         if isinstance(settings, ExpandedTable):
             self._configured.add(settings)
+        shape = self._configured.shapes[name]
+        inferred = with_key_columns(settings, shape.inferred(self._format.infer_table(raw, row)))
+        check_inferred(settings, inferred, raw, row)
+        if isinstance(settings, ExpandedTable):
             derived = self._configured.derived[name]
             names = [one.name for one in inferred.fields]
             settings = settings.fitted([*names, *derived.computed, *derived.metadata])

@@ -94,7 +94,7 @@ class DeadLetterReplay:
         format_ = format_of(config)
         router = router_of(config.tables)
         configured = ConfiguredTables.of(config)
-        targets = TableTargets(configured.settings, derived=configured.derived)
+        targets = TableTargets(configured.settings, derived=configured.derived, shapes=configured.shapes)
         self._tables: dict[str, ReplayTable] = {}
         for table in config.named_tables:
             if catalog.table_exists(table.name):

@@ -30,6 +30,11 @@ def add_column(path: str | Sequence[str], data_type: DataType) -> str:
     return f"--add-column {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
 
 
+def drop_column(name: str) -> str:
+    """Return the option that drops a column."""
+    return f"--drop-column {shlex.quote(name)}"
+
+
 def set_type(path: str | Sequence[str], data_type: DataType) -> str:
     """Return the option that changes a type. The column stays nullable, or NOT NULL."""
     return f"--set-type {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
