@@ -35,11 +35,15 @@ class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
     include: changes to apply: `add.column`, `alter.column.type` (to a wider one), `rename.column`, `drop.column`, or
         all with a common word (`drop`). Others are ignored
     exclude: changes to ignore even if included
+    rewrite_keys_max_bytes: a column of the key can only become wider if all rows are rewritten. The pipeline does this
+        by itself for tables up to this size, and writes nothing else meanwhile. A larger table stops, with the command
+        that rewrites it
     """
 
     mode: Literal["exception", "evolve", "try_evolve", "lenient", "ignore"] = "evolve"
     include: tuple[SchemaChangeName, ...] = ("add.column", "alter.column.type")
     exclude: tuple[SchemaChangeName, ...] = ()
+    rewrite_keys_max_bytes: NotNegative = 128 << 20
 
 
 class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

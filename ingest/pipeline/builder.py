@@ -148,7 +148,14 @@ def build_pipeline(
         sinks=tables.sinks,
         create=tables.create,
         schemas=SchemaBarrier(
-            TableSchemas(catalog, tables.router, tables.sinks, configured.targets, moved),
+            TableSchemas(
+                catalog,
+                tables.router,
+                tables.sinks,
+                configured.targets,
+                moved,
+                lambda table: configured.behaviors[table].settings.rewrite_keys_max_bytes,
+            ),
             configured.behaviors,
             configured.column_types,
             TableLineage(tables.router.sources_of),

@@ -142,12 +142,13 @@ class _Shaped:
             reason = str(UnknownColumns(self.whole, needed))
         else:
             for one in found.needed:  # the command in the reason must have the table's name of the column
-                reason = re.sub(rf"(?<!\w){re.escape(one.path[0])}(?!\w)", lambda _, n=one.path[0]: named(n), reason)
-        for one in statements:
-            if one.old in self.shape.masks and one.new is not None:
+                pattern = rf"(?<!\w){re.escape(one.path[0])}(?!\w)"
+                reason = re.sub(pattern, named(one.path[0]).replace("\\", r"\\"), reason)
+        for statement in statements:
+            if statement.old in self.shape.masks and statement.new is not None:
                 reason = (
-                    f"column {one.old} of {self.whole.name} is masked, and was renamed to {one.new} at the source. "
-                    f"Write `rename_columns: {{{one.new}: {one.old}}}`, or mask {one.new}"
+                    f"column {statement.old} of {self.whole.name} is masked, and was renamed to {statement.new} at the "
+                    f"source. Write `rename_columns: {{{statement.new}: {statement.old}}}`, or mask {statement.new}"
                 )
                 return replace(found, reason=reason, target=self.whole, statements=(), needed=(), columns=())
         columns = tuple(".".join(one.path) for one in needed)

@@ -115,6 +115,7 @@ class PipelineTables:
         if opened is None:
             return None
         context, sink = opened
+        sink.finish_rewrite()
         check_differences(differences(table, context))
         return sink, self._targets.of(context)
 

@@ -25,6 +25,11 @@ def alter_command(table: str, location: str, *changes: str) -> str:
     return f"tidelake table alter {shlex.quote(table)}{warehouse} {' '.join(changes)}"
 
 
+def rewrite_command(table: str, location: str, *changes: str) -> str:
+    """Return the command that rewrites a table, like `alter_command`."""
+    return alter_command(table, location, *changes).replace("tidelake table alter", "tidelake table rewrite", 1)
+
+
 def add_column(path: str | Sequence[str], data_type: DataType) -> str:
     """Return the option that adds a column. It is always nullable, as existing rows lack the column."""
     return f"--add-column {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
@@ -32,7 +37,7 @@ def add_column(path: str | Sequence[str], data_type: DataType) -> str:
 
 def drop_column(name: str) -> str:
     """Return the option that drops a column."""
-    return f"--drop-column {shlex.quote(name)}"
+    return f"--drop {shlex.quote(name)}"
 
 
 def set_type(path: str | Sequence[str], data_type: DataType) -> str:

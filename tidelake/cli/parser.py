@@ -141,6 +141,7 @@ def _add_table(verbs: Verbs) -> None:
         tables.add_clone,
         migrating.add_migrate,
         rewriting.add_rescale,
+        rewriting.add_rewrite,
         refresh.add_refresh,
         tables.add_list,
         tables.add_show,
