@@ -108,6 +108,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     masks: column to what remains of its values: `hash` (with `mask_salt`), `redact`, `null`, `truncate(n)` (the first
         n characters) or `keep_last(n)`; see [personal data](shaping-tables.md#personal-data)
     filter: condition as SQL text; the table has the rows that meet it, and loses those that no longer do
+    paused: whether the table is paused: its records wait in the quarantine until this is false again
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
     source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
     """
@@ -133,6 +134,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rename_columns: Mapping[Name, Name] = {}
     masks: Mapping[Name, Name] = {}
     filter: Name | None = None
+    paused: bool = False
     schema_evolution: SchemaEvolutionSettings | None = None
     source_tables: SourceTablesSettings | None = None
 
@@ -315,6 +317,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quarantine: QuarantineSettings = QuarantineSettings()
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
+
+    @property
+    def has_quarantine(self) -> bool:
+        """Whether tables that fail are quarantined. A pipeline with a single table can't continue without it, and one
+        that masks columns must not keep records on disk.
+        """
+        masks = any(table.masks for table in self.tables)
+        return self.quarantine.enabled and not masks and (len(self.tables) > 1 or bool(self.templates))
 
     @property
     def named_tables(self) -> list[TableSettings]:

@@ -146,6 +146,12 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 parse_type(text)
             except BadInput as error:
                 yield ("tables", at, "columns", column), f"{table.name}: {error}", "Write the type as in SQL."
+        if table.paused and not config.has_quarantine:
+            yield (
+                ("tables", at, "paused"),
+                f"{table.name} can't be paused: the pipeline has no quarantine, where its records would wait",
+                "Stop the pipeline instead, or take the entry out of `tables`.",
+            )
         try:
             ShapedColumns.of(table, config.mask_salt)
         except BadInput as error:

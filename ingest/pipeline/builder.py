@@ -124,17 +124,23 @@ def build_pipeline(
         configured.targets,
         configured.column_types,
         configured.add,
-        quarantines_unreadable=_has_quarantine(config),
+        quarantines_unreadable=config.has_quarantine,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     moved = MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max))
     quarantine = None
-    if _has_quarantine(config):
+    if config.has_quarantine:
         location = config.quarantine_location
         quarantine = Quarantine(
-            tables, io or open_retrying_file_io(location, options), location, config.quarantine, observed.clock, moved
+            tables,
+            io or open_retrying_file_io(location, options),
+            location,
+            config.quarantine,
+            observed.clock,
+            moved,
+            frozenset(table.name for table in config.named_tables if table.paused),
         )
 
     open_source = open_source or partial(build_source, config, format_.KEPT_HEADERS)
@@ -246,7 +252,9 @@ class PipelineBuilder:
     def build(self) -> Pipeline:
         quarantine, lineage = self.quarantine, self.schemas.lineage
         failed = {} if quarantine is None else quarantine.failed
-        self.observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
+        self.observed.problems = lambda: {
+            name: f"in quarantine: {one.error}" for name, one in failed.copy().items() if not one.is_paused
+        }
 
         # Where the pipeline continues, and how it commits.
         moved_files = MovedRowsStore(lambda table: self.sinks[table].moved_row_files, self.moved)
@@ -426,14 +434,6 @@ def _opener_of_sinks(
         )
 
     return open_sink
-
-
-def _has_quarantine(config: Config) -> bool:
-    """Return whether the pipeline has a quarantine. A pipeline with a single table can't continue without it. One that
-    masks columns must not keep records on disk.
-    """
-    is_possible = not any(table.masks for table in config.tables)
-    return is_possible and config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
 
 
 def _without_split_transactions(source: Source, config: Config, observed: RunObservations) -> Source:

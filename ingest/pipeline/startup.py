@@ -61,6 +61,7 @@ class Startup:
             self._quarantine.positions = coordinator
             await self._quarantine.restore(recovered.kept)
             await self._quarantine.fail(self._checkpoints.failed_at_start)
+            await self._quarantine.follow_requests()
         return recovered, coordinator
 
     async def plan(self) -> RecoveredPipeline:

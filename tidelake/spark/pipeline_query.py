@@ -295,6 +295,7 @@ def check_settings(config: Config) -> None:
     )
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't compute derived columns"))
+    refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))
     shapes = any(ShapedColumns.of(table, config.mask_salt) for table in config.tables)
     refused.append(
         (shapes, "keep_columns, drop_columns, rename_columns, masks and filter", "Spark's tasks write whole records")
