@@ -107,7 +107,10 @@ class SampledTables:
             sampled.times_ms[TopicPartition(raw.topic, raw.partition)].append(times_ms[times_ms >= 0])
         for failure in decoded.failures:
             if failure.kind not in _ORDER_DEPENDENT_FAILURES:
-                self._add_obstacle(self._named(failure, raw), failure.code, failure.describe(raw))
+                name = self._named(failure, raw)
+                withholds = self._configured.withholds(name if name in self._configured.settings else None)
+                shown = failure.withheld() if withholds else failure
+                self._add_obstacle(name, failure.code, shown.describe(raw))
         self.passed_over.update(str(source) for source in decoded.unrouted if self._name_for(source) is None)
 
     def _target_of(self, source: SourceTable) -> Target | None:

@@ -82,6 +82,19 @@ class ShapedColumns:
     def __bool__(self) -> bool:
         return bool(self.kept is not None or self.dropped or self.renamed or self.masks or self.filter is not None)
 
+    def __str__(self) -> str:
+        """Return the text that `plan` prints: `without note; email is masked: hash; rows where n > 3`."""
+        parts = []
+        if self.kept is not None:
+            parts.append(f"only {', '.join(sorted(self.kept))}")
+        if self.dropped:
+            parts.append(f"without {', '.join(sorted(self.dropped))}")
+        parts += [f"{old} is named {new}" for old, new in self.renamed.items()]
+        parts += [f"{name} is masked: {mask}" for name, mask in self.masks.items()]
+        if self.filter is not None:
+            parts.append(f"rows where {self.filter}")
+        return "; ".join(parts)
+
     def takes(self, name: str) -> bool:
         """Return whether the table takes this column of the records."""
         return name not in self.dropped and (self.kept is None or name in self.kept)
