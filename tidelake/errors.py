@@ -230,8 +230,8 @@ class TablePaused(TidelakeError):
 
     def __init__(self, table: str) -> None:
         super().__init__(
-            f"{table} is paused. `tidelake ingest resume` continues it, or `paused: false` if the configuration pauses "
-            "it"
+            f"{table} is paused. `tidelake ingest resume CONFIG TABLE` continues it, or `paused: false` if the "
+            "configuration pauses it"
         )
         self.table = table
 

@@ -46,7 +46,7 @@ def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
             )
         return found
     if entry.paused:
-        remedy = "Pause one of its tables with `tidelake ingest pause`."
+        remedy = "Pause one of its tables with `tidelake ingest pause CONFIG TABLE`."
         found.append(("paused", "an entry of several tables can't be paused", remedy))
     database, _, table = entry.name.partition(".")
     names = PLACEHOLDER.findall(table)

@@ -21,13 +21,17 @@ def alter_command(table: str, location: str, *changes: str) -> str:
     location: its root directory. If it is unknown (""), the command lacks the warehouse.
     changes: made by the functions below.
     """
-    warehouse = f" -w {shlex.quote(location.rsplit('/', 2)[0])}" if location else ""
-    return f"tidelake table alter {shlex.quote(table)}{warehouse} {' '.join(changes)}"
+    return f"tidelake table alter {_address(table, location)} {' '.join(changes)}"
 
 
 def rewrite_command(table: str, location: str, *changes: str) -> str:
     """Return the command that rewrites a table, like `alter_command`."""
-    return alter_command(table, location, *changes).replace("tidelake table alter", "tidelake table rewrite", 1)
+    return " ".join(("tidelake", "table", "rewrite", _address(table, location), *changes))
+
+
+def _address(table: str, location: str) -> str:
+    warehouse = f" -w {shlex.quote(location.rsplit('/', 2)[0])}" if location else ""
+    return f"{shlex.quote(table)}{warehouse}"
 
 
 def add_column(path: str | Sequence[str], data_type: DataType) -> str:
