@@ -130,6 +130,7 @@ class ShapedColumns:
             fields=tuple(replace(f, id=number) for number, f in enumerate(fields)),
             primary_key=tuple(map(self.table_name, found.primary_key)),
             sources={self.table_name(name): source for name, source in found.sources.items() if self.takes(name)},
+            key_error="it doesn't fit" if found.key_error and self.masks else found.key_error,  # it may quote a value
         )
 
     def check(self, table: TableContext, made: Collection[str]) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ingest.evolution.world import EvolvingWorld
+from tests.ingest.evolution.test_ddl import ALL, canal
+from tests.ingest.evolution.world import TOPIC, EvolvingWorld
 from tests.support.levels import examples
 from tidelake.errors import BadInput, ConfigError, RecordRefused, UnsupportedFeature
 
@@ -145,6 +146,18 @@ def test_the_refusal_of_a_record_doesn_t_show_its_values() -> None:
     with pytest.raises(RecordRefused, match="is not shown because tables of the pipeline mask columns") as refused:
         world.run()
     assert "secret" not in str(refused.value)
+
+
+def test_a_masked_column_that_the_source_renames_stops_the_table() -> None:
+    world = EvolvingWorld(f"{ALL % 'evolve'}, format: canal-json", "masks: {mail: 'null'}, primary_key: [id]")
+    canal(world, id=1, mail=7)
+    canal(world, "ALTER TABLE orders RENAME COLUMN mail TO address")
+    canal(world, id=2, address=8)
+    with pytest.raises(RecordRefused, match=r"rename_columns: \{address: mail\}"):
+        world.run()
+    world.table_settings += ", rename_columns: {address: mail}"
+    world.run(skip=[f"{TOPIC}:0:1"])
+    assert [(row["id"], row["mail"]) for row in world.rows()] == [(1, None), (2, None)]
 
 
 @pytest.mark.parametrize(
