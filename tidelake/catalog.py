@@ -206,7 +206,7 @@ class Catalog:
         continue, as no row changes. Writers that are open must be opened again: their commits are refused. A call that
         was interrupted can be repeated: it continues.
 
-        changes: the new types. Columns that don't belong to the key are changed without a rewrite, by `alter_table`.
+        changes: the new types of columns of the primary key. Others are changed by `alter_table`, without a rewrite.
 
         Raises BadInput for a type that can't hold the keys in their order, CommitConflict if others repeatedly wrote.
         """

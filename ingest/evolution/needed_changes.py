@@ -84,7 +84,7 @@ def _widening(column: NeededColumn, schema: TableSchema, mapping: TypeMapping) -
         wanted = "it" if column.type is None else str(nullable(column.type))
         reason = f"{nullable(column.found)} can't become {wanted} without changing values or the kind of the type"
     use = None if reason else _type_constraint(column, schema)
-    rewrites_keys = use in ("primary key", "bucket key") and is_wider_key(column.found, column.type or INT)
+    rewrites_keys = use == "primary key" and is_wider_key(column.found, column.type or INT)
     if use is not None and not rewrites_keys:
         reason = f"the type of a column of the {use} can't change"
     change = None

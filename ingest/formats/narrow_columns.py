@@ -228,4 +228,4 @@ def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:
 def _may_be_rewritten(column: NarrowColumn, schema: TableSchema) -> bool:
     """Return whether the column of the key becomes wider when all rows of the table are rewritten."""
     use = use_that_fixes_type(schema, column.path[0]) if len(column.path) == 1 else None
-    return use in ("primary key", "bucket key") and is_wider_key(column.type, column.fits)
+    return use == "primary key" and is_wider_key(column.type, column.fits)

@@ -294,8 +294,13 @@ def _retype(
 
 def _check_keeps_order(schema: TableSchema, path: Path, new: DataType) -> None:
     """Raise BadInput if keys of the new type could have another order, or lose digits."""
-    old = schema.by_name[path[0]].type if path[0] in schema.by_name else None
-    if old is None or is_wider_key(old, new):
+    if len(path) > 1 or path[0] not in schema.primary_keys:
+        raise BadInput(
+            f"column {_text(path)} is not part of the primary key, so no rows are rewritten for it. Change its "
+            "type with `tidelake table alter`"
+        )
+    old = schema.by_name[path[0]].type
+    if is_wider_key(old, new):
         return
     raise BadInput(
         f"column {_text(path)} of the key can't become {nullable(new)}: keys of {nullable(old)} can only become wider "

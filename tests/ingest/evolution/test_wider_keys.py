@@ -114,6 +114,15 @@ def test_a_writer_with_the_old_key_is_refused_after_a_rewrite() -> None:
     assert world.rows() == [{"id": 1, "v": "a"}]
 
 
+def test_a_column_outside_of_the_key_is_left_to_alter() -> None:
+    from tidelake.catalog import Catalog  # noqa: PLC0415
+
+    world = EvolvingWorld()
+    world.create({**NARROW, "n": "INT"})
+    with pytest.raises(BadInput, match="column 'n' is not part of the primary key"):
+        Catalog(world.catalog).rewrite_table(TABLE, [UpdateColumnType("n", "BIGINT")])
+
+
 @pytest.mark.parametrize("kind", ["SMALLINT", "STRING", "DOUBLE", "DECIMAL(20, 0)"])
 def test_keys_whose_order_or_values_could_change_are_refused(kind: str) -> None:
     from tidelake.catalog import Catalog  # noqa: PLC0415
