@@ -108,6 +108,10 @@ bench: $(VENV)/.development tools ## measure rows per CPU-second and peak memory
 pictures: $(VENV)/.runtime ## draw the pictures of the README again; the terminal shows a run of the demo
 	@$(BIN)/python docs/pictures.py
 
+.PHONY: docs
+docs: $(VENV)/.development ## build the pages as a site, with search and the Python reference: build/site/index.html
+	@$(BIN)/python docs/site.py
+
 .PHONY: clean
 clean: ## remove all created files here (downloads in ~/.cache/tidelake stay)
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
