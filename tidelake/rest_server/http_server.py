@@ -31,7 +31,6 @@ _THREADS: Final = 16
 _BODY_BYTES_MAX: Final = 16 << 20  # a commit sends the statistics of each partition: some 200 bytes
 _BODIES_AT_ONCE: Final = 32
 _SHUTDOWN_TIMEOUT_S: Final = 30  # for requests that are being answered
-_BEARER: Final = "Bearer "
 
 _log = get_logger(__name__)
 
@@ -56,10 +55,10 @@ class Access:
         if not self.tokens and not self.reading_tokens:
             may_change = True
         else:
-            given = authorization or ""
-            sent = given[len(_BEARER) :].encode() if given[: len(_BEARER)].lower() == _BEARER.lower() else b""
-            may_change = _is_one_of(sent, self.tokens)
-            if not may_change and not _is_one_of(sent, self.reading_tokens):
+            kind, _, sent = (authorization or "").partition(" ")
+            token = sent.encode(errors="surrogateescape") if kind.lower() == "bearer" else b""
+            may_change = _is_one_of(token, self.tokens)
+            if not may_change and not _is_one_of(token, self.reading_tokens):
                 raise Refusal(401, "no valid token: set the options token.provider = bear and token of the catalog")
         if not reads and self.is_read_only:
             raise Refusal(403, "the server only serves reads: it was started with --read-only")

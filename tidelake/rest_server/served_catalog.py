@@ -7,8 +7,8 @@ Source: Java `rest/RESTApi.java` and `rest/RESTCatalog.java` (what clients send 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Final, Self
+from urllib.parse import unquote_plus
 
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.secrets import SECRET_NAME
@@ -33,7 +33,7 @@ from tidelake.storage.catalog.rest.change_messages import parse_changes
 from tidelake.storage.catalog.view import View
 from tidelake.storage.catalog.views import Views
 from tidelake.storage.ddl.schema_changes import AddColumn, RenameColumn, SchemaChange
-from tidelake.storage.fileio.location import absolute
+from tidelake.storage.fileio.location import LOCAL_SCHEME, absolute, local_path, scheme_of
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import field_from_json
 
@@ -82,7 +82,8 @@ class ServedCatalog:
         """Return the options that clients get. They may name the warehouse by its location, or by PREFIX."""
         wanted = query.get("warehouse", PREFIX)
         served = self._catalog.warehouse
-        if wanted != PREFIX and absolute(wanted).rstrip("/") != absolute(served).rstrip("/"):
+        # pypaimon 2.1 encodes the name twice.
+        if wanted != PREFIX and _place(served) not in (_place(wanted), _place(unquote_plus(wanted))):
             raise Refusal(404, f"this server has no warehouse {wanted!r}; it serves {served!r}, also named {PREFIX!r}")
         gives = {} if self._credentials is None else {"data-token.enabled": "true"}
         return {"defaults": self._store_options, "overrides": {"prefix": PREFIX, **gives}}
@@ -102,10 +103,9 @@ class ServedCatalog:
             )
         try:
             self._catalog.create_database(message.name)
-        except BadInput:
-            with suppress(Refusal):
-                self._check_database(message.name)
-                raise taken(Resource.DATABASE, message.name, f"database {message.name!r} already exists") from None
+        except BadInput as e:
+            if message.name in self._catalog.list_databases():
+                raise taken(Resource.DATABASE, message.name, str(e)) from None
             raise
         return {}
 
@@ -331,6 +331,11 @@ class ServedCatalog:
     def create_function(self, database: str) -> Members:
         self._check_database(database)
         raise not_offered("a function", "the catalog can store only tables and views", "Create it in the engine")
+
+
+def _place(location: str) -> str:
+    local = scheme_of(location) == LOCAL_SCHEME
+    return absolute(local_path(location) if local else location).rstrip("/")
 
 
 def _column_refusal(schema: TableSchema, changes: list[SchemaChange], message: str) -> Refusal | None:
