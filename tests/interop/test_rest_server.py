@@ -97,9 +97,9 @@ def test_java_tags_branches_and_rolls_back(
     assert sorted(lake.table(f"{NAME}$branch_b").scan().to_arrow()["id"].to_pylist()) == [1, 2, 9]
     java_oracle.command("rollback", java, NAME, snapshot=2)
     assert [row["id"] for row in java_oracle.read(java, NAME)] == [1, 2]
-    java_oracle.command("step", java, NAME, json={"op": "deleteTag", "tag": "second"})
+    java_oracle.command("step", java, NAME, json={"op": "deleteTag", "name": "second"})
     assert [tag.name for tag in lake.table(NAME).tags()] == []
-    java_oracle.command("step", java, NAME, json={"op": "fastForward", "branch": "b"})
+    java_oracle.command("step", java, NAME, json={"op": "fastForward", "name": "b"})
     assert [number for number, _ in ours(lake)] == [1, 2, 9]
 
 

@@ -14,12 +14,20 @@ import pytest
 import tidelake
 from tests.support.certificates import make_certificates
 from tests.support.rest_server import ServedWarehouse, serving
+from tests.support.s3_server import S3Server
 from tests.tidelake.rest_server.conftest import ORDERS, SCHEMA, rows
+from tidelake.storage.base.clock import epoch_ms
 
 
 def test_clients_get_a_prefix_and_may_name_the_warehouse_in_each_way(served: ServedWarehouse) -> None:
     twice = f"?warehouse={quote_plus(quote_plus(served.warehouse))}"  # as pypaimon 2.1 does
-    for name in ("", "?warehouse=lake", f"?warehouse={served.warehouse}", f"?warehouse=file:{served.warehouse}/", twice):
+    for name in (
+        "",
+        "?warehouse=lake",
+        f"?warehouse={served.warehouse}",
+        f"?warehouse=file:{served.warehouse}/",
+        twice,
+    ):
         config = served.done("GET", f"/v1/config{name}")
         assert config == {"defaults": {}, "overrides": {"prefix": "lake"}}
 
@@ -201,11 +209,13 @@ def test_partitions_are_those_of_the_latest_snapshot(served: ServedWarehouse, la
 
 
 def test_views_are_served_by_a_catalog_that_stores_them(tmp_path: Path) -> None:
-    options = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db"}
+    options = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "lock.enabled": "true"}
     lake = tidelake.open_catalog(str(tmp_path / "lake"), **options)
     lake.create_database("shop")
     with serving(str(tmp_path / "lake"), options=options) as served:
         client = tidelake.open_catalog(served.warehouse, **served.options)
+        client.create_table("shop.t", SCHEMA, primary_key=["id"]).upsert(rows(1))
+        assert lake.table("shop.t").scan().count() == 1
         client.create_view("shop.totals", SCHEMA, "select 1", dialects={"spark": "SELECT 1"}, comment="c")
         assert (client.list_views("shop"), lake.list_views("shop")) == (["totals"], ["totals"])
         assert client.view("shop.totals") == lake.view("shop.totals")
@@ -228,6 +238,25 @@ def test_a_catalog_without_views_and_functions_has_none(served: ServedWarehouse)
     assert served.done("GET", "databases/shop/functions") == {"functions": [], "nextPageToken": None}
     assert served.done("GET", "databases/shop/function-details") == {"functionDetails": [], "nextPageToken": None}
     assert served.done("GET", "functions") == {"functions": [], "nextPageToken": None}
+
+
+def test_clients_get_the_keys_of_the_store_only_if_the_server_gives_them(s3_server: S3Server) -> None:
+    warehouse = f"s3://{s3_server.new_bucket()}/lake"
+    tidelake.open_catalog(warehouse, **s3_server.options).create_database("shop")
+    with serving(warehouse, options=s3_server.options, gives_credentials=True) as served:
+        client = tidelake.open_catalog(warehouse, **served.options)
+        client.create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"}).upsert(rows(1))
+        assert client.table("shop.orders").scan().count() == 1
+        token = served.done("GET", f"{ORDERS}/token")
+        assert token["token"] == s3_server.options
+        assert token["expiresAtMillis"] > epoch_ms() + 3_600_000
+    with serving(warehouse, options=s3_server.options) as served:
+        config = served.done("GET", "/v1/config")
+        assert config["overrides"] == {"prefix": "lake"}
+        assert config["defaults"]["s3.endpoint"] == s3_server.endpoint
+        assert not {"s3.access-key", "s3.secret-key"} & set(config["defaults"])
+        own_keys = tidelake.open_catalog(warehouse, **served.options, **s3_server.options)
+        assert own_keys.table("shop.orders").scan().count() == 1
 
 
 @pytest.fixture
