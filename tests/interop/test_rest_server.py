@@ -16,6 +16,7 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.line_server import Refused
 from tests.support.pypaimon import Pypaimon
 from tests.support.rest_server import ServedWarehouse, serving
+from tidelake.storage.fileio.local import LocalFileIO
 
 NAME: Final = "shop.orders"
 
@@ -144,6 +145,30 @@ def test_pypaimon_writes_beside_java_and_us(
     assert ours(lake) == expected
     by_pypaimon = pypaimon.read(java, NAME).to_pylist()
     assert sorted((row["id"], row["v"]) for row in by_pypaimon) == expected
+
+
+def test_a_commit_of_java_that_loses_the_race_is_built_again_on_ours(
+    served: ServedWarehouse, lake: tidelake.Catalog, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """We commit in the moment in which Java, without the server, would replace our snapshot: between its look at the
+    directory and its rename.
+    """
+    java_oracle.create(served.of_java, NAME, COLUMNS, options={"bucket": "-1"})
+    create_if_absent = LocalFileIO.create_if_absent
+    raced: list[str] = []
+
+    def commit_before(self: LocalFileIO, path: str, data: bytes) -> bool:
+        if "/snapshot/snapshot-" in path and not raced:
+            raced.append(path)
+            lake.table(NAME).append(pa.table({"id": [10], "v": ["ours"]}, SCHEMA))
+        return create_if_absent(self, path, data)
+
+    monkeypatch.setattr(LocalFileIO, "create_if_absent", commit_before)
+    java_oracle.write(served.of_java, NAME, [{"id": 1, "v": "java"}], commit_user="java")
+    assert raced == [f"{served.warehouse}/shop.db/orders/snapshot/snapshot-1"]
+    assert ours(lake) == [(1, "java"), (10, "ours")]
+    first, second = lake.table(NAME).snapshots()
+    assert (first.commit_user != "java", second.commit_user) == (True, "java")
 
 
 @pytest.fixture

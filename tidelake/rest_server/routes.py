@@ -10,13 +10,17 @@ from tidelake.rest_server.answers import Members, Refusal, not_offered
 from tidelake.rest_server.requests import Request
 from tidelake.rest_server.served_catalog import PREFIX, ServedCatalog
 
-# Reading requests that have a body.
-_READING_POSTS = ("list-by-names", "list-by-filter", "auth")
-
 
 def only_reads(request: Request) -> bool:
-    """Return whether the request changes nothing."""
-    return request.method == "GET" or (request.method == "POST" and request.path[-1:] in {(n,) for n in _READING_POSTS})
+    """Return whether the request changes nothing. Some that read have a body."""
+    match (request.method, *request.path):
+        case ("GET", *_):
+            return True
+        case ("POST", _, _, "databases", _, "tables", _, "partitions", "list-by-names" | "list-by-filter"):
+            return True
+        case ("POST", _, _, "databases", _, "tables", _, "auth"):
+            return True
+    return False
 
 
 def answer(catalog: ServedCatalog, request: Request) -> Members:

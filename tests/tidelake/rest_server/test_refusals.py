@@ -241,6 +241,9 @@ def test_a_reading_token_reads_only(tmp_path: Path, orders: tidelake.Table) -> N
         assert reader.done("GET", f"{ORDERS}/snapshot")
         for method, path in (("DELETE", ORDERS), ("POST", "databases"), ("POST", f"{ORDERS}/commit")):
             assert reader.ask(method, path, {}).error == (403, None, None)
+        for name in ("auth", "list-by-names"):  # a name that is also the end of a reading request
+            for path in (f"databases/{name}", f"databases/shop/tables/{name}", f"{ORDERS}/branches/{name}"):
+                assert reader.ask("POST", path, {"changes": []}).error == (403, None, None)
         assert reader.ask("POST", f"{ORDERS}/partitions/list-by-names", {"specs": []}).status == 501
         table = tidelake.open_catalog(reader.warehouse, **reader.options).table("shop.orders")
         assert table.scan().count() == 1
