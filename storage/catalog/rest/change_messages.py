@@ -175,7 +175,7 @@ def _place(
         return False, move["referenceFieldName"]
     if len(path) > 1:
         raise BadInput(f"column {'.'.join(path)}: a nested column can be placed first or after another one only")
-    others = apply_changes(schema, before, has_snapshots=False, time_ms=0).names if before else schema.names
-    others = [name for name in others if name != path[0]]
+    names = apply_changes(schema, before, has_snapshots=False, time_ms=0).names if before else schema.names
+    others = [name for name in names if name != path[0]]
     position = len(others) if kind == "LAST" else others.index(move["referenceFieldName"])
     return position == 0, others[position - 1] if position else None
