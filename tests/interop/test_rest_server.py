@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,6 +175,60 @@ def test_a_commit_of_java_that_loses_the_race_is_built_again_on_ours(
     assert ours(lake) == [(1, "java"), (10, "ours")]
     first, second = lake.table(NAME).snapshots()
     assert (first.commit_user != "java", second.commit_user) == (True, "java")
+
+
+def change(offset: int) -> str:
+    """One record of a change log."""
+    source = {"db": "shop", "schema": "public", "table": "orders", "connector": "postgresql"}
+    key, row = json.dumps({"id": offset}), {"id": offset, "v": "pipeline"}
+    value = json.dumps({"before": None, "after": row, "op": "c", "source": source})
+    return json.dumps({"topic": "log", "partition": 0, "offset": offset, "key": key, "value": value}) + "\n"
+
+
+@pytest.mark.interop
+def test_java_commits_to_the_table_of_a_running_pipeline(
+    served: ServedWarehouse, lake: tidelake.Catalog, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """The pipeline writes and compacts in the directory, and Java through the server, to one bucket of one table.
+
+    As always with two writers of a bucket, a field orders their rows, and only one of them compacts.
+    """
+    options = {"bucket": "1", "sequence.field": "v"}
+    java_oracle.create(served.of_java, NAME, COLUMNS, primary_keys=["id"], options=options)
+    changes, config, turns = tmp_path / "changes", tmp_path / "shop.yaml", 30
+    changes.mkdir()
+    config.write_text(
+        f"warehouse: {served.warehouse}\nsource: {{type: change-log-folder, path: {changes}}}\n"
+        f"tables: [{{name: {NAME}}}]\ncheckpoint: {{interval_ms: 100}}\n"
+    )
+    command = [sys.executable, "-m", "tidelake", "ingest", "run", str(config), "--log-level", "error"]
+    pipeline = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def wait_for_rows(count: int) -> None:
+        deadline = time.monotonic() + 120
+        while lake.table(NAME).scan().count() < count and time.monotonic() < deadline:
+            assert pipeline.poll() is None, pipeline.communicate()
+            time.sleep(0.05)
+
+    try:
+        for turn in range(turns):
+            (changes / f"{turn:02}.jsonl").write_text("".join(map(change, range(turn * 10, turn * 10 + 10))))
+            if turn == 0:
+                wait_for_rows(10)
+            row, only = {"id": 1000 + turn, "v": "java"}, {"write-only": "true"}
+            java_oracle.write(served.of_java, NAME, [row], commit_user="java", options=only)
+        wait_for_rows(turns * 11)
+        pipeline.send_signal(signal.SIGTERM)
+        _, errors = pipeline.communicate(timeout=60)
+    finally:
+        pipeline.kill()
+        pipeline.wait()
+    assert (pipeline.returncode, errors.startswith("stopped: ")) == (0, True)
+    expected = [*((n, "pipeline") for n in range(turns * 10)), *((1000 + turn, "java") for turn in range(turns))]
+    assert ours(lake) == expected
+    assert sorted((row["id"], row["v"]) for row in java_oracle.read(served.of_java, NAME)) == expected
+    users = [snapshot.commit_user == "java" for snapshot in lake.table(NAME).snapshots()]
+    assert users != sorted(users)  # their commits alternate
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from tidelake.errors import BadInput, CorruptFile
@@ -33,6 +34,7 @@ from tidelake.storage.maintenance.rollback import roll_back, rollback_target
 from tidelake.storage.maintenance.tag_changes import create_tag, delete_tag
 from tidelake.storage.model.options.values import parse_duration_ms
 from tidelake.storage.model.paths import parse_partition_path
+from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.snapshots.branches import branch_names
 from tidelake.storage.model.snapshots.consumers import Consumer, consumer_names
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -66,14 +68,18 @@ class ServedTable:
 
         The first version of the schema never changes, and contains its creation time.
         """
+        context = self._context
+        text = f"{context.location}#{context.branch}#{self._first_schema.to_json()}"
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, text))
+
+    @cached_property
+    def _first_schema(self) -> TableSchema:
         schemas = self._context.schemas
-        first = schemas.get(min(schemas.ids()))
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._context.location}#{self._context.branch}#{first.to_json()}"))
+        return schemas.get(min(schemas.ids()))
 
     def describe(self) -> Members:
         context, schema = self._context, self._context.schema
         members = json.loads(schema.to_json())
-        created = context.schemas.get(min(context.schemas.ids())).time_ms
         return {
             "id": self.id,
             "database": context.name.partition(".")[0],
@@ -82,7 +88,7 @@ class ServedTable:
             "isExternal": False,
             "schemaId": schema.id,
             "schema": {m: members.get(m) for m in ("fields", "partitionKeys", "primaryKeys", "options", "comment")},
-            **audit(schema.options.get("owner", ""), created, schema.time_ms),
+            **audit(schema.options.get("owner", ""), self._first_schema.time_ms, schema.time_ms),
         }
 
     # ------------------------------------------------------------ snapshots
