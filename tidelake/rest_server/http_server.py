@@ -30,6 +30,7 @@ from tidelake.storage.base.logs import get_logger
 _THREADS: Final = 16
 _BODY_BYTES_MAX: Final = 16 << 20  # a commit sends the statistics of each partition: some 200 bytes
 _BODIES_AT_ONCE: Final = 32
+_BODY_TIMEOUT_S = 60.0  # a client that sends nothing must not take the place of others
 _SHUTDOWN_TIMEOUT_S: Final = 30  # for requests that are being answered
 
 _log = get_logger(__name__)
@@ -150,9 +151,12 @@ class RestServer:
         self._access.check(http.headers.get("Authorization"), reads=reads)
         async with self._bodies:
             try:
-                data = await http.read()
+                async with asyncio.timeout(_BODY_TIMEOUT_S):
+                    data = await http.read()
             except web.HTTPRequestEntityTooLarge:
                 raise Refusal(413, f"the body of the request has more than {_BODY_BYTES_MAX >> 20} MiB") from None
+            except TimeoutError:
+                raise Refusal(408, f"the body of the request did not arrive in {_BODY_TIMEOUT_S} s") from None
             request = Request(request.method, request.path, request.query, data)
             loop = asyncio.get_running_loop()
             status, body = await loop.run_in_executor(self._threads, self._run, request)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidelake
-from tests.support.rest_server import ServedWarehouse
+from tests.support.rest_server import ServedWarehouse, serving
 from tests.tidelake.rest_server.conftest import ORDERS, rows
 from tidelake.storage.fileio.local import LocalFileIO
 
@@ -36,19 +36,19 @@ def committed(orders: tidelake.Table) -> tidelake.Table:
     return orders
 
 
-def test_one_of_two_commits_with_the_same_base_is_published(
+def test_one_of_many_commits_with_the_same_base_is_published_also_by_two_servers(
     committed: tidelake.Table, served: ServedWarehouse, lake: tidelake.Catalog
 ) -> None:
     commits = [prepared(served, lake, uuid=f"{n}", commitUser=f"client {n}") for n in range(8)]
     start = threading.Barrier(len(commits))
 
-    def commit(message: Mapping[str, Any]) -> bool:
+    def commit(server: ServedWarehouse, message: Mapping[str, Any]) -> bool:
         start.wait()
-        success: bool = served.done("POST", f"{ORDERS}/commit", message)["success"]
+        success: bool = server.done("POST", f"{ORDERS}/commit", message)["success"]
         return success
 
-    with ThreadPoolExecutor(len(commits)) as threads:
-        answers = list(threads.map(commit, commits))
+    with serving(served.warehouse) as second, ThreadPoolExecutor(len(commits)) as threads:
+        answers = list(threads.map(commit, [served, second] * 4, commits))
     assert sorted(answers) == [False] * 7 + [True]
     winner = commits[answers.index(True)]["snapshot"]["commitUser"]
     assert [snapshot.commit_user for snapshot in committed.snapshots()][1:] == [winner]

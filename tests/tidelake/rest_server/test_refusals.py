@@ -12,6 +12,7 @@ import pytest
 import tidelake
 from tests.support.rest_server import TOKEN, ServedWarehouse, serving
 from tests.tidelake.rest_server.conftest import ORDERS, create_orders, rows
+from tidelake.rest_server import http_server
 from tidelake.rest_server.http_server import Access
 
 FIELD = {"id": 0, "name": "a", "type": "INT"}
@@ -209,6 +210,14 @@ def test_a_huge_body_is_refused_before_it_is_read(module_server: ServedWarehouse
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[]", b"null", b'{"identifier": 1}'], ids=repr)
 def test_a_bad_body_is_refused(raw: bytes, module_server: ServedWarehouse) -> None:
     assert module_server.ask("POST", "databases/shop/tables", raw=raw).error == (400, None, None)
+
+
+def test_a_body_that_never_comes_is_not_waited_for(served: ServedWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_BODY_TIMEOUT_S", 0.05)
+    head = f"POST /v1/lake/databases HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+        connection.sendall(head.encode())
+        assert b"HTTP/1.1 408" in connection.recv(4096)
 
 
 def test_bytes_that_are_no_request_end_the_connection_only(module_server: ServedWarehouse) -> None:
