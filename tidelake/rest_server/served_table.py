@@ -158,6 +158,14 @@ class ServedTable:
                 not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", "..")
             ):
                 raise Refusal(400, f"{member} = {name!r} of the snapshot is not the name of a file")
+        if lost := sorted(
+            key for key, v in members.items() if v not in (None, {}, []) and key not in snapshot.to_members()
+        ):
+            raise not_offered(
+                f"member {lost[0]!r} of a snapshot",
+                "this release does not know it, and would publish the snapshot without it",
+                "Use a newer release of the server, or an older one of the client",
+            )
         context = self._context
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         for name in lists:

@@ -108,6 +108,16 @@ def test_a_snapshot_that_nobody_can_read_is_refused(
     assert [snapshot.id for snapshot in committed.snapshots()] == [1]
 
 
+def test_members_that_would_be_lost_are_refused(
+    committed: tidelake.Table, served: ServedWarehouse, lake: tidelake.Catalog
+) -> None:
+    newer = served.ask("POST", f"{ORDERS}/commit", prepared(served, lake, nextBigThing=7))
+    assert newer.error == (501, None, None)
+    assert "'nextBigThing'" in newer.members["message"]
+    older = prepared(served, lake, logOffsets={}, properties={})  # older releases of Java write such members
+    assert served.done("POST", f"{ORDERS}/commit", older) == {"success": True}
+
+
 def test_clients_and_direct_writers_commit_at_the_same_time(served: ServedWarehouse, lake: tidelake.Catalog) -> None:
     """Half of the writers use the server, the others the directory."""
     lake.create_table("shop.log", rows().schema, options={"bucket": "-1", "commit.max-retries": "1000"})
