@@ -54,6 +54,27 @@ def test_one_of_many_commits_with_the_same_base_is_published_also_by_two_servers
     assert [snapshot.commit_user for snapshot in committed.snapshots()][1:] == [winner]
 
 
+def test_a_writer_without_the_server_wins_if_it_is_faster_by_a_moment(
+    committed: tidelake.Table, served: ServedWarehouse, lake: tidelake.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It commits after the server looked for the latest snapshot, and before the server creates the next one."""
+    create_if_absent = LocalFileIO.create_if_absent
+    raced: list[str] = []
+
+    def commit_before(self: LocalFileIO, path: str, data: bytes) -> bool:
+        if path.endswith("/snapshot-2") and not raced:
+            raced.append(path)
+            committed.upsert(rows(2))
+        return create_if_absent(self, path, data)
+
+    message = prepared(served, lake)
+    monkeypatch.setattr(LocalFileIO, "create_if_absent", commit_before)
+    assert served.done("POST", f"{ORDERS}/commit", message) == {"success": False}
+    assert raced
+    assert [snapshot.commit_user == "a client" for snapshot in committed.snapshots()] == [False, False]
+    assert sorted(committed.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+
+
 def test_a_repeated_commit_is_published_once(
     committed: tidelake.Table, served: ServedWarehouse, lake: tidelake.Catalog
 ) -> None:
