@@ -5,11 +5,11 @@ It doesn't use Spark: all decisions depend on the table's snapshots and a batch'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
-from tidelake.checkpoint.offsets import POSITION_PROPERTY
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BatchOutdated, PositionRefused
 from tidelake.ingest.spark.batch_position import (
@@ -45,6 +45,7 @@ class BatchCommits:
     reread: see `sink`; None for typed rows, which have no offsets
     accept_gap: see `sink`
     guard: guard of a batch without offsets; see `Publisher`
+    reached: see `SparkSink`
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class BatchCommits:
         reread: bool | None,
         accept_gap: bool,
         guard: Guard | None = None,
+        reached: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self._context = context
         self._user = commit_user
@@ -62,6 +64,7 @@ class BatchCommits:
         self._reread = reread
         self._accept_gap = accept_gap
         self._guard = guard
+        self._reached = reached or {}
         self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = context.snapshots
         self._based_on = 0
@@ -87,7 +90,7 @@ class BatchCommits:
         if not found:
             return None
         own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
-        table_position_now = TablePosition.of(self._context.name, self._snapshots, own)
+        table_position_now = TablePosition.of(self._context.name, self._snapshots, own, self._reached)
         reached = table_position_now.next_position(found, reread=bool(self._reread), accept_gap=self._accept_gap)
         if reached.position.accepted is not None:
             _log.warning(

@@ -67,14 +67,19 @@ class TablePosition:
     unread: frozenset[TopicPartition]
 
     @staticmethod
-    def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> TablePosition:
+    def of(
+        table: str, snapshots: SnapshotStore, own: Snapshot | None, reached: Mapping[TopicPartition, int]
+    ) -> TablePosition:
         """Return the position of the table.
 
         own: the newest snapshot of the batch's query; None before its first.
+        reached: see `SparkSink`.
         """
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.backwards_from(latest) if latest is not None else ()
         position = table_position(summarize(snapshot, table) for snapshot in history)
+        further = {p: OffsetRange(end, end) for p, end in reached.items() if end > position.ends.get(p, -1)}
+        position = replace(position, ranges={**position.ranges, **further})
         read = recorded_position(own).ranges.keys() - _unread_ranges(own) if own is not None else frozenset()
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 

@@ -15,8 +15,8 @@ __all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "update",
 
 if TYPE_CHECKING:
     from tidelake.ingest.spark.sink import SparkSink, sink
+    from tidelake.spark.registration import register
     from tidelake.spark.row_changes import delete, merge, update, write
-    from tidelake.spark.table_data_source import register
     from tidelake.spark.table_read import read
 else:
     _MODULES = {
@@ -27,7 +27,7 @@ else:
         "update": "tidelake.spark.row_changes",
         "write": "tidelake.spark.row_changes",
         "read": "tidelake.spark.table_read",
-        "register": "tidelake.spark.table_data_source",
+        "register": "tidelake.spark.registration",
     }
 
     def __getattr__(name: str) -> object:

@@ -39,7 +39,7 @@ class History:
 
     def standing(self, query: str) -> TablePosition:
         own = [snapshot for snapshot in self.table.snapshots() if snapshot.commit_user == query]
-        return TablePosition.of("shop.t", self.snapshots, own[-1] if own else None)
+        return TablePosition.of("shop.t", self.snapshots, own[-1] if own else None, {})
 
     def add(self, query: str, found: Ranges, *, reread: bool = False, accept_gap: bool = False) -> Mapping[str, str]:
         properties = self.standing(query).next_position(found, reread=reread, accept_gap=accept_gap).properties
