@@ -178,6 +178,7 @@ class SparkSink:
     overwrite: what such a write replaces; `input.replaces` must be set, too.
     reached: how far a pipeline has read partitions for this table, according to its progress file. A table without
         rows in these records has no snapshot that says it.
+    shared_with: commit users that write other records of the same topics to the table; their positions don't count.
     rescale: for such a write to a table with `bucket = -2`: rows get buckets at once. None: rows stay staged.
     """
 
@@ -194,6 +195,7 @@ class SparkSink:
     overwrite: Overwrite | None = None
     rescale: Rescale | None = None
     reached: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
+    shared_with: frozenset[str] = frozenset()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         write_batch([self], batch, batch_id)
@@ -233,7 +235,9 @@ class TableBatch:
         self._user = user
         self._batch_id = batch_id
         reread = sink.reread if isinstance(sink.input, RawRecords) else None
-        self._commits = BatchCommits(context, user, query, reread, sink.accept_gap, sink.guard, sink.reached)
+        self._commits = BatchCommits(
+            context, user, query, reread, sink.accept_gap, sink.guard, sink.reached, sink.shared_with
+        )
         self._position: BatchPosition | None = None
         self.published: int | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -246,11 +246,12 @@ def test_a_change_of_rows_that_are_read_from_another_branch_is_refused(option: s
     assert len(table.scan().to_arrow()) == 3
 
     refused = r"a change of rows in dt=b, which is read from branch hist \(" + option
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: table.delete(tidelake.col("id") == 1),
         lambda: table.update(tidelake.col("v") < 15, {"v": 99}),
         lambda: table.merge([{"id": 1, "dt": "b", "v": 99}], on=["id", "dt"]),
-    ):
+    )
+    for change in changes:
         with pytest.raises(UnsupportedFeature, match=refused) as error:
             change()
         assert "Change the rows in d.t$branch_hist" in str(error.value)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pyspark
 from msgspec import structs
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -110,7 +109,11 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     if begins:
         _log.info("begins at the position of the tables", offsets=to_members(begins))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
-    sinks = tuple(replace(one, reached=positions.reached.get(one.table, {})) for one in sinks_of(config))
+    shared_with = {table.name: table.other_users for table in config.tables}
+    sinks = tuple(
+        replace(one, reached=positions.reached.get(one.table, {}), shared_with=shared_with[one.table])
+        for one in sinks_of(config)
+    )
     feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, checkpoint)
     writer: DataStreamWriter = read_source(spark, config, begins).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
@@ -261,8 +264,8 @@ def has_started(spark: SparkSession, checkpoint: str) -> bool:
     files = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     try:
         return bool(len(files.listStatus(log)))
-    except Py4JJavaError as error:
-        if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+    except Exception as error:
+        if "java.io.FileNotFoundException" in str(error):
             return False
         raise
 

@@ -95,9 +95,10 @@ def _reached(
     else:
         latest = context.snapshots.latest()
         history = context.snapshots.backwards_from(latest) if latest is not None else ()
-        ends = table_position(summarize(snapshot, table.name) for snapshot in history).ends
+        others = table.other_users
+        ends = table_position(summarize(one, table.name) for one in history if one.commit_user not in others).ends
         newest = TableCommit(context, pipeline).latest_of_user()
-        state = CommitHistory(context, pipeline, table.other_users).read_state(newest, ())
+        state = CommitHistory(context, pipeline, others).read_state(newest, ())
     recovered = recover_table(table.name, state, progress, routing)
     if not recovered.problems:
         ends |= {p: end for p, end in recovered.position.ends.items() if end > ends.get(p, -1)}
