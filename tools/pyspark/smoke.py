@@ -2,7 +2,7 @@
 
     PYTHONPATH=<the repository, and metadata of this package> <python with a PySpark> smoke.py classic|connect FOLDER
 
-A step is "done", or how its error begins and ends.
+Names of steps after the folder leave out the others. A step is "done", or how its error begins and ends.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tidelake
 from tidelake.ingest.config.config import parse_config
 from tidelake.spark import delete, merge, procedures, read, register, sink, update, write
 
+_NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
 
 
@@ -187,17 +188,21 @@ def _session(kind: str) -> SparkSession:
 
 
 def main() -> None:
-    kind, home = sys.argv[1], Path(sys.argv[2])
+    kind, home, only = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     spark = _session(kind)
     found = {}
     try:
         for name, step in Smoke(spark, home).steps().items():
+            if only and name not in only:
+                continue
             try:
                 step()
                 found[name] = "done"
             except Exception as error:  # reported, and judged by the caller
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 found[name] = f"{type(error).__name__}: {' … '.join([*lines[:1], *lines[1:][-3:]])}"
+                if _NOT_FOUND in str(error):  # within the text of Java's error
+                    found[name] = f"{_NOT_FOUND}: {found[name]}"
     finally:
         spark.stop()
     print(json.dumps({"pyspark": pyspark.__version__, "steps": found}))

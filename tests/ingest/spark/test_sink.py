@@ -301,9 +301,10 @@ def test_jobs_and_stages_are_named_by_their_step_and_table(stream: Stream) -> No
     stream.run()
     store = stream.spark.sparkContext._jsc.sc().statusStore()
     jobs = store.jobsList(None)
-    names = [jobs.apply(number).description().get() for number in range(2)]
-    assert [name.splitlines()[-1] for name in reversed(names)] == ["tidelake: decode shop.t", "tidelake: write shop.t"]
-    assert [jobs.apply(number).name() for number in (1, 0)] == ["tidelake: decode shop.t", "tidelake: write shop.t"]
+    found = sorted((jobs.apply(number) for number in range(jobs.size())), key=lambda job: job.jobId())[-2:]
+    steps = ["tidelake: decode shop.t", "tidelake: write shop.t"]
+    assert [job.description().get().splitlines()[-1] for job in found] == steps
+    assert [job.name() for job in found] == steps
 
 
 def test_order_by_may_name_a_column_that_the_table_lacks(stream: Stream) -> None:
