@@ -16,6 +16,7 @@ from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options.registry import CATALOG_REGISTRY, find_option
+from tidelake.storage.model.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.stream.micro_batches import BatchLimits
 
@@ -30,6 +31,7 @@ SKIP_OVERWRITES: Final = "skip-overwrites"
 STREAM_OPTIONS: Final = (MAX_FILES, MAX_BYTES, MAX_ROWS, MIN_ROWS, MAX_DELAY_MS, SKIP_OVERWRITES)
 
 _DATABASE_SUFFIX: Final = ".db"  # of the directory of a database
+_OTHER_BRANCHES: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH)  # they choose no state of the table
 _STARTS: Final = "A stream begins where scan.mode and scan.snapshot-id or scan.timestamp-millis say"
 _OF_OTHER_FORMATS: Final[Mapping[str, str]] = {  # Delta, Iceberg and Hudi; in lower case
     "versionasof": "Did you mean 'snapshot'?",
@@ -155,7 +157,8 @@ class ReadOptions:
         of_table = {key: value for key, value in options.items() if key not in _OWN and _is_of_table(key)}
         of_catalog = {key: value for key, value in options.items() if key not in _OWN and key not in of_table}
         places: list[str] = [key for key in ("snapshot", "tag", "as-of") if key in options]
-        places += [key for key in of_table if key.startswith(("scan.", "incremental-"))] if places else []
+        chosen = [key for key in of_table if key.startswith(("scan.", "incremental-")) and key not in _OTHER_BRANCHES]
+        places += chosen if places else []
         if len(places) > 1:
             raise BadInput(f"options {' and '.join(places)} each choose what to read; set one of them")
         return cls(

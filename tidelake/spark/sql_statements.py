@@ -107,7 +107,7 @@ class _Statements:
 
     # ------------------------------------------------------------ queries
 
-    def _query(self, parsed: exp.Expression) -> DataFrame:
+    def _query(self, parsed: exp.Expr) -> DataFrame:
         """Return the query's DataFrame. Its plan holds the tables' snapshots, so the views are dropped at once."""
         query, catalog = parsed.copy(), open_catalog(self.warehouse, self.options)
         with ExitStack() as views:
@@ -167,7 +167,7 @@ class _MergeActions:
 # ---------------------------------------------------------------- parts of statements
 
 
-def _parsed(text: str) -> exp.Expression:
+def _parsed(text: str) -> exp.Expr:
     try:
         found = sqlglot.parse(text, dialect=_DIALECT)
     except SqlglotError as error:

@@ -296,7 +296,7 @@ def test_a_replayed_batch_of_a_query_with_state_computes_its_rows(stream: Stream
 
 
 def test_jobs_and_stages_are_named_by_their_step_and_table(stream: Stream) -> None:
-    stream.create(primary_key=["id"])
+    stream.create(primary_key=["id"], options={"bucket": "1"})
     stream.put([{"id": 1, "name": "a", "version": 1}])
     stream.run()
     store = stream.spark.sparkContext._jsc.sc().statusStore()

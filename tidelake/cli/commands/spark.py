@@ -206,13 +206,13 @@ def call(
     except BadInput as error:
         raise UsageError(str(error)) from None
     if not prepared.needs_session:
-        _show(out, procedure, prepared.run(None, catalog.warehouse, catalog.options))
+        _show(out, procedure, prepared.run(None, catalog.warehouse, dict(catalog.options)))
         return
     from tidelake.spark.session import start_session
 
     spark = start_session(f"tidelake {procedure}", master, dict(conf))
     try:
-        found = prepared.run(spark, catalog.warehouse, catalog.options)
+        found = prepared.run(spark, catalog.warehouse, dict(catalog.options))
     finally:
         spark.stop()
     _show(out, procedure, found)
