@@ -3,6 +3,7 @@
 1. The newest committed batch is skipped: after a crash Spark repeats only its last batch. An older batch comes from
    another checkpoint directory, or from one that was reset, and is refused. So is a batch with the same number and
    other offsets. Typed rows have no offsets, so only the query's id is compared; a run of a query repeats no batch.
+   If the query has state, the rows of a skipped batch are computed nevertheless (`operator_state`).
 2. Executors decode and route records, send rows as chunks, and write files (`batch_write`). *Crash: orphan files.*
 3. One commit per table publishes the files, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
@@ -29,6 +30,7 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
+from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict
@@ -41,7 +43,10 @@ from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumn
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
 from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
 from tidelake.ingest.spark.maintenance import maintenance
+from tidelake.ingest.spark.operator_state import keep_state
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
+from tidelake.ingest.spark.release import check_session
+from tidelake.ingest.spark.task_errors import explained_task_errors
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.base import Catalog
@@ -171,6 +176,9 @@ class SparkSink:
     dead_letter_table: the table of dead letters, instead of a location.
     guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
     overwrite: what such a write replaces; `input.replaces` must be set, too.
+    reached: how far a pipeline has read partitions for this table, according to its progress file. A table without
+        rows in these records has no snapshot that says it.
+    shared_with: commit users that write other records of the same topics to the table; their positions don't count.
     rescale: for such a write to a table with `bucket = -2`: rows get buckets at once. None: rows stay staged.
     """
 
@@ -186,6 +194,8 @@ class SparkSink:
     guard: Guard | None = None
     overwrite: Overwrite | None = None
     rescale: Rescale | None = None
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
+    shared_with: frozenset[str] = frozenset()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         write_batch([self], batch, batch_id)
@@ -225,7 +235,9 @@ class TableBatch:
         self._user = user
         self._batch_id = batch_id
         reread = sink.reread if isinstance(sink.input, RawRecords) else None
-        self._commits = BatchCommits(context, user, query, reread, sink.accept_gap, sink.guard)
+        self._commits = BatchCommits(
+            context, user, query, reread, sink.accept_gap, sink.guard, sink.reached, sink.shared_with
+        )
         self._position: BatchPosition | None = None
         self.published: int | None = None
 
@@ -366,6 +378,19 @@ def write_batch(
     Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
     repeated batch skips them.
     """
+    check_session(batch.sparkSession)
+    with explained_task_errors():
+        return _write_batch(sinks, batch, batch_id, schemas, observer)
+
+
+def _write_batch(
+    sinks: Sequence[SparkSink],
+    batch: DataFrame,
+    batch_id: int,
+    schemas: SchemaFollower | None,
+    observer: BatchObserver | None,
+) -> list[int]:
+    """See `write_batch`."""
     query = query_id(batch)
     offsets = cache(lambda: offsets_of(batch).ranges)
     with ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
@@ -373,6 +398,8 @@ def write_batch(
     run = run_id(batch, query)
     due = [one for one in opened if not one.is_committed(offsets, run)]
     made = _write_due(due, batch, batch_id, query, schemas, observer) if due else []
+    if opened and not due:
+        keep_state(batch)
     if run is not None:
         for one in opened:
             one.note_written(run)

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.errors import BadInput, UnsupportedFeature
-from tidelake.spark.batch_reader import packed
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.read_limits import HAS_LIMITS, ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from tidelake.spark.scan_frame import packed
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
 from tidelake.storage.kinds.system_tables.audit_log import symbols
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds

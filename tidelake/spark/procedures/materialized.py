@@ -17,7 +17,7 @@ from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_
 from tidelake.materialized.refresh import Refresh
 from tidelake.materialized.refresh_result import RefreshKind
 from tidelake.materialized.source_state import REFRESH_USER
-from tidelake.spark.table_data_source import register
+from tidelake.spark.registration import register
 from tidelake.table import Table
 
 _DIALECT = "spark"

@@ -185,6 +185,58 @@ def test_rows_are_deleted_and_updated_by_a_condition() -> None:
     assert held(table) == {1: ("a", 1), 3: ("c", 3)}
 
 
+PRODUCERS = ("input", "lookup", "full-compaction")
+
+
+def summed(table: tidelake.Table) -> int:
+    """The sum of `v` by the changelog."""
+    changes = [row for change in table.changes(start=1) for row in change.rows.to_pylist()]
+    return sum(row["v"] * (1 if row["_VALUE_KIND"] in (0, 2) else -1) for row in changes)
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize("change", ["update", "merge"])
+def test_a_changed_row_that_moves_is_retracted_once_with_its_old_values(producer: str, change: str) -> None:
+    table = new_table({"changelog-producer": producer})
+    write(table, rows((1, "a", 10), (2, "a", 20), (3, "b", 30)))
+    if change == "update":
+        table.update(tidelake.col("k") == 1, {"p": "c", "v": 11})
+    else:
+        table.merge(pa.table({"k": [1], "p": ["c"], "v": [11]}), on=["k"])
+    table.compact(full=True)
+    assert held(table) == {1: ("c", 11), 2: ("a", 20), 3: ("b", 30)}
+    assert summed(table) == 61
+
+
+@pytest.mark.parametrize("kinds", [(1, 2), (3, 0)], ids=["-U and +U", "-D and +I"])
+@pytest.mark.parametrize("parts", ["one batch", "two batches", "two commits"])
+def test_a_row_that_its_source_retracts_and_moves_is_retracted_once(kinds: tuple[int, int], parts: str) -> None:
+    table = new_table({"changelog-producer": "input"})
+    write(table, rows((1, "a", 10), (2, "a", 20)))
+    old, new = rows((1, "a", 10), (2, "a", 20), kind=kinds[0]), rows((1, "b", 11), (2, "a", 21), kind=kinds[1])
+    match parts:
+        case "one batch":
+            write(table, pa.concat_tables([old, new]))
+        case "two batches":
+            write(table, old, new)
+        case _:
+            write(table, old)
+            write(table, new)
+    assert held(table) == {1: ("b", 11), 2: ("a", 21)}
+    if parts != "two commits":  # between two writers nobody knows that the row is gone
+        assert summed(table) == 32
+
+
+def test_a_retraction_that_is_ignored_does_not_leave_a_second_row() -> None:
+    table = new_table({"ignore-update-before": "true"})
+    write(table, rows((1, "a", 10)))
+    with table.writer() as writer:
+        writer.write(rows((1, "a", 10), kind=1))
+        writer.write(rows((1, "b", 11), kind=2))
+        writer.commit()
+    assert held(table) == {1: ("b", 11)}
+
+
 def test_a_whole_table_can_be_overwritten_but_not_single_partitions() -> None:
     table = new_table({"dynamic-partition-overwrite": "false"})
     write(table, rows((1, "a", 1), (2, "b", 2)))
