@@ -458,8 +458,8 @@ class Scan:
         Each worker of the loader, on each node, reads its own `shard` of the snapshot. `set_epoch(number)` of the
         dataset changes the order of the next pass.
 
-        batch_rows: the dataset yields dicts of tensors with this many rows; use `DataLoader(…, batch_size=None)`. Numbers
-            and booleans are tensors, other values are lists. None: it yields rows as dicts
+        batch_rows: the dataset yields dicts of tensors with this many rows; use `DataLoader(…, batch_size=None)`.
+            Numbers and booleans are tensors, other values are lists. None: it yields rows as dicts
         shuffle_rows: rows are mixed within a buffer of this many in each worker. 0: they come in the order of the files
         seed: of the order
         rank: the number of this process among those that train, 0 to world_size - 1; None: that of torch.distributed

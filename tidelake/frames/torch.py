@@ -51,7 +51,7 @@ def to_torch(
     check_whole_number("to_torch(seed=…)", seed)
     node = _node(rank, world_size)
 
-    class TableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
+    class TableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):  # type: ignore[misc]  # Any, if not installed
         """The rows of a scan. A class of PyTorch's, so it is made when PyTorch is imported."""
 
         def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Plans the migration of an Apache Iceberg table: which of its files become files of a table, unchanged.
 
-The files of its current snapshot are migrated if a reader of Paimon gets the same rows from them: Parquet files with the
-columns of the current schema, partitioned by columns themselves, without deletes. Anything else is refused by name.
+The files of its current snapshot are migrated if a reader of Paimon gets the same rows from them: Parquet files with
+the columns of the current schema, partitioned by columns themselves, without deletes. Anything else is refused by name.
 
 Source: Java `iceberg/migrate/IcebergMigrator.java` (releases 1.1 to 1.3), which reads files by their columns' names
 without comparing ids; Iceberg's specification, "Table Metadata", "Manifests", "Column Projection".
@@ -127,9 +127,7 @@ def plan_iceberg_migration(io: FileIO, metadata_path: str, *, is_committed: bool
     files = []
     for (partition, _), file in zip(listed, footers, strict=True):
         if file is not None:
-            values = tuple(
-                pa.scalar(partition[number], arrow_type(kind)) for number, kind in enumerate(keys.values())
-            )
+            values = tuple(pa.scalar(partition[number], arrow_type(kind)) for number, kind in enumerate(keys.values()))
             files.append((Partition(file.path.rpartition("/")[0], values), file))
     source = SourceFolder(io, absolute(_own_path(io, table.location)).rstrip("/"), "parquet", keys)
     rest = [column for column in columns if column.name not in keys]
@@ -168,7 +166,7 @@ def _partition_columns(table: _Table) -> tuple[str, ...]:
         if field["transform"] != "identity" or field["source-id"] not in names:
             raise table.refusal(
                 f"partition field {field['name']} = {field['transform']}",
-                "a table is partitioned by columns themselves, and its files must be in the directories of their values",
+                "a table is partitioned by columns themselves, and a file has the rows of one of their values",
                 "Partition it by a column with the identity transform, or " + _COPY[0].lower() + _COPY[1:],
             )
         columns.append(names[field["source-id"]])
@@ -193,9 +191,7 @@ def _live_files(table: _Table) -> Iterator[tuple[tuple[Any, ...], Record]]:
             if entry["status"] == _DELETED:
                 continue
             if meta.get("partition_spec_id", spec_id) != spec_id:
-                raise table.refusal(
-                    "files of an older partition spec", "all files must be partitioned alike", _REWRITE
-                )
+                raise table.refusal("files of an older partition spec", "all files must be partitioned alike", _REWRITE)
             yield tuple(entry["data_file"]["partition"].values()), entry["data_file"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,7 +136,7 @@ def test_shards_are_divided_again_for_the_workers_of_a_node(tmp_path: Path) -> N
     scan = append_table(tmp_path).scan()
     parts = [ids(scan.shard(node, 2).shard(worker, 3)) for node in range(2) for worker in range(3)]
     assert [len(part) for part in parts] == [25] * 6
-    assert sorted(sum(parts, [])) == list(range(150))
+    assert sorted(chain.from_iterable(parts)) == list(range(150))
 
 
 def test_one_bucket_whose_files_need_a_merge_is_divided_where_keys_do_not_overlap(tmp_path: Path) -> None:
@@ -153,7 +154,9 @@ def test_a_range_of_rows_counts_in_the_order_of_the_files_with_deleted_rows(tmp_
     assert ids(scan.row_range(0, 0)) == []
     assert ids(scan.row_range(140, 1000)) == list(range(140, 150))
     assert ids(scan.where("id > 100").row_range(98, 104)) == [101, 102, 103], "numbers don't depend on conditions"
-    assert repr(scan.row_range(2, 7)).startswith("Scan(db.t, snapshot=4, columns=[id, text, day], rows=2 to 7, reads 1 ")
+    assert repr(scan.row_range(2, 7)).startswith(
+        "Scan(db.t, snapshot=4, columns=[id, text, day], rows=2 to 7, reads 1 "
+    )
     assert scan.row_range(2, 7).count() == 5
 
 
@@ -206,9 +209,5 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Scan:
 @given(cuts=st.lists(st.integers(0, 60), max_size=6), again=st.integers(1, 4))
 def test_adjacent_ranges_divided_again_are_the_rows_in_order(files: Scan, cuts: list[int], again: int) -> None:
     ends = sorted({0, 60, *cuts})
-    parts = [
-        ids(files.row_range(start, end).shard(i, again))
-        for start, end in zip(ends, ends[1:], strict=False)
-        for i in range(again)
-    ]
-    assert sum(parts, []) == list(range(53))
+    parts = [ids(files.row_range(start, end).shard(i, again)) for start, end in pairwise(ends) for i in range(again)]
+    assert list(chain.from_iterable(parts)) == list(range(53))

@@ -165,9 +165,10 @@ def test_our_own_iceberg_metadata_is_migrated(lake: tidelake.Catalog) -> None:
     own = lake.create_table("shop.own", PAIRS, options=options, partition_by=["city"])
     own.append([{"id": 1, "city": "a"}, {"id": 2, "city": None}])
     lake.migrate_table(own.context.location, "shop.t", keep_source=True)
-    assert lake.table("shop.t").scan().to_arrow().sort_by("id").to_pylist() == own.scan().to_arrow().sort_by(
-        "id"
-    ).to_pylist()
+    assert (
+        lake.table("shop.t").scan().to_arrow().sort_by("id").to_pylist()
+        == own.scan().to_arrow().sort_by("id").to_pylist()
+    )
 
 
 def test_a_call_that_crashed_is_repeated(
@@ -308,7 +309,9 @@ def test_deletes_and_later_format_versions_are_refused(tmp_path: Path, lake: tid
 
 def test_what_is_not_there_is_named(iceberg: IcebergCatalog, lake: tidelake.Catalog, tmp_path: Path) -> None:
     source = pairs(iceberg)
-    with pytest.raises(BadInput, match=r"only its catalog knows which one is current; name it, such as .*metadata\.json"):
+    with pytest.raises(
+        BadInput, match=r"only its catalog knows which one is current; name it, such as .*metadata\.json"
+    ):
         lake.migrate_table(str(Path(metadata_file(source)).parents[1]), "shop.t")
     with pytest.raises(BadInput, match=r"none\.metadata\.json does not exist"):
         lake.migrate_table(str(tmp_path / "none.metadata.json"), "shop.t")
