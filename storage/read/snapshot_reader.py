@@ -34,6 +34,7 @@ from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.row_masks import row_mask
 from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 from tidelake.storage.read.split import Split
 
@@ -236,7 +237,15 @@ def filtered(
     """Yield rows that fulfil the condition; batches may be empty. Raises BadInput if it can't be applied."""
     if condition is None:
         return batches
-    return _filter_batches(context, batches, condition.expression(tracked_schema(context)))
+    schema = tracked_schema(context)
+    mask = row_mask(condition, schema)
+    if mask is not None:
+        return (_masked(batch, mask(batch)) for batch in batches)
+    return _filter_batches(context, batches, condition.expression(schema))
+
+
+def _masked(batch: pa.RecordBatch, mask: pa.Array) -> pa.RecordBatch:
+    return batch.filter(mask) if mask.true_count else batch.slice(0, 0)
 
 
 def _filter_batches(
