@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -39,7 +41,13 @@ BATCH = pa.RecordBatch.from_arrays(
     ],
     schema=SCHEMA,
 )
-VALUES = {"i": [1, -5, 7.5, 2**40], "f": [0.0, float("nan"), 1e300], "s": ["", "é", "y"], "d": [1, "0.5"], "b": [True]}
+VALUES: dict[str, list[Any]] = {
+    "i": [1, -5, 7.5, 2**40],
+    "f": [0.0, float("nan"), 1e300],
+    "s": ["", "é", "y"],
+    "d": [1, "0.5"],
+    "b": [True],
+}
 
 
 def compared() -> st.SearchStrategy[Predicate]:
