@@ -13,6 +13,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import duckdb
@@ -79,7 +80,13 @@ def test_every_type_that_users_meet_has_a_public_home() -> None:
             assert pickle.loads(pickle.dumps(kind)) is kind
 
 
-OPTIONAL: Final = {"duckdb": duckdb, "pd": pd, "pl": pl}  # imported only when a call needs them
+OPTIONAL: Final = {  # imported only when a call needs them; Ray and PyTorch are not even installed
+    "duckdb": duckdb,
+    "pd": pd,
+    "pl": pl,
+    "ray": SimpleNamespace(data=SimpleNamespace(Dataset=object)),
+    "IterableDataset": Iterator,
+}
 
 
 def types_met() -> set[Any]:
