@@ -286,8 +286,9 @@ class Catalog:
     ) -> Migration:
         """Register existing files as a new append table, without rewriting them. Stop their writers first.
 
-        The source is a folder of parquet or orc files in Hive's partition directories, or a format table of this
-        catalog. It stays complete until the commit. A call that failed can be repeated: it continues. After the commit
+        The source is a folder of parquet or orc files in Hive's partition directories, a format table of this catalog,
+        or an Iceberg table: its folder in a Hadoop catalog, or its current metadata file. It stays complete until the
+        commit. A call that failed can be repeated: it continues. After the commit
         the files are removed from the source, unless keep_source is set: then they have two names, and no engine may
         change them in place.
 
