@@ -74,7 +74,7 @@ class TableSink:
             context,
             commit_user,
             guard=self._fence,
-            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it may change
+            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # the writer may change
         )
         self._published = (
             (lambda _: None) if maintenance is None else maintenance.watch(context, pins=self._own_position)
