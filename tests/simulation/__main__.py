@@ -29,12 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     off = frozenset(name for name in given.off.split(",") if name)
     first, _, last = (given.seeds or f"{given.seed or 1}").partition("-")
-    failed, covered, operations, began = 0, Counter[str](), 0, time.monotonic()
+    failed, operations, began = 0, 0, time.monotonic()
+    covered, pairs = Counter[str](), Counter[str]()
     with planted(given.planted):
         for seed in range(int(first), int(last or first) + 1):
             outcome = simulate(seed, given.operations, off)
             operations += outcome.operations
             covered.update(outcome.covered)
+            pairs.update(outcome.pairs)
             print(outcome, flush=True)
             if outcome.finding is None:
                 continue
@@ -47,12 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(explained(outcome))
             print(f"  replay: {command}", flush=True)
     if given.seeds:
-        _print_coverage(covered, operations, time.monotonic() - began)
+        _print_coverage(covered, pairs, operations, time.monotonic() - began)
     return 1 if failed else 0
 
 
-def _print_coverage(covered: Counter[str], operations: int, took_s: float) -> None:
+def _print_coverage(covered: Counter[str], pairs: Counter[str], operations: int, took_s: float) -> None:
     print(f"{operations:,} operations in {took_s:,.0f} s")
+    once = [pair for pair, times in pairs.items() if times == 1]
+    print(f"{len(pairs):,} pairs of an option with an actor or a fault, {len(once):,} of them once")
     for what, times in sorted(covered.items()):
         print(f"  {times:>7,}  {what}")
 

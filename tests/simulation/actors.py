@@ -40,6 +40,7 @@ TOTALS: Final = "shop.totals"
 COLUMNS: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string()), pa.field("n", pa.int64())]
 )
+USERS: Final = {"writer": "one", "second writer": "two"}
 _FIRST_WRITTEN_KEY: Final = 1_000  # the database's keys are below
 
 CONFIG: Final = """
@@ -99,12 +100,14 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
 
     async def run() -> None:
         lake.stops[process] = built.stop
+        lake.pipelines[process] = built
         await built.run()
 
     try:
         run_coroutine(lake.scheduler, process, lake.kit.ThreadPoolExecutor(6, "asyncio"), run())
     finally:
         lake.stops.pop(process, None)
+        lake.count_end(process)
 
 
 def database(lake: Lake) -> None:
@@ -234,6 +237,20 @@ def tags(lake: Lake, process: Process, io: FileIO) -> None:
         elif table.context.snapshots.latest_id() is not None:
             lake.values += 1
             table.create_tag(f"tag{lake.values}", retain=timedelta(hours=1) if random.random() < 0.5 else None)
+
+
+def branches(lake: Lake, process: Process, io: FileIO) -> None:
+    """Creates branches and deletes them."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((1_000, 30_000)))
+        table = catalog_of(lake, io).table(_any_table(lake))
+        present = sorted(table.branches())
+        if present and random.random() < 0.5:
+            table.delete_branch(random.choice(present))
+        elif (latest := table.context.snapshots.latest_id()) is not None:
+            lake.values += 1
+            table.create_branch(f"branch{lake.values}", snapshot=latest)
 
 
 def alterer(lake: Lake, process: Process, io: FileIO) -> None:

@@ -88,6 +88,7 @@ class AuditedTable:
     change_names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the changelog's: a tag keeps none
     earliest: int = 1
     tags: dict[str, int] = field(default_factory=dict)
+    branches: dict[str, frozenset[str]] = field(default_factory=dict)  # the files that each one needs
     audits: int = 0
 
     @property
@@ -145,11 +146,17 @@ class Auditor:
             return
         table, rest = found
         if rest.startswith("snapshot/snapshot-") and is_new:
-            self._pending.append((table, int(rest.removeprefix("snapshot/snapshot-"))))
+            number = int(rest.removeprefix("snapshot/snapshot-"))
+            # A put that acts late may come back after its id has expired. Nobody reads below EARLIEST.
+            if number >= table.earliest:
+                self._pending.append((table, number))
         elif rest == "snapshot/EARLIEST":
             table.earliest = max(table.earliest, int(self._store.objects[path].data))
         elif rest.startswith("tag/tag-"):
             table.tags[rest] = int(json.loads(self._store.objects[path].data)["id"])
+        elif (branch := _branch_of(rest)) is not None and is_new:
+            number = int(json.loads(self._store.objects[path].data)["id"])
+            table.branches[branch] = table.branches.get(branch, frozenset()) | table.names_at.get(number, frozenset())
 
     def _deleted(self, path: str, by: str) -> None:
         found = self._table_of(path)
@@ -158,6 +165,8 @@ class Auditor:
         table, rest = found
         if rest.startswith("tag/tag-"):
             table.tags.pop(rest, None)
+        elif (branch := _branch_of(rest)) is not None:
+            table.branches.pop(branch, None)
         elif rest.startswith("snapshot/snapshot-"):
             number = int(rest.removeprefix("snapshot/snapshot-"))
             if number >= table.earliest:
@@ -171,6 +180,9 @@ class Auditor:
             for number, names in table.names_at.items():
                 if name in names and (number >= table.earliest or number in tagged):
                     self._fail(table, number, f"{by} deleted {rest}, which this snapshot needs")
+            for branch_name, names in table.branches.items():
+                if name in names:
+                    self._fail(table, table.last_id, f"{by} deleted {rest}, which branch {branch_name} needs")
             for number, names in table.change_names_at.items():
                 if name in names and number >= table.earliest:
                     self._fail(table, number, f"{by} deleted {rest}, which its changelog needs")
@@ -299,6 +311,13 @@ class Auditor:
         missing = set(table.planned) - table.committed
         if missing:
             raise Finding(f"{table.name}: {sorted(missing)[:3]} were never committed")
+
+
+def _branch_of(rest: str) -> str | None:
+    """Return the branch whose snapshot this file is; None if it is none."""
+    parts = rest.split("/")
+    is_snapshot = parts[0] == "branch" and len(parts) == 4 and parts[3].startswith("snapshot-")
+    return parts[1].removeprefix("branch-") if is_snapshot else None
 
 
 def apply_change(copy: Rows, kind: int, key: int, values: Values, *, is_exact: bool) -> str | None:

@@ -24,6 +24,7 @@ from tests.simulation.threads import ThreadKit, wait_until
 from tidelake.catalog import Catalog
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import TidelakeError
+from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.retrying import RetryingFileIO
@@ -32,12 +33,12 @@ Actor = Callable[["Lake", Process, FileIO], None]
 
 _ACTORS: Final[dict[str, Actor]] = {
     "pipeline": actors.pipeline,
-    "writer": actors.writer_of("one", TOTALS),
-    "second writer": actors.writer_of("two", TOTALS),
+    **{role: actors.writer_of(user, TOTALS) for role, user in actors.USERS.items()},
     "compaction": actors.compaction,
     "expiry": actors.expiry,
     "orphans": actors.orphans,
     "tags": actors.tags,
+    "branches": actors.branches,
     "alterer": actors.alterer,
     "rescale": actors.rescale,
     "follower": actors.follower_of("follower-orders"),
@@ -60,6 +61,7 @@ class Outcome:
     virtual_s: float
     snapshots: int
     covered: Counter[str]
+    pairs: Counter[str]
     recent: tuple[str, ...] = ()
     error: BaseException | None = field(default=None, repr=False)
 
@@ -87,6 +89,7 @@ class Lake:
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
         self.is_ending = False
         self.stops: dict[Process, Callable[[], None]] = {}
+        self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
         self.copies: dict[str, dict[str, tuple[Rows, str | None]]] = {}
         self.records = 0
@@ -115,6 +118,23 @@ class Lake:
 
     # ------------------------------------------------------------ processes
 
+    def count_end(self, process: Process) -> None:
+        """Count in which states of the run and of its checkpoint a pipeline ended."""
+        pipeline = self.pipelines.pop(process, None)
+        if pipeline is not None:
+            coordinator = getattr(pipeline._flow, "_coordinator", None)
+            checkpoint = "no checkpoint" if coordinator is None else coordinator.state.name
+            how = "killed" if process.is_dead else "ended"
+            self.covered[f"{how} in {pipeline._state.name}, {checkpoint}"] += 1
+
+    def pairs(self) -> Counter[str]:
+        """Return which option met which actor, and which fault."""
+        tables = {
+            f"{key}={value}" for options in (self.swarm.orders, self.swarm.totals) for key, value in options.items()
+        }
+        met = {*self.swarm.actors, *(fault.rpartition(" ")[0] for fault in self.store.tried)}
+        return Counter(f"{option} × {other}" for option in sorted(tables) for other in sorted(met))
+
     def _spawn(self, role: str, actor: Actor) -> Process:
         process = Process(f"{role} {next(self._started)}")
         process.skew_ns = self.scheduler.random.choice((0, 0, -3_000_000_000, 3_000_000_000))
@@ -140,12 +160,19 @@ class Lake:
     def _keep_alive(self, role: str, actor: Actor) -> None:
         """Start the actor again and again. Runs in the world's process."""
         random = self.scheduler.random
-        while not self.is_ending or role in ("pipeline", "writer", "second writer"):
+        while not self.is_ending or self._has_work(role):
             process = self._spawn(role, actor)
             wait_until(self.scheduler, lambda process=process: process.is_dead, [process.watchers.append])  # type: ignore[misc]
-            if self.is_ending and (role != "pipeline" or self._is_read()):
+            if self.is_ending and not self._has_work(role):
                 break
             self.scheduler.sleep(int(random.random() * random.choice(_RESTART_MS) * 1e6))
+
+    def _has_work(self, role: str) -> bool:
+        """Return whether the actor must start once more: a log is not read, or it is unknown whether rows are there."""
+        if role == "pipeline":
+            return not self._is_read()
+        user = actors.USERS.get(role)
+        return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
 
     def _is_read(self) -> bool:
         is_written = all(thread.name != "database" for thread in self._world.threads)
@@ -321,6 +348,7 @@ def simulate(seed: int, operations: int, off: frozenset[str] = frozenset()) -> O
         (scheduler.now_ns - START_NS) / 1e9,
         sum(table.audits for table in lake.auditor.tables.values()),
         lake.covered,
+        lake.pairs(),
         tuple(scheduler.recent),
         error,
     )

@@ -24,8 +24,8 @@ _ENGINES: Final[dict[str, tuple[dict[str, str], Merge]]] = {
 }
 _PRODUCERS: Final = ("none", "input", "lookup", "full-compaction")
 ACTORS: Final = (
-    "pipeline", "take-over", "zombie", "writer", "second writer", "compaction", "expiry", "orphans", "tags", "alterer",
-    "rescale", "follower", "second follower", "reader",
+    "pipeline", "take-over", "zombie", "writer", "second writer", "compaction", "expiry", "orphans", "tags", "branches",
+    "alterer", "rescale", "follower", "second follower", "reader",
 )  # fmt: skip
 
 

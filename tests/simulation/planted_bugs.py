@@ -117,6 +117,10 @@ def _expiry_forgets_tags(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(References, "_referenced_by_own_tags", lambda *_: set())
 
 
+def _expiry_forgets_branches(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(References, "_files_of_other_branches", lambda *_: [])
+
+
 def _expiry_deletes_moved_files(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(DeletionPlanner, "_retain", lambda *_: None)
 
@@ -173,6 +177,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "deletes dropped too early": _deletes_dropped_early,
     "expiry forgets consumers": _expiry_forgets_consumers,
     "expiry forgets tags": _expiry_forgets_tags,
+    "expiry forgets branches": _expiry_forgets_branches,
     "expiry deletes files that moved to another level": _expiry_deletes_moved_files,
     "expiry without its hint": _expiry_without_hint,
     "a replay is not recognised": _replay_not_recognised,
