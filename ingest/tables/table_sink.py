@@ -124,11 +124,13 @@ class TableSink:
 
     def read_state(self) -> TableState:
         """Return the table's state, from which the pipeline's position is recovered."""
+        # First: a process that commits and registers meanwhile would else look like snapshots that were rolled back.
+        registered_id = self.history.registered_id()
         newest = self._commit.latest_of_user()
         self._fence.known_id = newest.id if newest is not None else 0
         since = self._commit.snapshots_since_guard
         self._fence.start_from(since)
-        return self.history.read_state(newest, since)
+        return self.history.read_state(newest, since, registered_id)
 
     def latest_of_user(self) -> SnapshotSummary | None:
         """Return the pipeline's newest known snapshot. Reads nothing."""
