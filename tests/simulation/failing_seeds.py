@@ -8,5 +8,6 @@ from typing import Final
 FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (10, 1_500, "a raised highest level made full-compaction announce all rows again"),
     (12, 1_000, "a commit beside an expiry was told of a corrupt file instead of a conflict"),
+    (3, 600, "a start beside another start of the pipeline was told of a rollback"),
     (26, 1_000, "an orphan cleaner beside an expiry was told of a corrupt file"),
 )

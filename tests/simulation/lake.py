@@ -182,7 +182,7 @@ class Lake:
         """Kill processes, stop some for a while, and start a second pipeline beside the first."""
         random = self.scheduler.random
         while not self.is_ending:
-            self.pause(random.choice((2_000, 30_000)))
+            self.pause(random.choice((300, 3_000, 20_000)))
             everyone = [process for role in sorted(self._alive) for process in self._alive[role]]
             chance = random.random()
             if not everyone or self.is_ending:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
+import pyarrow.compute as pc
 import pytest
 
 from tidelake import table
@@ -98,7 +99,7 @@ def _without_kind(kind: RowKind) -> Plant:
 
                 def changes(*arguments: Any, right: Any = right, **named: Any) -> Any:
                     rows = right(*arguments, **named)
-                    return rows.filter([row != kind for row in rows.column(KIND_COLUMN).to_pylist()])
+                    return rows.filter(pc.not_equal(rows.column(KIND_COLUMN), int(kind)))
 
                 patches.setattr(module, name, changes)
 
@@ -186,6 +187,22 @@ PLANTED: Final[dict[str, Plant]] = {
     "a follower repeats a snapshot": _follower_repeats,
     "orphans are removed whatever their age": _orphans_without_age,
 }
+
+
+# No seed has seen them yet, of the few that were tried.
+NOT_YET_SEEN: Final = frozenset(
+    {
+        "a lost -D",
+        "deletes dropped too early",
+        "expiry forgets consumers",
+        "expiry forgets tags",
+        "expiry deletes files that moved to another level",
+        "a replay is not recognised",
+        "an unknown outcome taken as a failure",
+        "a follower repeats a snapshot",
+        "orphans are removed whatever their age",
+    }
+)
 
 
 @contextmanager
