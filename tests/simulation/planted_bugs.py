@@ -192,7 +192,6 @@ PLANTED: Final[dict[str, Plant]] = {
 # No seed has seen them yet, of the few that were tried.
 NOT_YET_SEEN: Final = frozenset(
     {
-        "a lost -D",
         "deletes dropped too early",
         "expiry forgets consumers",
         "expiry forgets tags",
