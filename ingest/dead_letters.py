@@ -16,10 +16,8 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote, unquote
-from uuid import uuid4
 
 import msgspec
 
@@ -28,6 +26,7 @@ from tidelake.errors import CorruptFile
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO
 
@@ -137,7 +136,7 @@ class DeadLetters:
         The dead letters stay valid if the checkpoint fails afterwards: records that are read again are recognized.
         """
         if self._waiting:
-            with ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
+            with env.ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
                 list(threads.map(self._write, self._waiting))
         self._waiting, self._waiting_bytes = {}, 0
 
@@ -145,7 +144,7 @@ class DeadLetters:
         dead_letters = self._waiting[partition]
         (first, _), (last, _) = dead_letters[0], dead_letters[-1]
         where = f"{quote(partition.topic, safe='')}-{partition.partition}-{first}_{last}"
-        path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
+        path = f"{self._location}/{where}-{env.new_uuid().hex[:8]}{_SUFFIX}"
         # The file is created atomically, because `recover` reads every file that it finds.
         assert self._io is not None
         self._io.create_if_absent(path, b"".join(line for _, line in dead_letters))

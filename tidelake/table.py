@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,6 +20,7 @@ from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput
 from tidelake.frames.incoming import Rows, incoming_rows
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection, with_fields
+from tidelake.storage.base import env
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
@@ -332,7 +332,7 @@ class Table:
         share: (index, count): this is one of `count` readers, each with its own buckets and position
         """
         follower = self.follower(start=start, consumer=consumer, end=end, share=share)
-        return follow(follower, stop or threading.Event())
+        return follow(follower, stop or env.Event())
 
     @checked
     def follower(
@@ -637,7 +637,7 @@ class Table:
         older_than: also delete tags without retention that are older than this local time
         """
         self._check_changeable("tagged")
-        names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=datetime.now())]
+        names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=env.local_now())]
         for name in names if not dry_run else ():
             tag_changes.delete_tag(self._context, name)
         return names

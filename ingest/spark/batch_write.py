@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -34,6 +33,7 @@ from tidelake.ingest.spark.shuffling.key_groups import has_dynamic_buckets
 from tidelake.ingest.spark.shuffling.partitioning import repartitioned
 from tidelake.ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from tidelake.ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
+from tidelake.storage.base import env
 from tidelake.storage.base.garbage_collection import paused_collection
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.model.table import TableContext
@@ -244,7 +244,7 @@ def run_in_parallel(work: Mapping[int, Callable[[], bool]]) -> list[int]:
     """
     if not work:
         return []
-    with ThreadPoolExecutor(min(len(work), _COMMITS_AT_ONCE), "commit") as threads:
+    with env.ThreadPoolExecutor(min(len(work), _COMMITS_AT_ONCE), "commit") as threads:
         done = {number: threads.submit(one) for number, one in work.items()}
     return [number for number, future in done.items() if not future.result()]
 

@@ -20,9 +20,7 @@ log lacks it, or else with the next one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Literal, Protocol
@@ -47,6 +45,7 @@ from tidelake.ingest.spark.operator_state import keep_state
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
 from tidelake.ingest.spark.release import check_session
 from tidelake.ingest.spark.task_errors import explained_task_errors
+from tidelake.storage.base import env
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.base import Catalog
@@ -393,7 +392,7 @@ def _write_batch(
     """See `write_batch`."""
     query = query_id(batch)
     offsets = cache(lambda: offsets_of(batch).ranges)
-    with ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
+    with env.ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
         opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
     run = run_id(batch, query)
     due = [one for one in opened if not one.is_committed(offsets, run)]
@@ -456,12 +455,12 @@ def _commit(
     if observer is None:
         return one.commit(statistics, of_table, written, is_last=is_last)
     observer.commit_began(one.context)
-    began = time.monotonic()
+    began = env.monotonic_s()
     rows = sum(file.row_count for message in written.messages for file in message.increment.new_files)
     try:
         is_done = one.commit(statistics, of_table, written, is_last=is_last)
     finally:
-        observer.commit_ended(one.context, int((time.monotonic() - began) * 1000), rows, one.published)
+        observer.commit_ended(one.context, int((env.monotonic_s() - began) * 1000), rows, one.published)
     if is_done:
         observer.dead_lettered([*of_table.dead_letters, *written.dead_letters])
     return is_done

@@ -63,7 +63,7 @@ class CommitHistory:
         if latest is None:
             return None
         own = next((s for s in self._read_backwards(latest) if self._is_own(s)), None)
-        return own or (latest if self._registered_id() is not None else None)
+        return own or (latest if self.registered_id() is not None else None)
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
         found = self._snapshots.find(snapshot_id)
@@ -79,11 +79,14 @@ class CommitHistory:
             properties=snapshot.properties,
         )
 
-    def read_state(self, latest_of_user: Snapshot | None, since: Sequence[Snapshot]) -> TableState:
+    def read_state(
+        self, latest_of_user: Snapshot | None, since: Sequence[Snapshot], registered_id: int | None
+    ) -> TableState:
         """Return the table's state for the pipeline.
 
         latest_of_user: the pipeline's newest snapshot; None if it has none.
         since: the snapshots after it, oldest first. Older ones are ignored.
+        registered_id: `registered_id()`, asked before the snapshots were looked at.
         """
         first = latest_of_user or self._snapshots.latest()
         history = list(self._read_backwards(first)) if first is not None else []
@@ -98,7 +101,7 @@ class CommitHistory:
             others=others,
             earliest_id=self._snapshots.earliest_id(),
             latest_id=max((s.id for s in (*since, *history[:1])), default=None),
-            consumer_snapshot_id=self._registered_id(),
+            consumer_snapshot_id=registered_id,
             newest_of_others=newest_of_others,
         )
 
@@ -125,7 +128,8 @@ class CommitHistory:
             raise BadInput(f"{self._context.name} {loss}")
         self._consumer.write(snapshot_id)
 
-    def _registered_id(self) -> int | None:
+    def registered_id(self) -> int | None:
+        """Return the snapshot that the pipeline's consumer file names; None if it names none."""
         try:
             return self._consumer.next_snapshot_id()
         except CorruptFile as error:

@@ -75,7 +75,7 @@ class TableSink:
             context,
             commit_user,
             guard=self._fence,
-            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it may change
+            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # the writer may change
         )
         self._published = (
             (lambda _: None) if maintenance is None else maintenance.watch(context, pins=self._own_position)
@@ -131,11 +131,13 @@ class TableSink:
 
     def read_state(self) -> TableState:
         """Return the table's state, from which the pipeline's position is recovered."""
+        # First: a process that commits and registers meanwhile would else look like snapshots that were rolled back.
+        registered_id = self.history.registered_id()
         newest = self._commit.latest_of_user()
         self._fence.known_id = newest.id if newest is not None else 0
         since = self._commit.snapshots_since_guard
         self._fence.start_from(since)
-        return self.history.read_state(newest, since)
+        return self.history.read_state(newest, since, registered_id)
 
     def latest_of_user(self) -> SnapshotSummary | None:
         """Return the pipeline's newest known snapshot. Reads nothing."""

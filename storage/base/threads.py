@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
 from typing import Final, ParamSpec, Protocol, Self, TypeVar, cast
+
+from tidelake.storage.base import env
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -46,19 +47,19 @@ class _Threads:
         os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
-        self.cpu_bound = ThreadPoolExecutor(1, "cpu-bound")
-        self.uncancellable = ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
-        self.parallel_io = ThreadPoolExecutor(IO_THREADS_MAX, "reading")
-        self.background = ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
-        self.idle = deque[ThreadPoolExecutor]()
+        self.cpu_bound = env.ThreadPoolExecutor(1, "cpu-bound")
+        self.uncancellable = env.ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
+        self.parallel_io = env.ThreadPoolExecutor(IO_THREADS_MAX, "reading")
+        self.background = env.ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
+        self.idle = deque[env.ThreadPoolExecutor]()
 
     @contextmanager
-    def single_thread_pool(self) -> Iterator[ThreadPoolExecutor]:
+    def single_thread_pool(self) -> Iterator[env.ThreadPoolExecutor]:
         """Return a pool of one thread that only this caller uses. The thread is kept for the next caller."""
         try:
             pool = self.idle.pop()
         except IndexError:  # other callers use the one that was kept
-            pool = ThreadPoolExecutor(1, "core")
+            pool = env.ThreadPoolExecutor(1, "core")
         try:
             yield pool
         finally:
@@ -100,7 +101,7 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
                 raise
 
     futures = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
-    wait(futures)
+    env.wait(futures)
     for one in futures:
         one.result()
     return [outcomes[number] for number in range(len(items))]
@@ -114,7 +115,7 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
 
     The first error, in the order of the tasks, is raised when none of them is running any more. All of them are run.
     """
-    outcomes: list[Future[T]] = [Future() for _ in tasks]
+    outcomes: list[env.Future[T]] = [env.Future() for _ in tasks]
 
     def run(number: int) -> None:
         try:
@@ -133,7 +134,7 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
                 run(number)
     finally:
         # Not for cancelled ones: they count as done only when a thread has taken them from the queue.
-        wait([future for future in taken.values() if not future.cancelled()])
+        env.wait([future for future in taken.values() if not future.cancelled()])
     return [outcome.result() for outcome in outcomes]
 
 
@@ -150,7 +151,7 @@ class ReadAhead(Iterator[T]):
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
-        self._running: Future[object] | None = self._begun()
+        self._running: env.Future[object] | None = self._begun()
 
     def __next__(self) -> T:
         running, self._running = self._running, None
@@ -160,7 +161,7 @@ class ReadAhead(Iterator[T]):
         self._running = self._begun()
         return cast(T, item)
 
-    def _begun(self) -> Future[object] | None:
+    def _begun(self) -> env.Future[object] | None:
         return _try_submit(_threads.parallel_io, partial(next, self._items, self._END))
 
     def __enter__(self) -> Self:
@@ -169,7 +170,7 @@ class ReadAhead(Iterator[T]):
     def __exit__(self, *error: object) -> None:
         running, self._running = self._running, None
         if running is not None and not running.cancel():
-            wait([running])
+            env.wait([running])
         if isinstance(self._items, Generator):
             self._items.close()
 
@@ -183,7 +184,7 @@ def run_in_background(work: Callable[[], object]) -> None:
         work()
 
 
-def _try_submit(pool: Executor, work: Callable[[], object]) -> Future[object] | None:
+def _try_submit(pool: Executor, work: Callable[[], object]) -> env.Future[object] | None:
     """Return None if the process ends, and starts no more work."""
     try:
         return pool.submit(work)
@@ -205,11 +206,11 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
             try:
                 return [running.result()]
             finally:
-                wait([running])  # an interrupt came before its end
+                env.wait([running])  # an interrupt came before its end
     cores = os.cpu_count() or 1
     size = max(1, len(items) // (cores * _SHARES_A_CORE))
     shares = [items[start : start + size] for start in range(0, len(items), size)]
-    with ThreadPoolExecutor(max(1, min(len(shares), cores)), "cores") as threads:
+    with env.ThreadPoolExecutor(max(1, min(len(shares), cores)), "cores") as threads:
         return list(chain.from_iterable(threads.map(lambda share: [work(item) for item in share], shares)))
 
 
@@ -321,11 +322,11 @@ class ShortTaskRunner:
         return result
 
     def _timed(self, function: object, work: Callable[[], T]) -> T:
-        begin = time.thread_time()
+        begin = env.thread_cpu_s()
         try:
             return work()
         finally:
-            self._last_s[function] = time.thread_time() - begin
+            self._last_s[function] = env.thread_cpu_s() - begin
 
 
 def _submit(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:

@@ -15,7 +15,6 @@ import errno
 import os
 import posixpath
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.hdfs_client import HdfsOptions, as_os_errors, hdfs_options, open_client
 from tidelake.storage.fileio.location import RemotePath, hdfs_path
@@ -158,7 +158,7 @@ class HdfsFileIO:
             for path in every:
                 self.delete(path)
             return
-        with ThreadPoolExecutor(min(len(every), _DELETES_IN_FLIGHT)) as threads:
+        with env.ThreadPoolExecutor(min(len(every), _DELETES_IN_FLIGHT)) as threads:
             list(threads.map(self.delete, every))
 
     def delete_directory(self, path: str) -> None:
@@ -207,7 +207,7 @@ def _fetch(reader: FileReader, path: str, start: int, end: int) -> Buffer:
 
 def _temporary_name(target: str) -> str:
     directory, name = posixpath.split(target)
-    return posixpath.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
+    return posixpath.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{env.random_bytes(16).hex()}.tmp")
 
 
 def _write_temporary(client: Client, target: str, data: bytes, *, durable: bool = True) -> str:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import errno
 import posixpath
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,6 +18,7 @@ import pyarrow as pa
 from obstore.exceptions import BaseError
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.conditional_put import put_if_absent, require_conditional_put
@@ -43,7 +42,7 @@ _DIRECTORY_MARK: Final = ".directory"
 
 # Buckets whose store passed require_conditional_put in this process. Only writers need it, so it runs on first use.
 _CHECKED_STORES: Final[set[tuple[str, str, Options]]] = set()
-_CHECK_LOCK: Final = threading.Lock()
+_CHECK_LOCK: Final = env.Lock()
 
 _log = get_logger(__name__)
 
@@ -186,7 +185,7 @@ class ObjectStoreFileIO:
             raise FileExistsError(errno.EEXIST, "there are files already", target)
         if not entries:
             raise FileNotFoundError(errno.ENOENT, "there is no file below it", source)
-        with as_os_errors(source), ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
+        with as_os_errors(source), env.ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
             list(threads.map(lambda entry: _copy(store, entry, new + entry["path"].removeprefix(old)), entries))
             _delete(store, [entry["path"] for entry in entries])
 

@@ -10,11 +10,11 @@ Source: Java `table/sink/TableCommitImpl.java` (maintain), which does it as a pa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.expire.changelog_expiry import ChangelogExpiry
@@ -87,8 +87,8 @@ class MaintenanceWorker:
         self._now_ms = now_ms
         self._tables: list[_MaintainedTable] = []
         self._waiting: list[_MaintainedTable] = []
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._changed = env.Condition()
+        self._thread: env.Thread | None = None
         self.is_closing = False
         self._is_cancelled = False
         self._running_table: _MaintainedTable | None = None
@@ -151,7 +151,7 @@ class MaintenanceWorker:
                 return
             self._waiting.append(table)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
+                self._thread = env.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 

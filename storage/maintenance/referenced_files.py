@@ -14,9 +14,11 @@ import numpy as np
 from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.commit.expire.retained_states import (
     all_branches,
+    changelog_ids,
     changelog_list,
     changes_list,
     retained_states,
+    snapshot_ids,
     state_lists,
 )
 from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of, hashes_of_manifest
@@ -93,7 +95,7 @@ class ReferencedFiles:
             yield _State(
                 snapshot,
                 (*state_lists(snapshot), None if may_lack else changes),
-                lambda i=snapshot_id, is_held=is_held: is_held and store.exists(i),  # type: ignore[misc]
+                lambda i=snapshot_id, is_held=is_held: is_held and i in snapshot_ids(io, paths)[1],  # type: ignore[misc]
                 (changes,) if may_lack else (),
             )
         changelogs = ChangelogStore(io, paths)
@@ -104,7 +106,7 @@ class ReferencedFiles:
                 yield _State(
                     replace(changelog, index_manifest=None),
                     (changes_list(changelog),),
-                    lambda i=changelog_id, is_held=is_held: is_held and changelogs.find(i) is not None,  # type: ignore[misc]
+                    lambda i=changelog_id, is_held=is_held: is_held and i in changelog_ids(io, paths)[1],  # type: ignore[misc]
                     state_lists(changelog),
                 )
         tags = TagStore(io, paths)

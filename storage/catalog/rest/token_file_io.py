@@ -10,7 +10,6 @@ hour before the old ones expire. With a lifetime of less than an hour, it reques
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
@@ -59,7 +59,7 @@ class TokenFileIO:
     store_options: Mapping[str, str] = field(repr=False)
     now_ms: Callable[[], int] = field(default=epoch_ms, repr=False)
     _given: _Credentials | None = field(default=None, init=False, repr=False)
-    _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
+    _lock: Any = field(default_factory=lambda: env.Lock(), init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TokenFileIO, (self.client, self.resource, self.location, self.store_options, self.now_ms)

@@ -5,9 +5,8 @@ Source: Java `schema/SchemaManager.java`.
 
 from __future__ import annotations
 
-import threading
-
 from tidelake.errors import BadInput, CorruptFile
+from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import TablePaths, parse_schema_id
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -20,7 +19,7 @@ class SchemaStore:
         self._io = io
         self._paths = paths
         self._known: dict[int, TableSchema] = {}
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
 
     def get(self, schema_id: int) -> TableSchema:
         """Return a version. Raises CorruptFile if it is missing, as files of the table refer to it."""

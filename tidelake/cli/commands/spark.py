@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from tidelake.cli.arguments import CatalogAddress, Verbs, add_config, add_wareho
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base import env
 
 if TYPE_CHECKING:
     from tidelake.ingest.settings import Config
@@ -64,7 +64,7 @@ def run(
     from tidelake.spark.pipeline_query import start_query
     from tidelake.spark.session import start_session
 
-    stop = threading.Event()
+    stop = env.Event()
     spark = start_session(f"tidelake {loaded.pipeline}", master, dict(conf))
     try:
         streams = start_query(spark, loaded, checkpoint or _checkpoint(loaded))

@@ -9,7 +9,6 @@ Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Spark `KafkaM
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from tidelake.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from tidelake.spark.spark_types import check_columns, record_schema
+from tidelake.storage.base import env
 
 _INITIAL_OFFSET: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
 
@@ -145,7 +145,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         self,
         options: KafkaReadOptions,
         schema: StructType,
-        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        now_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000,
     ) -> None:
         super().__init__(options, schema)
         if options.end is not None:

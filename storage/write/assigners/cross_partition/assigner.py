@@ -9,7 +9,6 @@ Source: Java `crosspartition/GlobalIndexAssigner.java`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
@@ -100,7 +100,7 @@ class CrossPartitionAssigner:
         self._expected: KeyIndex | None = None
         ttl_ms = options.cross_partition_index_ttl_ms
         self._ttl_ms = ttl_ms
-        self._started_s = int(time.monotonic())
+        self._started_s = int(env.monotonic_s())
         self._index: KeyIndex | None = None
         self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
         self._committed: set[int] = set()  # our snapshots with rows since `_base_id`
@@ -201,7 +201,7 @@ class CrossPartitionAssigner:
         return number
 
     def _now_s(self) -> int:
-        return int(time.monotonic()) - self._started_s if self._part is None else 0
+        return int(env.monotonic_s()) - self._started_s if self._part is None else 0
 
     # ------------------------------------------------------------ commits
 
@@ -271,7 +271,7 @@ class CrossPartitionAssigner:
         index = self._empty_index(None if self._ttl_ms is None else self._ttl_ms // 1000)
         if self._replaces:
             return index
-        started = time.monotonic()
+        started = env.monotonic_s()
         latest = self._context.snapshots.latest() if self._part is None else self._part.snapshot
         now_ms = epoch_ms() if self._part is None else self._part.now_ms
         since_ms = None if self._ttl_ms is None else now_ms - self._ttl_ms
@@ -285,7 +285,7 @@ class CrossPartitionAssigner:
             snapshot=self._base_id,
             keys=len(index),
             memory_bytes=index.memory_bytes,
-            took_ms=int((time.monotonic() - started) * 1000),
+            took_ms=int((env.monotonic_s() - started) * 1000),
         )
         return index
 

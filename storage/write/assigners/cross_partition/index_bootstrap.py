@@ -8,16 +8,14 @@ Source: Java `crosspartition/IndexBootstrap.java`.
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
+from tidelake.storage.base import env
 from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
@@ -142,8 +140,8 @@ def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Ite
         for task in tasks:
             yield from reader.read(task)
         return
-    read: queue.Queue[BucketKeys | None] = queue.Queue(_BUFFERED_BATCHES)
-    is_stopped = threading.Event()
+    read: env.Queue[BucketKeys | None] = env.Queue(_BUFFERED_BATCHES)
+    is_stopped = env.Event()
 
     def run(task: _Task) -> None:
         try:
@@ -154,7 +152,7 @@ def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Ite
         finally:
             read.put(None)
 
-    with ThreadPoolExecutor(threads, "key-index") as pool:
+    with env.ThreadPoolExecutor(threads, "key-index") as pool:
         running = [pool.submit(run, task) for task in tasks]
         left = len(tasks)
         try:
