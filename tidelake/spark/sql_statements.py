@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import uuid4
 
 import sqlglot
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +23,7 @@ from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.spark.procedures.calls import ProcedureCall
 from tidelake.spark.row_changes import delete, merge, update
 from tidelake.spark.table_read import read
+from tidelake.storage.base import env
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.opening import open_catalog
 
@@ -113,7 +113,7 @@ class _Statements:
         with ExitStack() as views:
             for table in list(query.find_all(exp.Table)):
                 if table.args.get("db") is not None and self._exists(catalog, table):
-                    view = f"tidelake_{uuid4().hex}"
+                    view = f"tidelake_{env.new_uuid().hex}"
                     rows = read(self.spark, _name(table), self.warehouse, options={**self.options, **_version(table)})
                     rows.createOrReplaceTempView(view)
                     views.callback(self.spark.catalog.dropTempView, view)
