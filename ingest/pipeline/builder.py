@@ -151,7 +151,7 @@ def build_pipeline(
             TableSchemas(catalog, tables.router, tables.sinks, configured.targets, moved),
             configured.behaviors,
             configured.column_types,
-            TableLineage(tables.router.sources_of),
+            TableLineage(tables.router.sources_of, configured.targets.document_ids),
         ),
         moved=moved,
         dead_letters=_dead_letters(config, catalog, io, observed.clock),
