@@ -112,7 +112,7 @@ def _attempt(
     context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
     if change.where is not None:
         change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
-    if _removes_partitions(context, change):
+    if removes_partitions(context, change):
         return _without_partitions(context, change.where, commit_user, identifier)
     writer = TableWriter(context if adds_rows else _without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
@@ -130,7 +130,7 @@ def _attempt(
         writer.abort()  # deletes the files that were not handed over
 
 
-def _removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
+def removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
     """Return whether a delete of whole partitions is done without deletes, which the merge engine does not take."""
     return (
         isinstance(change, RowLevelOperation)
@@ -167,7 +167,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
     else:
         what = f"{change.operation} by a condition"
         assigned = None if change.assignments is None else list(change.assignments.values)
-    if _removes_partitions(context, change):
+    if removes_partitions(context, change):
         pass
     elif context.schema.has_primary_key:
         check_keyed_rows_can_change(context, assigned, checks_nulls=True)
