@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def new_table(warehouse: Path, **arguments: Any) -> tidelake.Table:
     return catalog.create_table("shop.orders", SCHEMA, **arguments)
 
 
-def write(table: tidelake.Table, *commits: list[tuple[str, int, str | None]]) -> None:
+def write(table: tidelake.Table, *commits: Sequence[tuple[str, int, str | None]]) -> None:
     with table.writer(commit_user="test") as writer:
         for number, rows in enumerate(commits, len(table.snapshots()) + 1):
             writer.write([dict(zip(SCHEMA.names, row, strict=True)) for row in rows])
