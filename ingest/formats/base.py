@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.connect_schema import SourceType
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.online_ddl import ShadowChange
 from tidelake.ingest.formats.source_table import SourceTable
@@ -55,6 +56,7 @@ class Target:
     fixed_columns: columns whose type never changes. A record with a value that doesn't fit is a bad record.
     compares_keys: whether a record whose key has a column outside of the primary key is refused.
     key_columns: columns of the table that only the records' keys have, not their row images.
+    document_ids: the ids of MongoDB's documents that were read for the table. Decoders add to it.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Target:
     fixed_columns: frozenset[str] = frozenset()
     compares_keys: bool = False
     key_columns: tuple[str, ...] = ()
+    document_ids: DocumentIds = field(default_factory=DocumentIds, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Raise BadInput for a setting that names a column which the table lacks, or to which it can't apply."""

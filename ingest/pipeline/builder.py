@@ -164,7 +164,7 @@ def build_pipeline(
             ),
             configured.behaviors,
             configured.column_types,
-            TableLineage(tables.router.sources_of),
+            TableLineage(tables.router.sources_of, configured.targets.document_ids),
         ),
         moved=moved,
         dead_letters=_dead_letters(config, catalog, io, observed.clock),

@@ -20,6 +20,7 @@ from tidelake.ingest.spark.batch_position import (
     is_from_batch,
     ranges_text,
 )
+from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, SourceLineage
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.publisher import Guard
@@ -106,8 +107,24 @@ class BatchCommits:
             )
         return reached
 
-    def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: BatchPosition | None) -> int | None:
+    @property
+    def lineage(self) -> SourceLineage:
+        """The lineage that the newest snapshot with one records."""
+        latest = self._snapshots.latest()
+        history = self._snapshots.backwards_from(latest) if latest is not None else ()
+        found = (snapshot.properties for snapshot in history if LINEAGE_PROPERTY in snapshot.properties)
+        return SourceLineage.of(next(found, {}))
+
+    def publish(
+        self,
+        batch_id: int,
+        messages: Sequence[CommitMessage],
+        reached: BatchPosition | None,
+        lineage: SourceLineage | None = None,
+    ) -> int | None:
         """Commit the batch, and return the snapshot's id.
+
+        lineage: what the snapshot records of the lineage; None if nothing.
 
         None: the batch has no changes and no new partitions, or another driver has committed it meanwhile. In the
         second case its files are deleted.
@@ -121,6 +138,8 @@ class BatchCommits:
         properties = {} if reached is None else reached.properties
         if self._query is not None:
             properties[QUERY_PROPERTY] = self._query
+        if lineage is not None:
+            properties[LINEAGE_PROPERTY] = lineage.to_text()
         committable = Committable(batch_id, list(messages), properties=properties)
         published = commit.commit(committable)
         if published is None:

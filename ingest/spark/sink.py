@@ -33,7 +33,9 @@ from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict
 from tidelake.ingest.dead_letter_table import DeadLetterTable
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
 from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
 from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
@@ -238,7 +240,16 @@ class TableBatch:
             context, user, query, reread, sink.accept_gap, sink.guard, sink.reached, sink.shared_with
         )
         self._position: BatchPosition | None = None
+        self._document_ids = DocumentIds()
         self.published: int | None = None
+
+    @property
+    def input(self) -> BatchInput:
+        """How the batch is read, with what the table's snapshots say about it."""
+        rows = self.sink.input
+        if not isinstance(rows, RawRecords) or not rows.format.CAPABILITIES.has_document_ids:
+            return rows
+        return replace(rows, document_ids=self._commits.lineage.ids)
 
     def is_committed(self, offsets: Callable[[], Ranges], run: str | None) -> bool:
         """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
@@ -262,7 +273,8 @@ class TableBatch:
 
         ranges: the offsets of the whole batch.
 
-        Raises BadInput for several source tables, PositionRefused for offsets that don't continue the table's position.
+        Raises BadInput for several source tables, and for document ids of several types that could be one row;
+        PositionRefused for offsets that don't continue the table's position.
         """
         is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
         if is_any and len(statistics.sources) > 1:
@@ -270,6 +282,11 @@ class TableBatch:
                 f"{self.context.name}: the stream has records of {' and '.join(sorted(statistics.sources))}; pass "
                 "match=… to choose the ones for this table"
             )
+        try:
+            for ids in statistics.document_ids:
+                self._document_ids.include(self.context.name, ids)
+        except BadValue as error:
+            raise BadInput(str(error)) from None
         self._position = self._commits.next_position(self._own(ranges))
 
     def in_buckets(self, rows: BatchChunks, written: TaskOutput) -> TaskOutput:
@@ -312,7 +329,9 @@ class TableBatch:
 
     def _publish(self, written: TaskOutput) -> int | None:
         if self.sink.overwrite is None:
-            return self._commits.publish(self._batch_id, written.messages, self._position)
+            ids = self._document_ids.to_members()
+            lineage = replace(self._commits.lineage, ids=ids) if ids else None
+            return self._commits.publish(self._batch_id, written.messages, self._position, lineage)
         commit = TableCommit(self.context, self._user, guard=self.sink.guard)
         replaced = self.sink.overwrite
         committable = Committable(self._batch_id, written.messages, properties=dict(replaced.properties))
@@ -415,7 +434,7 @@ def _write_due(
 ) -> list[int]:
     """See `write_batch`."""
     while True:
-        with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
+        with decoded(batch, [(one.context, one.input) for one in due]) as rows:
             needs = {due[number].sink.table: of.needs for number, of in rows.statistics.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
                 return _write_decoded(due, rows, batch_id, observer)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
@@ -54,6 +56,11 @@ class TableTargets:
         self._following_types = following_types
         self._ignored: dict[str, set[str]] = {}
         self._fixed: dict[str, set[str]] = {}
+        self._document_ids: defaultdict[str, DocumentIds] = defaultdict(DocumentIds)
+
+    def document_ids(self, table: str) -> DocumentIds:
+        """Return the ids that were read for the table. All its targets share them."""
+        return self._document_ids[table]
 
     def of(self, table: TableContext) -> Target:
         """Return the target of a table.
@@ -74,7 +81,7 @@ class TableTargets:
             key_from_records=settings.key_from_records,
             key_columns=settings.key_columns,
         )
-        return self.with_decisions(target)
+        return self.with_decisions(replace(target, document_ids=self.document_ids(table.name)))
 
     def with_decisions(self, target: Target) -> Target:
         """Return the target with the current decisions about its columns."""

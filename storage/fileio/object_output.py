@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import obstore
-import pyarrow as pa
 from obstore.exceptions import BaseError
 
+from tidelake.storage.fileio.remote_output import RemoteOutput
 from tidelake.storage.fileio.store_errors import as_os_errors
 
 if TYPE_CHECKING:
-    from obstore import WritableFile
     from obstore.store import ObjectStore
     from typing_extensions import Buffer
 
@@ -24,61 +22,28 @@ PART_BYTES: Final = 8 << 20
 _PARTS_IN_FLIGHT: Final = 4
 
 
-class ObjectOutput:
+class ObjectOutput(RemoteOutput):
     """See `Output`."""
 
     def __init__(self, store: ObjectStore, key: str, path: str) -> None:
+        super().__init__(path, as_os_errors)
         self._store = store
         self._key = key
-        self._path = path
 
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @property
-    def stream(self) -> pa.NativeFile:
-        return self._stream
-
-    def write(self, data: bytes) -> None:
-        with as_os_errors(self._path):
-            self._writer.write(data)
-
-    def __enter__(self) -> Self:
+    def _open(self) -> None:
         self._writer = obstore.open_writer(
             self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
         )
-        self._stream = pa.PythonFile(_Sink(self._writer, self._path), mode="w")
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            with as_os_errors(self._path):
-                self._writer.close()
-        else:
-            # Aborts. If that fails, too, the parts remain, invisible but charged, until a lifecycle rule of the bucket
-            # deletes them.
-            with suppress(BaseError, OSError):
-                self._writer.__exit__(kind, error, trace)
+    def _send(self, data: Buffer) -> int:
+        # obstore keeps the object without a copy until it is sent, but a writer may reuse its buffer before.
+        return self._writer.write(bytes(data))
 
+    def _publish(self) -> None:
+        self._writer.close()
 
-class _Sink:
-    """The file object for `pyarrow.PythonFile`. Closing it does not publish; the end of the output's block does."""
-
-    def __init__(self, writer: WritableFile, path: str) -> None:
-        self._writer = writer
-        self._path = path
-        self.closed = False
-
-    def write(self, data: Buffer) -> int:
-        with as_os_errors(self._path):
-            # obstore keeps the object without a copy until it is sent, but a writer may reuse its buffer before.
-            return self._writer.write(bytes(data))
-
-    def flush(self) -> None:
-        """Do nothing: the bytes are not visible yet."""
-
-    def close(self) -> None:
-        self.closed = True
+    def _drop(self, error: BaseException) -> None:
+        # Aborts. If that fails, too, the parts remain, invisible but charged, until a lifecycle rule of the bucket
+        # deletes them.
+        with suppress(BaseError, OSError):
+            self._writer.__exit__(type(error), error, error.__traceback__)

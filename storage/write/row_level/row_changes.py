@@ -113,7 +113,7 @@ def _attempt(
     context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
     if change.where is not None:
         change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
-    if _removes_partitions(context, change):
+    if removes_partitions(context, change):
         return _without_partitions(context, change.where, commit_user, identifier)
     _refuse_other_branch(context, change, snapshot)
     writer = TableWriter(context if adds_rows else _without_defaults(context), compactor_factory=compactor_factory)
@@ -143,7 +143,7 @@ def _refuse_other_branch(
         refuse_change_of_other_branch(context, snapshot, change.where, lambda rows: len(running.matches(rows)[0]) > 0)
 
 
-def _removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
+def removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
     """Return whether a delete of whole partitions is done without deletes, which the merge engine does not take."""
     return (
         isinstance(change, RowLevelOperation)
@@ -180,7 +180,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
     else:
         what = f"{change.operation} by a condition"
         assigned = None if change.assignments is None else list(change.assignments.values)
-    if _removes_partitions(context, change):
+    if removes_partitions(context, change):
         pass
     elif context.schema.has_primary_key:
         check_keyed_rows_can_change(context, assigned, checks_nulls=True)

@@ -323,3 +323,60 @@ def test_a_row_that_moves_to_another_partition_is_retracted_once(
     rows = [row for one in catalog.table("d.t").changes(start=2) for row in one.rows.to_pylist()]
     found = sorted((row["_VALUE_KIND"], row["id"], row["region"], row["v"]) for row in rows)
     assert found == [(1, 1, "north", 10), (2, 1, "south", 11)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("producer", ["none", "lookup", "input"])
+def test_a_partial_update_is_updated_but_not_to_null(
+    spark: SparkSession, lake: str, java_oracle: JavaOracle, producer: str
+) -> None:
+    table = create(lake, **{"merge-engine": "partial-update", "changelog-producer": producer})
+    update(spark, "shop.t", lake, {"amount": "amount + 1", "name": "upper(name)"}, "id < 2")
+    source = spark.createDataFrame([(2, "two", 2), (9, None, 9)], COLUMNS)
+    merge(source, "shop.t", lake, matched_update="*", not_matched_insert="*")
+    expected = [(0, "N0", 1), (1, "N1", 11), (2, "two", 2), *((i, f"n{i}", i * 10) for i in (3, 4, 5)), (9, None, 9)]
+    assert rows_of(table) == expected
+    assert sorted((row["id"], row["name"], row["amount"]) for row in java_oracle.read(lake, "shop.t")) == expected
+    update(spark, "shop.t", lake, {"name": "null"}, "id = 9")  # it is null
+    refusal = r"can't set \w+ to NULL"
+    with pytest.raises(tidelake.UnsupportedFeature, match=refusal):
+        update(spark, "shop.t", lake, {"amount": "nullif(amount, 30)"})
+    with pytest.raises(tidelake.UnsupportedFeature, match=refusal):
+        merge(spark.createDataFrame([(3, None, 3)], COLUMNS), "shop.t", lake, matched_update="*")
+    assert rows_of(table) == expected
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("engine", ["first-row", "aggregation", "partial-update"])
+def test_a_delete_by_partition_columns_alone_removes_partitions(
+    spark: SparkSession, lake: str, java_oracle: JavaOracle, engine: str
+) -> None:
+    """The merge engine takes no deletes. A condition that only Spark can read is refused as one on other columns."""
+    catalog = tidelake.open_catalog(lake)
+    options = {"bucket": "1", "merge-engine": engine}
+    table = catalog.create_table("shop.p", PARTED, primary_key=["id", "day"], partition_by=["day"], options=options)
+    table.append(pa.table({"id": [1, 2, 3], "day": ["a", "b", "c"], "v": [1, 2, 3]}, PARTED))
+    for refused in ("day = 'a' and v = 1", "v > 0", "substring(day, 1, 1) = 'a'"):
+        with pytest.raises(tidelake.UnsupportedFeature, match="does not remove a row"):
+            delete(spark, "shop.p", lake, refused)
+    assert delete(spark, "shop.p", lake, "day in ('a', 'c')") is not None
+    assert delete(spark, "shop.p", lake, "day = 'z'") is None
+    assert rows_of(table) == [(2, "b", 2)]
+    assert [row["id"] for row in java_oracle.read(lake, "shop.p")] == [2]
+
+
+@pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}], ids=["copies files", "vectors"])
+def test_rows_of_an_append_table_are_changed_as_the_refusal_says(
+    spark: SparkSession, lake: str, options: dict[str, str]
+) -> None:
+    catalog = tidelake.open_catalog(lake)
+    table = catalog.create_table("shop.a", SCHEMA, options={"bucket": "-1", **options})
+    table.append(pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "amount": [1, 2, 3]}, SCHEMA))
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"Use Table\.delete"):
+        delete(spark, "shop.a", lake, "id = 1")
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"Use Table\.update"):
+        update(spark, "shop.a", lake, {"amount": "0"}, "id = 2")
+    table.delete("id = 1")
+    table.update("id = 2", {"amount": 0})
+    read = spark.read.format("tidelake").options(table="shop.a", warehouse=lake).load()
+    assert sorted(tuple(row) for row in read.collect()) == [(2, "b", 0), (3, "c", 3)]
