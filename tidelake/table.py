@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, check
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
 from tidelake.storage.commit.iceberg.publication import iceberg_publication_of
+from tidelake.storage.commit.manifests.snapshot_files import prefetch_lists
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.maintenance import branch_changes, tag_changes
@@ -248,7 +250,8 @@ class Table:
             snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
             files_since_ms = position.files_since_ms
         found = named_state(self._context, snapshot_id, tag, as_of)
-        self._identity.check_before_read()  # after the read, so that the result is certainly of this table
+        # After the read, so that the result is certainly of this table.
+        prefetch_lists(self._context, found, beside=partial(self._identity.check_before_read, found))
         context = self._context
         if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
             context = context.with_schema(context.schemas.get(found.schema_id))

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
-from typing import Final, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -135,6 +135,52 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
         # Not for cancelled ones: they count as done only when a thread has taken them from the queue.
         wait([future for future in taken.values() if not future.cancelled()])
     return [outcome.result() for outcome in outcomes]
+
+
+class Begun(Generic[T]):
+    """Work that another thread has begun, if one was free. For one consumer.
+
+    work: mostly waits, for a store. It may itself begin work: no consumer waits for a free thread.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work: Callable[[], T] | None = work
+        self._running: Future[object] | None = _try_submit(_threads.parallel_io, work)
+
+    def result(self) -> T:
+        """Return the result, or raise the error. If no thread has taken the work by now, the caller does it."""
+        work, self._work = self._work, None
+        if work is not None and (self._running is None or self._running.cancel()):
+            self._running = Future()
+            try:
+                self._running.set_result(work())
+            except BaseException as error:
+                self._running.set_exception(error)
+        assert self._running is not None
+        return cast(T, self._running.result())
+
+    def drop(self) -> None:
+        """Don't begin the work any more. Work that is running ends by itself."""
+        if self._running is not None and self._work is not None:
+            self._running.cancel()
+
+
+def map_ahead(work: Callable[[A], T], items: Iterable[A], at_once: int) -> Generator[T]:
+    """Yield the results in the order of items. Up to `at_once` of them are begun ahead of the consumer. Blocks.
+
+    work: as for `Begun`.
+    """
+    begun = deque[Begun[T]]()
+    try:
+        for item in items:
+            begun.append(Begun(partial(work, item)))
+            if len(begun) >= at_once:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for one in begun:
+            one.drop()
 
 
 class ReadAhead(Iterator[T]):

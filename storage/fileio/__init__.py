@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, cast
 
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
@@ -20,7 +21,9 @@ from tidelake.storage.fileio.location import (
 )
 from tidelake.storage.fileio.retrying import RetryingFileIO
 
-__all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io"]
+_CACHE_OPTIONS: Final = frozenset({"cache.directory", "cache.max_bytes"})  # see `disk_cache`
+
+__all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io", "uncached"]
 
 
 def open_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
@@ -30,6 +33,12 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     Raises BadInput for an unknown scheme, UnsupportedFeature for one of a store that is reached by another.
     """
     scheme = scheme_of(location)
+    if scheme not in REMOTE_SCHEMES and (given := _CACHE_OPTIONS & (options or {}).keys()):
+        raise UnsupportedFeature(
+            f"{' and '.join(sorted(given))} for {location}",
+            "only files in object stores are kept on a local disk",
+            "Leave it out",
+        )
     if scheme == LOCAL_SCHEME:
         return LocalFileIO()
     # The client of object stores takes 6 MiB and 30 ms, so it is not loaded for tables on a local disk.
@@ -56,6 +65,12 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     schemes = (LOCAL_SCHEME, *REMOTE_SCHEMES, *HDFS_SCHEMES, MEMORY_SCHEME)
     known = ", ".join(f"{scheme}://" for scheme in schemes)
     raise BadInput(f"{scheme}:// locations are not supported; use a path or {known}")
+
+
+def uncached(io: FileIO) -> FileIO:
+    """Return the files as they are now, for checks: without what this process or its disk keeps of them."""
+    without = getattr(io, "uncached", None)
+    return io if without is None else cast(FileIO, without())
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:

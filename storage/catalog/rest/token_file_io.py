@@ -58,11 +58,19 @@ class TokenFileIO:
     location: str
     store_options: Mapping[str, str] = field(repr=False)
     now_ms: Callable[[], int] = field(default=epoch_ms, repr=False)
+    is_cached: bool = field(default=True, repr=False)
     _given: _Credentials | None = field(default=None, init=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TokenFileIO, (self.client, self.resource, self.location, self.store_options, self.now_ms)
+        return TokenFileIO, (
+            self.client,
+            self.resource,
+            self.location,
+            self.store_options,
+            self.now_ms,
+            self.is_cached,
+        )
 
     def _io(self) -> FileIO:
         given = self._given
@@ -89,7 +97,12 @@ class TokenFileIO:
         ahead_ms = min(_REFRESH_AT_MS, max(0, expires_at_ms - now_ms) // 2)
         options = {**self.store_options, **{str(key): str(value) for key, value in token.items()}}
         _log.info("credentials given", location=self.location, expires_at_ms=expires_at_ms)
-        return _Credentials(open_file_io(self.location, options), expires_at_ms - ahead_ms, expires_at_ms)
+        io = open_file_io(self.location, options)
+        return _Credentials(io if self.is_cached else uncached(io), expires_at_ms - ahead_ms, expires_at_ms)
+
+    def uncached(self) -> TokenFileIO:
+        """See `tidelake.storage.fileio.uncached`."""
+        return replace(self, is_cached=False)
 
     # ------------------------------------------------------------ FileIO
 
