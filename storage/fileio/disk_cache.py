@@ -75,7 +75,9 @@ class DiskCacheSettings:
         if limit is None:
             return cls(directory)
         if not limit.strip().isdecimal() or int(limit) < 2 * BLOCK_BYTES:
-            raise BadInput(f"option {MAX_BYTES_OPTION} = {limit!r}: write a number of bytes, at least {2 * BLOCK_BYTES}")
+            raise BadInput(
+                f"option {MAX_BYTES_OPTION} = {limit!r}: write a number of bytes, at least {2 * BLOCK_BYTES}"
+            )
         return cls(directory, int(limit))
 
 
@@ -91,9 +93,7 @@ class DiskCache:
     clock_s: epoch seconds.
     """
 
-    def __init__(
-        self, directory: str, max_bytes: int = _MAX_BYTES, clock_s: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, directory: str, max_bytes: int = _MAX_BYTES, clock_s: Callable[[], float] = time.time) -> None:
         self._directory = Path(directory)
         self._max_bytes = max_bytes
         self._clock_s = clock_s

@@ -54,7 +54,9 @@ def endpoint_of(options: Options) -> str:
     """Return the address that the options name; "" for the cloud's own. Paths in different stores may be the same."""
     names = ("endpoint",)
     given = [value for key, value in options if key.lower().rpartition(".")[2] in names]
-    return given[0] if given else next((os.environ[name] for name in sorted(_ENDPOINT_VARIABLES & os.environ.keys())), "")
+    return (
+        given[0] if given else next((os.environ[name] for name in sorted(_ENDPOINT_VARIABLES & os.environ.keys())), "")
+    )
 
 
 @lru_cache(maxsize=64)

@@ -117,4 +117,5 @@ class SectionMerge:
         if not is_remote(self.context.location):
             return False
         row_bytes = estimated_row_bytes(self.runs)
-        return row_bytes < LARGE_ROW_BYTES and len(self.runs) * self.batch_size.rows * row_bytes <= _BYTES_AHEAD_MAX
+        rows_ahead = sum(min(self.batch_size.rows, sum(file.row_count for file in run)) for run in self.runs)
+        return row_bytes < LARGE_ROW_BYTES and rows_ahead * row_bytes <= _BYTES_AHEAD_MAX

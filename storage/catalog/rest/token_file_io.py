@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
-from tidelake.storage.fileio import FileIO, open_file_io
+from tidelake.storage.fileio import FileIO, open_file_io, uncached
 from tidelake.storage.fileio.base import FileStatus, Output
 
 _REFRESH_AT_MS: Final = 3_600_000  # remaining lifetime
@@ -51,6 +51,7 @@ class TokenFileIO:
     location: the location of the table.
     store_options: options of the store. The credentials override them.
     now_ms: the clock, in epoch milliseconds.
+    is_cached: see `tidelake.storage.fileio.uncached`.
     """
 
     client: RestClient
