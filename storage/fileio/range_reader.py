@@ -49,14 +49,18 @@ def plan_request(position: int, wanted_bytes: int, run_bytes: int, size_bytes: i
     return range(position, min(position + max(wanted_bytes, at_least), size_bytes))
 
 
-def pieces_of(row_groups: Iterable[Sequence[range]], bytes_max: int) -> Iterator[Piece]:
+def pieces_of(row_groups: Sequence[Sequence[range]], bytes_max: int) -> Iterator[Piece]:
     """Divide the column chunks of row groups into pieces, in the order in which a reader of rows needs them.
 
-    A piece has the same share of each column of a row group, so that it holds about the same rows.
+    What fits the memory as a whole is one piece, because large requests cost least. Otherwise a piece has the same
+    share of each column of a row group, so that it holds about the same rows.
 
     row_groups: the places of the chunks that are read.
     bytes_max: for all pieces that are in memory at the same time.
     """
+    if sum(len(chunk) for chunks in row_groups for chunk in chunks) <= bytes_max:
+        row_groups = [[chunk for chunks in row_groups for chunk in chunks]]
+        bytes_max *= _PIECES_HELD
     for chunks in row_groups:
         total = sum(len(chunk) for chunk in chunks)
         count = max(1, -(-total * _PIECES_HELD // bytes_max))
@@ -111,6 +115,8 @@ class RangedFile:
         return found
 
     def _find(self, start: int, length: int) -> memoryview:
+        if not length:
+            return memoryview(b"")
         end = start + length
         known_end = self._known_start + len(self._known)
         if self._known_start <= start and end <= known_end:
@@ -204,7 +210,7 @@ class _ReadAhead:
 
     def _begin_next(self) -> None:
         for piece in islice(self._coming, 1):
-            self._held.append([_Part(place, self._fetch) for place in joined(piece)])
+            self._held.append([_Part(place, self._fetch) for one in joined(piece) for place in _divided(one)])
             while len(self._held) > _PIECES_HELD:
                 self._held.popleft()
 
@@ -226,6 +232,11 @@ class _Part:
 
     def drop(self) -> None:
         self._fetched.drop()
+
+
+def _divided(request: range) -> Iterator[range]:
+    """Divide a large request: a store sends several answers faster than one."""
+    return (request[start : start + MAX_READAHEAD_BYTES] for start in range(0, len(request), MAX_READAHEAD_BYTES))
 
 
 def _contains(outer: range, inner: range) -> bool:

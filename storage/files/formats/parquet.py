@@ -125,7 +125,7 @@ def _stored_batches(
     row_bytes = {number: _mean_row_bytes(metadata, number) for number in row_groups}
     reads_ahead = isinstance(source, RemoteInput) and max(row_bytes.values(), default=0) < LARGE_ROW_BYTES
     if reads_ahead:
-        source.read_ahead(pieces_of((_chunks(metadata, group, columns) for group in row_groups), _REMOTE_BYTES))
+        source.read_ahead(pieces_of([_chunks(metadata, group, columns) for group in row_groups], _REMOTE_BYTES))
     file = pq.ParquetFile(
         source,
         metadata=metadata,
