@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import cast
 
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
@@ -21,8 +21,6 @@ from tidelake.storage.fileio.location import (
 )
 from tidelake.storage.fileio.retrying import RetryingFileIO
 
-_CACHE_OPTIONS: Final = frozenset({"cache.directory", "cache.max_bytes"})  # see `disk_cache`
-
 __all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io", "uncached"]
 
 
@@ -33,12 +31,6 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     Raises BadInput for an unknown scheme, UnsupportedFeature for one of a store that is reached by another.
     """
     scheme = scheme_of(location)
-    if scheme not in REMOTE_SCHEMES and (given := _CACHE_OPTIONS & (options or {}).keys()):
-        raise UnsupportedFeature(
-            f"{' and '.join(sorted(given))} for {location}",
-            "only files in object stores are kept on a local disk",
-            "Leave it out",
-        )
     if scheme == LOCAL_SCHEME:
         return LocalFileIO()
     # The client of object stores takes 6 MiB and 30 ms, so it is not loaded for tables on a local disk.

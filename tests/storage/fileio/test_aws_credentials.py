@@ -191,7 +191,9 @@ def test_credentials_are_requested_again_after_four_fifths_of_their_lifetime() -
     credentials = AwsCredentials(service.request, lambda: service.now)
     for minute in range(0, 240, 4):
         service.now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
-        assert credentials()["expires_at"] > service.now + timedelta(minutes=10)
+        expires_at = credentials()["expires_at"]
+        assert expires_at is not None
+        assert expires_at > service.now + timedelta(minutes=10)
     assert service.requests == 5
 
 

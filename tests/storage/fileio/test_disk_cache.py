@@ -7,9 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from tidelake.errors import AccessDenied, BadInput, UnsupportedFeature
+import tidelake
+from tests.support.counting_forwarder import counting_forwarder
+from tests.support.s3_server import S3Server
+from tidelake.errors import AccessDenied, BadInput
 from tidelake.storage.fileio import open_file_io
 from tidelake.storage.fileio.disk_cache import BLOCK_BYTES, DiskCache, DiskCacheSettings
 
@@ -203,7 +208,27 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         open_file_io("s3://b", {"cache.directory": str(tmp_path / "file")})
 
 
-@pytest.mark.parametrize("location", ["/data/lake", "memory://x", "hdfs://n/x"])
-def test_files_that_are_not_in_an_object_store_have_no_cache(tmp_path: Path, location: str) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"cache\.directory for .*object stores"):
-        open_file_io(location, {"cache.directory": str(tmp_path)})
+# ---------------------------------------------------------------- in a real store
+
+
+@pytest.mark.needs("S3 server")
+def test_pages_of_a_table_are_read_from_the_disk_the_next_time(s3_server: S3Server, tmp_path: Path) -> None:
+    host, port = s3_server.endpoint.removeprefix("http://").split(":")
+    cache = {"cache.directory": str(tmp_path)}
+    with counting_forwarder(host, int(port)) as wire:
+        options = {**s3_server.options, **cache, "s3.endpoint": f"http://{wire.address}"}
+        warehouse = f"s3://{s3_server.new_bucket()}/lake"
+        catalog = tidelake.open_catalog(warehouse, **options)
+        catalog.create_database("db")
+        rows = pa.table({"x": np.random.default_rng(1).random(400_000)})
+        with catalog.create_table("db.t", rows.schema).writer(commit_user="test") as writer:
+            writer.write(rows)
+            writer.commit(identifier=1)
+        received = []
+        for _ in range(2):
+            before = wire.received_bytes
+            assert tidelake.open_catalog(warehouse, **options).table("db.t").scan().to_arrow().equals(rows)
+            received.append(wire.received_bytes - before)
+    assert received[0] > 2 * BLOCK_BYTES
+    assert received[1] < 300 * KIB
+    assert blocks(tmp_path)
