@@ -36,6 +36,7 @@ class _Threads:
     uncancellable: for `run_uncancellable`
     parallel_io: for `map_parallel`, which `uncancellable` work calls; in one pool they could deadlock. Also for
         `run_side_by_side`
+    fetching: for `Begun`, which only waits for answers of a store
     background: for `run_in_background`; tasks of all other pools may wait for it
     idle: at most one pool of one thread, which no call of `map_on_cores` uses at the moment
     """
@@ -49,6 +50,7 @@ class _Threads:
         self.cpu_bound = ThreadPoolExecutor(1, "cpu-bound")
         self.uncancellable = ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
         self.parallel_io = ThreadPoolExecutor(IO_THREADS_MAX, "reading")
+        self.fetching = ThreadPoolExecutor(IO_THREADS_MAX, "fetching")
         self.background = ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
         self.idle = deque[ThreadPoolExecutor]()
 
@@ -141,11 +143,14 @@ class Begun(Generic[T]):
     """Work that another thread has begun, if one was free. For one consumer.
 
     work: mostly waits, for a store. It may itself begin work: no consumer waits for a free thread.
+    decodes: whether it also decodes what comes. Each thread that ever did keeps memory of Arrow's allocator, so these
+        are other threads than the many that only wait.
     """
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], T], *, decodes: bool = False) -> None:
         self._work: Callable[[], T] | None = work
-        self._running: Future[object] | None = _try_submit(_threads.parallel_io, work)
+        pool = _threads.parallel_io if decodes else _threads.fetching
+        self._running: Future[object] | None = _try_submit(pool, work)
 
     def result(self) -> T:
         """Return the result, or raise the error. If no thread has taken the work by now, the caller does it."""
@@ -163,6 +168,12 @@ class Begun(Generic[T]):
         """Don't begin the work any more. Work that is running ends by itself."""
         if self._running is not None and self._work is not None:
             self._running.cancel()
+
+    def end(self) -> None:
+        """Don't begin the work any more. Wait for its end if it is running."""
+        self.drop()
+        if self._running is not None and not self._running.cancelled():
+            wait([self._running])
 
 
 def map_ahead(work: Callable[[A], T], items: Iterable[A], at_once: int) -> Generator[T]:

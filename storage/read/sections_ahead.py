@@ -8,11 +8,12 @@ the memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, Generic, TypeVar, cast
 
-from tidelake.storage.base.threads import ReadAhead
+from tidelake.storage.base.threads import Begun
 from tidelake.storage.files.formats.file_format import LARGE_ROW_BYTES
 from tidelake.storage.merge.sections import batch_size, estimated_row_bytes
 from tidelake.storage.merge.sorted_run import Section
@@ -48,22 +49,51 @@ def read_side_by_side(
     """
     coming = iter(sections)
     following = next(coming, None)
-    begun = deque[tuple[ReadAhead[T], int]]()
+    begun = deque[_BegunSection[T]]()
     try:
         while following is not None or begun:
             while following is not None and (nbytes := bytes_of(following)) is not None:
-                held = sum(of_one for _, of_one in begun)
+                held = sum(one.nbytes for one in begun)
                 if begun and (len(begun) >= _SECTIONS_MAX or held + nbytes > _BYTES_MAX):
                     break
-                begun.append((ReadAhead(read(following)), nbytes))
+                begun.append(_BegunSection(read(following), nbytes, is_next=not begun))
                 following = next(coming, None)
             if begun:
-                yield from begun[0][0]
+                yield from begun[0].rows()
                 begun.popleft()
             elif following is not None:
                 yield from read(following)
                 following = next(coming, None)
     finally:
         with ExitStack() as ended:  # ends all of them, whatever one raises
-            for rows, _ in begun:
-                ended.push(rows)
+            for one in begun:
+                ended.callback(one.end)
+
+
+class _BegunSection(Generic[T]):
+    """The rows of a section, of which another thread reads the first batch.
+
+    The others are read in the consumer's thread: in changing threads a merge would leave memory in each of them.
+
+    is_next: the consumer reads it at once, so no thread is needed.
+    """
+
+    _END: Final = object()
+
+    def __init__(self, rows: Iterator[T], nbytes: int, *, is_next: bool) -> None:
+        self.nbytes = nbytes
+        self._rows = rows
+        self._first: Begun[object] | None = None if is_next else Begun(partial(next, rows, self._END), decodes=True)
+
+    def rows(self) -> Iterator[T]:
+        first = self._END if self._first is None else self._first.result()
+        if first is not self._END:
+            yield cast(T, first)
+        first = None
+        yield from self._rows
+
+    def end(self) -> None:
+        if self._first is not None:
+            self._first.end()
+        if isinstance(self._rows, Generator):
+            self._rows.close()
