@@ -28,7 +28,6 @@ LAKE = "memory://catalog-options/lake"
         pytest.param({"lock.enabled": "true"}, "take no lock", id="a lock"),
         pytest.param({"lock.enabled": "yes"}, "neither true nor false", id="a lock, perhaps"),
         pytest.param({"cache.snapshot.max-num-per-table": "many"}, "whole number", id="no number"),
-        pytest.param({"metastore": "glue"}, "catalogs can be in the file system", id="another catalog"),
         pytest.param({"lock.type": "hive", "metastore": "jdbc"}, "each of its own type", id="another's locks"),
         pytest.param({"uri": "jdbc:sqlite:/c.db"}, "Set metastore = jdbc", id="an address for nobody"),
         pytest.param({"uri": "thrift://h?password=secret"}, "uri = thrift://h: ", id="a secret is not shown"),
@@ -96,3 +95,25 @@ def test_files_that_are_not_in_an_object_store_have_no_disk_cache(warehouse: str
 def test_a_misspelt_option_of_the_disk_cache_is_refused_with_the_right_one() -> None:
     with pytest.raises(BadInput, match=r"cache\.directory"):
         open_catalog("s3://b/lake", {"cache.directry": "/cache"})
+
+
+OTHER_SERVICES: dict[str, tuple[dict[str, str], str]] = {
+    "AWS Glue": ({"metastore": "glue"}, "metastore = glue: catalogs can be in the file system"),
+    "AWS Glue through Hive": (
+        {
+            "metastore": "hive",
+            "uri": "thrift://h:9083",
+            "metastore.client.class": "com.amazonaws.glue.catalog.metastore.AWSCatalogMetastoreClient",
+        },
+        "which AWS Glue does not speak",
+    ),
+    "Unity Catalog": ({"metastore": "unity"}, "metastore = unity: catalogs can be in the file system"),
+    "DLF": ({"metastore": "rest", "uri": "http://h", "token.provider": "dlf"}, "only bearer tokens"),
+    "MySQL": ({"metastore": "jdbc", "uri": "jdbc:mysql://h/db"}, "jdbc:mysql"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), OTHER_SERVICES.values(), ids=OTHER_SERVICES)
+def test_services_that_only_java_reaches_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        open_catalog("/lake", options)
