@@ -6,7 +6,8 @@ is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
 
 in the form of a change-log line, so that a corrected file can be read again as a source. Bytes that are no text have
-the member `value_base64`. A known timestamp type has the member `timestamp_type`.
+the member `value_base64`. A known timestamp type has the member `timestamp_type`. Key and value
+are null if the record's table masks columns.
 """
 
 from __future__ import annotations
@@ -215,8 +216,8 @@ def dead_letter_id_of_line(line: str) -> bytes:
 
 
 def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:
-    """Return the members of a dead letter's line."""
-    row = failure.row
+    """Return the members of a dead letter's line. A withheld record has no key, value and headers."""
+    row, is_withheld = failure.row, failure.is_withheld
     return {
         "topic": batch.topic,
         "partition": batch.partition,
@@ -225,9 +226,12 @@ def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, An
         **({} if (timestamp_type := batch.timestamp_type(row)) is None else {"timestamp_type": timestamp_type}),
         "kind": failure.kind.value,
         "reason": failure.reason,
-        **_text_or_base64("key", batch.keys[row].as_py()),
-        **_text_or_base64("value", batch.values[row].as_py()),
-        "headers": [[name, value and value.decode(errors="replace")] for name, value in batch.headers.get(row, ())],
+        **_text_or_base64("key", None if is_withheld else batch.keys[row].as_py()),
+        **_text_or_base64("value", None if is_withheld else batch.values[row].as_py()),
+        "headers": [
+            [name, value and value.decode(errors="replace")]
+            for name, value in (() if is_withheld else batch.headers.get(row, ()))
+        ],
     }
 
 

@@ -6,7 +6,7 @@ No record is lost silently: each one gives rows, a failure or a count of skipped
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -189,6 +189,11 @@ class FailureKind(StrEnum):
         return self in (FailureKind.BAD_RECORD, FailureKind.UNKNOWN_VALUE)
 
 
+WITHHELD_REASON: Final = (
+    "the record doesn't fit, and is not shown because tables of the pipeline mask columns. Look it up at the source"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NeededColumn:
     """A column that a record needs. The table lacks it, or its type is too narrow.
@@ -219,6 +224,7 @@ class DecodeFailure:
     target: the table, as it was when the record was decoded.
     statements: for SCHEMA_CHANGE, the column changes of the source's DDL.
     shadow: for SCHEMA_CHANGE, the DDL's change to a copy of the table, if it changes a copy.
+    is_withheld: whether the record must not be kept or shown, because its table masks columns.
     """
 
     row: int
@@ -231,11 +237,19 @@ class DecodeFailure:
     target: Target | None = None
     statements: tuple[ColumnStatement, ...] = ()
     shadow: ShadowChange | None = None
+    is_withheld: bool = False
 
     @property
     def code(self) -> str:
         """The stable code of the failure's kind: `BAD_RECORD`."""
         return self.kind.name
+
+    def withheld(self) -> DecodeFailure:
+        """Return the failure of a record that must not be kept or shown. Its reason may quote a value, so it is lost,
+        unless it is about columns only.
+        """
+        is_of_columns = self.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE)
+        return replace(self, reason=self.reason if is_of_columns else WITHHELD_REASON, is_withheld=True)
 
     def describe(self, batch: RawBatch) -> str:
         """Return the record's position and the reason: `topic orders, partition 2, offset 17: …`."""

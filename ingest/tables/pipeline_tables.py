@@ -89,7 +89,8 @@ class PipelineTables:
             name = self.router.table_of(source)
             if name is not None and name not in self.sinks:
                 table = self._settings.get(name) or self._name(source)
-                inferred = with_key_columns(table, self._infer(batch, row))
+                shape = self._column_types[name].shape
+                inferred = with_key_columns(table, shape.inferred(self._infer(batch, row)))
                 check_inferred(table, inferred, batch, row)
                 self._create(table, inferred, source)
                 created = True
@@ -114,6 +115,7 @@ class PipelineTables:
         if opened is None:
             return None
         context, sink = opened
+        sink.finish_rewrite()
         check_differences(differences(table, context))
         return sink, self._targets.of(context)
 

@@ -13,6 +13,7 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
+from tidelake.compaction.table_rewrite import finish_rewrite, is_unfinished
 from tidelake.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from tidelake.ingest.tables.moved_row_files import MovedRowFiles
 from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
@@ -102,6 +103,12 @@ class TableSink:
         )
         self.writer = self._open_writer()
         self._commit.adopt_schema(context)
+
+    def finish_rewrite(self) -> None:
+        """Finish a rewrite of the table with wider keys that another process began. Call it before `read_state`."""
+        if is_unfinished(self._context):
+            snapshot_id = finish_rewrite(self._context)
+            _log.warning("rewrite of the table finished, which was interrupted", table=self.name, snapshot=snapshot_id)
 
     def holds_rows(self) -> bool:
         """Return whether the table's newest snapshot has rows, of any writer."""

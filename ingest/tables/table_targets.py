@@ -9,6 +9,7 @@ from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.storage.model.table import TableContext
 
 
@@ -37,6 +38,7 @@ class TableTargets:
     settings: the settings of each table, by its name.
     following_types: tables whose columns become as wide as in the records' schema.
     derived: the derived columns of each table, by its name.
+    shapes: the shape of each table, by its name.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class TableTargets:
         settings: Mapping[str, TableSettings],
         following_types: Collection[str] = (),
         derived: Mapping[str, DerivedColumns] | None = None,
+        shapes: Mapping[str, ShapedColumns] | None = None,
     ) -> None:
         self._settings = settings
         self._derived = {} if derived is None else derived
+        self._shapes = {} if shapes is None else shapes
         self._following_types = following_types
         self._ignored: dict[str, set[str]] = {}
         self._fixed: dict[str, set[str]] = {}
@@ -60,6 +64,9 @@ class TableTargets:
         settings = self._settings[table.name]
         if derived := self._derived.get(table.name):
             derived.bind(table.schema, table.name, table.location)
+        if shape := self._shapes.get(table.name):
+            made = {*derived.computed, *derived.metadata} if derived else set()
+            shape.check(table, made.union(settings.key_columns))
         target = Target.of(
             table,
             settings.source_types,

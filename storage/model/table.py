@@ -112,6 +112,16 @@ class TableContext:
 
     # ------------------------------------------------------------ copies
 
+    def with_keys_of(self, schema_id: int) -> TableContext:
+        """Return the table with the keys of a file that was written under this schema.
+
+        It is this object, unless the table was rewritten with wider keys since.
+        """
+        if schema_id == self.schema.id:
+            return self
+        written = self.schemas.get(schema_id)
+        return self if self.schema.has_same_keys(written) else self.with_schema(written)
+
     def with_schema(self, schema: TableSchema) -> TableContext:
         """Return the same table with another version of its schema and the same dynamic options."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))

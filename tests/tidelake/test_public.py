@@ -151,6 +151,7 @@ ERRORS: Final[list[TidelakeError]] = [
     errors.TableFailed("db.t", ValueError("a reason")),
     errors.QuarantineFull("a message"),
     errors.NotYetCaughtUp(),
+    errors.TablePaused("shop.orders"),
 ]
 
 

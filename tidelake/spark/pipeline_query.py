@@ -26,6 +26,7 @@ from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.builder import configuration_differences
 from tidelake.ingest.settings import Config
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
 from tidelake.ingest.spark.query_monitor import QueryMonitor
@@ -294,6 +295,11 @@ def check_settings(config: Config) -> None:
     )
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't compute derived columns"))
+    refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))
+    shapes = any(ShapedColumns.of(table, config.mask_salt) for table in config.tables)
+    refused.append(
+        (shapes, "keep_columns, drop_columns, rename_columns, masks and filter", "Spark's tasks write whole records")
+    )
     source = config.source
     if isinstance(source, KafkaSettings):
         stops_early = source.until_timestamp_ms is not None

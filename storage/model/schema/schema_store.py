@@ -40,6 +40,16 @@ class SchemaStore:
         with self._lock:
             return self._known.setdefault(schema_id, schema)
 
+    def expect(self, schema: TableSchema) -> None:
+        """Let `get` return a version that is not published yet, for files that are written under it."""
+        with self._lock:
+            self._known[schema.id] = schema
+
+    def forget(self, schema_id: int) -> None:
+        """Undo `expect`."""
+        with self._lock:
+            self._known.pop(schema_id, None)
+
     def ids(self) -> list[int]:
         """Return the ids of all versions, ascending. Schemas have no hint file, so this lists the directory."""
         entries = self._io.list_directory(self._paths.schema_directory)

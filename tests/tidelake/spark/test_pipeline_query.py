@@ -177,6 +177,25 @@ def test_settings_unsupported_on_spark_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"masks": {"email": "redact"}}, "masks and filter: Spark's tasks write whole records"),
+        ({"filter": "id > 3"}, "masks and filter: Spark's tasks write whole records"),
+        ({"drop_columns": ["note"]}, "drop_columns"),
+        ({"paused": True}, "paused: a Spark query has no quarantine"),
+    ],
+    ids=["a mask", "a filter", "a dropped column", "a pause"],
+)
+def test_settings_of_a_table_unsupported_on_spark_are_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    settings = config(tmp_path, "")
+    shaped = [structs.replace(table, **given) for table in settings.tables]
+    with pytest.raises(UnsupportedFeature, match=message):
+        pipeline_query.check_settings(structs.replace(settings, tables=shaped))
+
+
+@pytest.mark.parametrize(
     "options", ["binary_handling_mod: hex", "binary_handling_mode: octal", "truncates: Fail", "truncates: null"]
 )
 def test_format_options_are_refused_with_the_same_message_as_without_spark(tmp_path: Path, options: str) -> None:

@@ -62,7 +62,8 @@ def status(
                 out.console.clear()
             _print_status(out, loaded.pipeline, running, reason, quarantined)
         if not watch:
-            is_healthy = not quarantined and (address is None or (running is not None and running["ready"]))
+            failed = [table for table in quarantined if table["state"] != "paused"]
+            is_healthy = not failed and (address is None or (running is not None and running["ready"]))
             return ExitCode.DONE if is_healthy else ExitCode.FAILED
         time.sleep(_REFRESH_INTERVAL_S)
 
