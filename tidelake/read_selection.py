@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from tidelake.errors import BadInput
+from tidelake.storage.commit.manifests.snapshot_files import prefetch_lists
 from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
@@ -69,7 +71,8 @@ class ReadSelection:
         tag = travel.tag if self.tag is None else self.tag
         as_of = travel.as_of_ms if self.as_of is None else self.as_of
         found = named_state(context, snapshot_id, tag, as_of)
-        context.identity.check_before_read()  # after the read, so that the result is certainly of this table
+        # After the read, so that the result is certainly of this table.
+        prefetch_lists(context, found, beside=partial(context.identity.check_before_read, found))
         read_with = context
         if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
             read_with = context.with_schema(context.schemas.get(found.schema_id))

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
-from typing import Final, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from tidelake.storage.base import env
 
@@ -37,6 +37,7 @@ class _Threads:
     uncancellable: for `run_uncancellable`
     parallel_io: for `map_parallel`, which `uncancellable` work calls; in one pool they could deadlock. Also for
         `run_side_by_side`
+    fetching: for `Begun`, which only waits for answers of a store
     background: for `run_in_background`; tasks of all other pools may wait for it
     idle: at most one pool of one thread, which no call of `map_on_cores` uses at the moment
     """
@@ -50,6 +51,7 @@ class _Threads:
         self.cpu_bound = env.ThreadPoolExecutor(1, "cpu-bound")
         self.uncancellable = env.ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
         self.parallel_io = env.ThreadPoolExecutor(IO_THREADS_MAX, "reading")
+        self.fetching = env.ThreadPoolExecutor(IO_THREADS_MAX, "fetching")
         self.background = env.ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
         self.idle = deque[env.ThreadPoolExecutor]()
 
@@ -136,6 +138,61 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
         # Not for cancelled ones: they count as done only when a thread has taken them from the queue.
         env.wait([future for future in taken.values() if not future.cancelled()])
     return [outcome.result() for outcome in outcomes]
+
+
+class Begun(Generic[T]):
+    """Work that another thread has begun, if one was free. For one consumer.
+
+    work: mostly waits, for a store. It may itself begin work: no consumer waits for a free thread.
+    decodes: whether it also decodes what comes. Each thread that ever did keeps memory of Arrow's allocator, so these
+        are other threads than the many that only wait.
+    """
+
+    def __init__(self, work: Callable[[], T], *, decodes: bool = False) -> None:
+        self._work: Callable[[], T] | None = work
+        pool = _threads.parallel_io if decodes else _threads.fetching
+        self._running: env.Future[object] | None = _try_submit(pool, work)
+
+    def result(self) -> T:
+        """Return the result, or raise the error. If no thread has taken the work by now, the caller does it."""
+        work, self._work = self._work, None
+        if work is not None and (self._running is None or self._running.cancel()):
+            self._running = env.Future()
+            try:
+                self._running.set_result(work())
+            except BaseException as error:
+                self._running.set_exception(error)
+        assert self._running is not None
+        return cast(T, self._running.result())
+
+    def drop(self) -> None:
+        """Don't begin the work any more. Work that is running ends by itself."""
+        if self._running is not None and self._work is not None:
+            self._running.cancel()
+
+    def end(self) -> None:
+        """Don't begin the work any more. Wait for its end if it is running."""
+        self.drop()
+        if self._running is not None and not self._running.cancelled():
+            env.wait([self._running])
+
+
+def map_ahead(work: Callable[[A], T], items: Iterable[A], at_once: int) -> Generator[T]:
+    """Yield the results in the order of items. Up to `at_once` of them are begun ahead of the consumer. Blocks.
+
+    work: as for `Begun`.
+    """
+    begun = deque[Begun[T]]()
+    try:
+        for item in items:
+            begun.append(Begun(partial(work, item)))
+            if len(begun) >= at_once:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for one in begun:
+            one.drop()
 
 
 class ReadAhead(Iterator[T]):

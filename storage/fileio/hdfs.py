@@ -19,14 +19,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from tidelake.errors import BadInput
 from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.hdfs_client import HdfsOptions, as_os_errors, hdfs_options, open_client
 from tidelake.storage.fileio.location import RemotePath, hdfs_path
-from tidelake.storage.fileio.range_reader import RangedFile
+from tidelake.storage.fileio.range_reader import RangedFile, RemoteInput
 from tidelake.storage.fileio.remote_output import RemoteOutput
 
 if TYPE_CHECKING:
@@ -62,12 +60,12 @@ class HdfsFileIO:
         with as_os_errors(path):
             return client.read(name).read()
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str) -> RemoteInput:
         """Ask the name node where the file's blocks are. Its bytes come from the data nodes, as they are read."""
         client, name = self._locate(path)
         with as_os_errors(path):
             reader = client.read(name)
-        return pa.PythonFile(RangedFile(partial(_fetch, reader, path), len(reader), b""), mode="r")
+        return RemoteInput(RangedFile(partial(_fetch, reader, path), len(reader), b""))
 
     def exists(self, path: str) -> bool:
         client, name = self._locate(path)

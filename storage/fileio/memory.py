@@ -23,6 +23,9 @@ _START: Final = env.new_uuid().hex
 class MemoryFileIO(ObjectStoreFileIO):
     """Can be pickled within the process. Any other process is rejected: it would find no files and report them lost."""
 
+    def __init__(self) -> None:
+        super().__init__(is_cached=False)
+
     def _open(self, scheme: str, authority: str) -> ObjectStore:
         if scheme != MEMORY_SCHEME:
             raise BadInput(f"{scheme}://{authority} is not in memory; open it with open_file_io")

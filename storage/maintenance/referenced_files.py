@@ -25,7 +25,6 @@ from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of, hash
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
-from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -51,7 +50,7 @@ class ReferencedFiles:
     """Collects the references of all branches. Not thread-safe."""
 
     def __init__(self, context: TableContext) -> None:
-        self._context = context = context.with_cache(MetadataCache())  # a fresh cache: reads the current files
+        self._context = context = context.uncached()
         self._manifests = context.shared(ManifestStore)
         self._of_manifest: dict[str, Hashes] = {}
         self._of_index: dict[str, Hashes] = {}

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 from tidelake.errors import BadInput
+from tidelake.storage.fileio import uncached
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.metadata_cache import MetadataCache
@@ -137,6 +138,10 @@ class TableContext:
     def with_cache(self, cache: MetadataCache) -> TableContext:
         """Return the same table with a metadata cache of the caller."""
         return replace(self, metadata_cache=cache)
+
+    def uncached(self) -> TableContext:
+        """Return the same table, whose files are read as they are now in the store."""
+        return replace(self, io=uncached(self.io), metadata_cache=MetadataCache())
 
     def of_branch(self, branch: str) -> TableContext:
         """Return another branch of the table, with its latest schema. Raises BadInput if it does not exist."""

@@ -15,9 +15,8 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.manifests.snapshot_files import deletion_files, live_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.files.statistics import key_bounds, value_bounds
@@ -82,7 +81,7 @@ class TableScan:
             return []
         entries = self._entries(snapshot)
         with raise_if_snapshot_expired(self.context, snapshot.id):
-            vectors = deletion_files(self.context, snapshot.index_manifest) if self._has_vectors else {}
+            vectors = deletion_files(self.context, snapshot) if self._has_vectors else {}
         return self.splits_of(snapshot.id, entries, vectors)
 
     def splits_of(

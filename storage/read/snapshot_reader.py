@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, starmap
 from typing import Final
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from tidelake.errors import BadInput
+from tidelake.storage.fileio.requests import is_remote
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -35,6 +37,7 @@ from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.row_masks import row_mask
+from tidelake.storage.read.sections_ahead import bytes_ahead, read_side_by_side
 from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 from tidelake.storage.read.split import Split
 
@@ -79,13 +82,20 @@ class SnapshotReader:
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot."""
-        for split in splits:
-            directory = bucket_directory(self.context, split.partition, split.bucket)
-            bucket = _Bucket(directory, split.partition, split.deletion_files, split.row_ranges)
-            with raise_if_snapshot_expired(self.context, split.snapshot_id):
-                for section in split.sections:
-                    yield from map(self._output, filter(_has_rows, self._section(section, bucket)))
+        """Yield batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot.
+
+        If the files are far away, the first batches of the next sections are read side by side with this one.
+        """
+        sections = ((split, section) for split in splits for section in split.sections)
+        if is_remote(self.context.location):
+            return read_side_by_side(sections, lambda one: self._rows(*one), lambda one: bytes_ahead(one[1]))
+        return chain.from_iterable(starmap(self._rows, sections))
+
+    def _rows(self, split: Split, section: Section) -> Iterator[pa.RecordBatch]:
+        directory = bucket_directory(self.context, split.partition, split.bucket)
+        bucket = _Bucket(directory, split.partition, split.deletion_files, split.row_ranges)
+        with raise_if_snapshot_expired(self.context, split.snapshot_id):
+            yield from map(self._output, filter(_has_rows, self._section(section, bucket)))
 
     def known_rows(self, split: Split) -> tuple[int, Split | None]:
         """Return how many rows of a split metadata knows, and the split of the others; None if there are no others.

@@ -69,6 +69,7 @@ def inspect(
     orphans_older_than_ms: younger files may belong to an unfinished commit.
     Raises BadInput for a snapshot that does not exist.
     """
+    context = context.uncached()
     listing = FileListing(context.io)
     manifests, files = ManifestCheck(context, listing), DataFileCheck(listing)
     names: set[str] = set()

@@ -5,9 +5,12 @@ Source: Java `schema/SchemaManager.java`.
 
 from __future__ import annotations
 
-from tidelake.errors import BadInput, CorruptFile
+from contextlib import suppress
+
+from tidelake.errors import BadInput, CorruptFile, TidelakeError
 from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.requests import is_remote, run_both
 from tidelake.storage.model.paths import TablePaths, parse_schema_id
 from tidelake.storage.model.schema.table_schema import TableSchema
 
@@ -56,9 +59,19 @@ class SchemaStore:
         return max(self.ids(), default=None)
 
     def latest(self) -> TableSchema | None:
-        """Return the newest version, or None if the table doesn't exist."""
-        latest = self.latest_id()
+        """Return the newest version, or None if the table doesn't exist.
+
+        Of an object store the first version is asked for together with the list: most tables have no other.
+        """
+        if is_remote(self._paths.location):
+            latest, _ = run_both(self._paths.location, self.latest_id, self._read_first)
+        else:
+            latest = self.latest_id()
         return None if latest is None else self.get(latest)
+
+    def _read_first(self) -> None:
+        with suppress(TidelakeError, OSError):  # the list decides whether it is needed
+            self.get(0)
 
     def publish(self, schema: TableSchema) -> bool:
         """Write a new version.

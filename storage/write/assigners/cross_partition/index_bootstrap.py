@@ -16,9 +16,8 @@ from typing import Final
 import pyarrow as pa
 
 from tidelake.storage.base import env
-from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.commit.manifests.snapshot_files import deletion_files, live_entries_of
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -75,7 +74,7 @@ def read_keys(
         if created_since_ms is None or _is_newer(section, created_since_ms)
     ]
     has_vectors = context.options.deletion_vectors_enabled and snapshot is not None
-    vectors = deletion_files(context, snapshot.index_manifest) if has_vectors and snapshot is not None else {}
+    vectors = deletion_files(context, snapshot) if has_vectors and snapshot is not None else {}
     reader = _KeyReader(context, vectors)
     yield from _in_threads(reader, tasks, max(1, min(at_once, len(tasks), os.cpu_count() or 1)))
 
