@@ -93,12 +93,14 @@ def _reached(
     if context is None:
         state = MISSING_TABLE
     else:
+        others = table.other_users
+        commits = CommitHistory(context, pipeline, others)
+        registered_id = commits.registered_id()
         latest = context.snapshots.latest()
         history = context.snapshots.backwards_from(latest) if latest is not None else ()
-        others = table.other_users
         ends = table_position(summarize(one, table.name) for one in history if one.commit_user not in others).ends
         newest = TableCommit(context, pipeline).latest_of_user()
-        state = CommitHistory(context, pipeline, others).read_state(newest, ())
+        state = commits.read_state(newest, (), registered_id)
     recovered = recover_table(table.name, state, progress, routing)
     if not recovered.problems:
         ends |= {p: end for p, end in recovered.position.ends.items() if end > ends.get(p, -1)}
