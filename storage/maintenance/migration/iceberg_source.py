@@ -3,7 +3,7 @@
 The files of its current snapshot are migrated if a reader of Paimon gets the same rows from them: Parquet files with
 the columns of the current schema, partitioned by columns themselves, without deletes. Anything else is refused by name.
 
-Source: Java `iceberg/migrate/IcebergMigrator.java` (releases 1.1 to 1.3), which reads files by their columns' names
+Source: Java `iceberg/migrate/IcebergMigrator.java` (in earlier releases: paimon#4639, #4878), which reads files by their columns' names
 without comparing ids; Iceberg's specification, "Table Metadata", "Manifests", "Column Projection".
 """
 
