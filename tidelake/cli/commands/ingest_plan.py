@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tidelake.storage.catalog.base import Catalog
 
 _PARTITIONS_SHOWN = 8  # of each table
-_UNREACHABLE_AFTER_MS = 5_000  # a run waits longer (`source.unreachable_after_ms`)
 
 
 def add_plan(verbs: Verbs) -> None:
@@ -59,6 +58,7 @@ def plan(
     from tidelake.cli.rendering.estimate import print_estimate
     from tidelake.ingest.config.config import load_config
     from tidelake.ingest.pipeline import builder
+    from tidelake.ingest.pipeline.configured_source import with_short_limit
     from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 
     loaded = builder.expanded(load_config(Path(config), settings))
@@ -79,18 +79,6 @@ def plan(
         _print_plan(out, planned, details=details)
         if sample:
             print_estimate(out, planned, details=details)
-
-
-def with_short_limit(config: Config) -> Config:
-    """Return the configuration for somebody who waits for the answer: brokers must answer within a few seconds."""
-    import msgspec
-
-    from tidelake.ingest.source_settings import KafkaSettings
-
-    if not isinstance(config.source, KafkaSettings):
-        return config
-    limit_ms = min(config.source.unreachable_after_ms, _UNREACHABLE_AFTER_MS)
-    return msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, unreachable_after_ms=limit_ms))
 
 
 def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
-from tidelake.cli.commands.ingest_plan import _lag_text, with_short_limit
+from tidelake.cli.commands.ingest_plan import _lag_text
 from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.configured_source import with_short_limit
 from tidelake.ingest.source_settings import KafkaSettings
 
 TABLES = 40
