@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake
-from tests.support.cases import cases
 from tests.support.command_line import Call
+from tidelake.consumers import TableConsumers
 from tidelake.doctor import machine, warehouse
 from tidelake.doctor.checks import Check, Finding, Findings, Status, failed, ok, run_checks
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.settings import Config
+from tidelake.schema import SetOption
 from tidelake.storage.fileio import FileStatus, LocalFileIO
 from tidelake.storage.fileio.disk_space import DiskSpace
 
@@ -47,16 +49,11 @@ def create_table(root: Path, commits: int = 0, **options: str) -> None:
         options={"bucket": "1", **{k.replace("_", "-"): v for k, v in options.items()}},
     )
     for number in range(commits):
-        table.write(pa.table({"id": [number]}, schema=schema))
+        table.upsert(pa.table({"id": [number]}, schema=schema))
 
 
 def contents(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def statuses(call: Call, path: Path) -> dict[str, list[dict[str, str]]]:
-    document = call("doctor", path, "--json").document
-    return {one["check"]: one["findings"] for one in document["checks"]}
 
 
 def test_a_healthy_world_is_all_ok_and_every_byte_stays(call: Call, tmp_path: Path) -> None:
@@ -103,8 +100,6 @@ def unused_options(root: Path) -> Path:
 def unread_consumer(root: Path) -> Path:
     create_table(root, commits=2)
     table = tidelake.open_catalog(f"{root}/lake").table("shop.t")
-    from tidelake.consumers import TableConsumers
-
     TableConsumers(table).reset("slow", 1)
     for path in root.glob("lake/shop.db/t/snapshot/snapshot-*"):
         path.write_text(_aged(path.read_text()))
@@ -112,8 +107,6 @@ def unread_consumer(root: Path) -> Path:
 
 
 def _aged(text: str) -> str:
-    import json
-
     snapshot = json.loads(text)
     snapshot["timeMillis"] -= 7 * 24 * 3_600_000
     return json.dumps(snapshot)
@@ -122,8 +115,6 @@ def _aged(text: str) -> str:
 def many_runs(root: Path) -> Path:
     create_table(root, commits=4, write_only="true")
     catalog = tidelake.open_catalog(f"{root}/lake")
-    from tidelake.schema import SetOption
-
     catalog.alter_table(
         "shop.t",
         [
@@ -164,28 +155,36 @@ def no_registry(root: Path) -> Path:
 
 @pytest.mark.parametrize(
     "case",
-    cases(
-        {
-            "a data file is lost": Broken(lost_file, "tables", Status.FAILED, "parquet", ""),
-            "an option differs": Broken(unused_options, "options", Status.WARNING, "write-buffer-size", "--set"),
-            "a consumer is far behind": Broken(
-                unread_consumer, "consumers", Status.WARNING, "consumer slow", "consumers delete shop.t slow"
-            ),
-            "compaction is behind": Broken(many_runs, "sorted runs", Status.WARNING, "sorted runs", "compact shop.t"),
-            "a setting is misspelled": Broken(
-                bad_setting, "configuration", Status.FAILED, "chekpoint", "Correct the configuration"
-            ),
-            "the budgets are too large": Broken(
-                no_memory, "memory", Status.FAILED, "MiB of memory", "write.memory_bytes"
-            ),
-            "the broker is away": Broken(
-                no_broker, "broker", Status.FAILED, "can't be reached", "source.bootstrap_servers"
-            ),
-            "the registry is away": Broken(
-                no_registry, "schema registry", Status.FAILED, "schema registry", "schema_registry_url"
-            ),
-        }
-    ),
+    [
+        pytest.param(Broken(lost_file, "tables", Status.FAILED, "parquet", ""), id="a data file is lost"),
+        pytest.param(
+            Broken(unused_options, "options", Status.WARNING, "write-buffer-size", "--set"), id="an option differs"
+        ),
+        pytest.param(
+            Broken(unread_consumer, "consumers", Status.WARNING, "consumer slow", "consumers delete shop.t slow"),
+            id="a consumer is far behind",
+        ),
+        pytest.param(
+            Broken(many_runs, "sorted runs", Status.WARNING, "sorted runs", "compact shop.t"),
+            id="compaction is behind",
+        ),
+        pytest.param(
+            Broken(bad_setting, "configuration", Status.FAILED, "chekpoint", "Correct the configuration"),
+            id="a setting is misspelled",
+        ),
+        pytest.param(
+            Broken(no_memory, "memory", Status.FAILED, "MiB of memory", "write.memory_bytes"),
+            id="the budgets are too large",
+        ),
+        pytest.param(
+            Broken(no_broker, "broker", Status.FAILED, "can't be reached", "source.bootstrap_servers"),
+            id="the broker is away",
+        ),
+        pytest.param(
+            Broken(no_registry, "schema registry", Status.FAILED, "schema registry", "schema_registry_url"),
+            id="the registry is away",
+        ),
+    ],
 )
 def test_each_fault_is_found_by_its_check(call: Call, tmp_path: Path, case: Broken) -> None:
     path = case.breaks(tmp_path)
@@ -204,7 +203,7 @@ def test_each_fault_is_found_by_its_check(call: Call, tmp_path: Path, case: Brok
 
 
 def parsed(root: Path, more: str = "") -> Config:
-    return parse_config(config_text(root, more))
+    return parse_config(config_text(root, more), "shop.yaml")
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def add_doctor(nouns: Verbs) -> None:
         "doctor",
         doctor,
         "check the machine, the source and the tables of a pipeline before it runs; changes nothing",
-        "Each check has a time limit. A check that fails does not hide the others. Exit code 1 if one failed; warnings\n"
-        "don't count. One object is written below the warehouse, and removed.",
+        "Each check has a time limit. A check that fails does not hide the others. Exit code 1 if one failed;\n"
+        "warnings don't count. One object is written below the warehouse, and removed.",
         log_level="error",  # a finding says the same
     )
     add_config(parser)
