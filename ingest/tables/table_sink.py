@@ -87,7 +87,13 @@ class TableSink:
             memory=self._memory,
             spill_directory=self._spill_directory,
             compactor_factory=compact_manager_factory(spill_directory=self._spill_directory, listener=self._compacted),
+            known_snapshot=lambda: self._commit.known_latest,
         )
+
+    @property
+    def context(self) -> TableContext:
+        """The table, with the version of its schema that is written."""
+        return self._context
 
     @property
     def name(self) -> str:
@@ -186,4 +192,5 @@ class TableSink:
 
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
         """See `RowLookup`. Rows that are not committed count, too."""
-        return lookup_newest_rows(self._context, self.history.latest(), keys, self.writer.uncommitted())
+        latest = self._context.snapshots.latest_since(self._commit.known_latest)
+        return lookup_newest_rows(self._context, latest, keys, self.writer.uncommitted())

@@ -6,12 +6,13 @@ another is sent together. On a local disk a call takes less time than handing it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from tidelake.storage.base.threads import run_side_by_side
+from tidelake.storage.base.threads import map_parallel, run_side_by_side
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -29,3 +30,11 @@ def run_requests(location: str, *requests: Callable[[], T]) -> list[T]:
     if is_remote(location):
         return run_side_by_side(*requests)
     return [request() for request in requests]
+
+
+def map_requests(location: str, request: Callable[[A], T], items: Sequence[A]) -> Iterator[T]:
+    """Send a request for each item: side by side if the location is remote, else one after the other.
+
+    Returns the results in the order of the items. An error is raised in its place.
+    """
+    return map_parallel(request, items) if is_remote(location) else map(request, items)

@@ -8,7 +8,7 @@ Source: Java `operation/AbstractFileStoreWrite.java` (WriterContainer).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bucket_states import BucketEvent, BucketState, next_state
@@ -109,6 +110,7 @@ class OpenBuckets:
     compactor_of: None: buckets are not compacted.
     given: the state of the table; None: it is read when the first bucket is opened. So opening a table writer costs
         nothing.
+    known: returns the newest snapshot that is known, which has all commits of this writer; None if none is known.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class OpenBuckets:
         spill_directory: str | None,
         compactor_of: CompactorFactory | None,
         given: RestoredState | None,
+        known: Callable[[], Snapshot | None] = lambda: None,
     ) -> None:
         self._context = context
         self._total_buckets = Bucketing.of(context.schema, context.options).total_buckets
@@ -127,6 +130,7 @@ class OpenBuckets:
         self._spill_directory = spill_directory
         self._compactor_of = compactor_of
         self._given = given
+        self._known = known
         self._table: RestoredTable | None = None
         self._unopened: dict[BucketId, RestoredBucket] = {}  # content of other buckets in the snapshot of `_table`
         self._records: dict[BucketId, OpenBucket] = {}
@@ -224,7 +228,8 @@ class OpenBuckets:
             self._unopened.pop(record.bucket, None)
             record.happened(BucketEvent.CLOSED)
         else:
-            record.writer.reset_compaction(restore_bucket(self._context, record.bucket))
+            latest = self._context.snapshots.latest()
+            record.writer.reset_compaction(restore_bucket(self._context, record.bucket, latest))
             record.happened(BucketEvent.RESTORED)
 
     def cancel_compactions(self) -> None:
@@ -289,11 +294,16 @@ class OpenBuckets:
             return found
         if is_new and bucket not in table.next_sequence_numbers:
             return RestoredBucket()  # it was empty, and this writer wrote nothing to it
-        return restore_bucket(self._context, bucket)
+        # A bucket that was closed is opened as if it had stayed open: with what its last commit left. If others changed
+        # its files since, the next commit finds out.
+        known = None if record.state is BucketState.LOST else self._known()
+        return restore_bucket(self._context, bucket, known or self._context.snapshots.latest())
 
     def _restored(self) -> RestoredTable:
         if self._table is None:
-            restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
+            restored = self._given or restore_files(
+                self._context, with_files=self._compactor_of is not None, known=self._known()
+            )
             self._table, self._unopened = restored.table, dict(restored.buckets)
             for record in self._records.values():  # lost before the table was read
                 record.start_from(self._table)

@@ -24,7 +24,7 @@ from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
-from tidelake.ingest.pipeline.builder import configuration_differences
+from tidelake.ingest.pipeline.builder import configuration_differences, opened_tables
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
@@ -93,7 +93,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
         )
     config = lower_case_for_catalog(config)
     check_settings(config)
-    check_differences(configuration_differences(config))
+    check_differences(configuration_differences(config, opened_tables(config)))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
     feed = _ForeachBatch(tuple(sinks_of(config)), TableCreation(config), SchemaFollowing(config), monitor)
     writer: DataStreamWriter = read_source(spark, config).writeStream.queryName(config.pipeline)

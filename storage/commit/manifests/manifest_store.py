@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests import index_manifest
@@ -33,11 +33,14 @@ from tidelake.storage.commit.manifests.manifest_file_meta import (
 )
 from tidelake.storage.commit.manifests.partition_stats import partition_stats
 from tidelake.storage.commit.manifests.record_file import format_of_metadata, read_records
-from tidelake.storage.fileio.requests import run_requests
+from tidelake.storage.fileio.requests import map_requests, run_requests
 from tidelake.storage.files.data_file import SimpleStats
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.paths import MetadataFileNames
 from tidelake.storage.model.table import TableContext
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 # Measured sizes in memory, without bytes and numbers that depend on the number of columns.
 _ENTRY_BYTES: Final = 900
@@ -86,6 +89,10 @@ class ManifestStore:
             self._cache.put(path, metas, _bytes_of_metas(metas))
         return metas
 
+    def read_lists(self, files: Sequence[ListFile]) -> Iterator[Sequence[ManifestFileMeta]]:
+        """Read these lists, side by side if the store is remote."""
+        return self._each(self.read_list, files, [file.name for file in files])
+
     def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
         """Return the entries in the order in which they were written."""
         path = self._paths.manifest(meta.file_name)
@@ -95,6 +102,15 @@ class ManifestStore:
             self._check_partitions([entry.partition for entry in entries], path)
             self._cache.put(path, entries, bytes_of_entries(entries))
         return entries
+
+    def read_all(self, metas: Sequence[ManifestFileMeta]) -> Iterator[Sequence[ManifestEntry]]:
+        """Read these manifests, side by side if the store is remote."""
+        return self._each(self.read, metas, [meta.file_name for meta in metas])
+
+    def _each(self, read: Callable[[A], T], files: Sequence[A], names: Sequence[str]) -> Iterator[T]:
+        """Read files. What is cached is not worth a thread."""
+        absent = sum(not self._cache.has(self._paths.manifest(name)) for name in names)
+        return map_requests(self._paths.location, read, files) if absent > 1 else map(read, files)
 
     def read_bytes(self, meta: ManifestFileMeta) -> bytes:
         """Return a manifest's bytes as stored. Decoding detects a truncated file."""

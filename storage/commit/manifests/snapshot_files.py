@@ -73,7 +73,8 @@ def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[Manifes
 
 def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Return the manifests whose entries, in this order, are the state of the table."""
-    return [*manifests.read_list(base_list(snapshot)), *manifests.read_list(delta_list(snapshot))]
+    lists = manifests.read_lists((base_list(snapshot), delta_list(snapshot)))
+    return list(chain.from_iterable(lists))
 
 
 def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tidelake.errors import CorruptFile
@@ -17,7 +18,7 @@ from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.disk_space import is_disk_full
 from tidelake.storage.fileio.late_hints import settle_hints, write_hint_later
-from tidelake.storage.fileio.requests import is_remote
+from tidelake.storage.fileio.requests import is_remote, run_requests
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, SNAPSHOT_VERSION, CommitKind
 from tidelake.storage.model.paths import TablePaths, parse_snapshot_id
 
@@ -210,6 +211,17 @@ class SnapshotStore:
             return found
         latest_id = self._listed_latest_id()
         return None if latest_id is None else self.get(latest_id)
+
+    def latest_since(self, known: Snapshot | None) -> Snapshot | None:
+        """Do the same as `latest`. If the newest snapshot is still `known`, this waits only once for a store.
+
+        known: a snapshot that was the newest one; None if none is known.
+        """
+        if known is None:
+            return self.latest()
+        follower = partial(self.exists, known.id + 1)
+        has_follower, same = run_requests(self._paths.location, follower, lambda: self.find(known.id) == known)
+        return known if same and not has_follower else self.latest()
 
     def _listed_latest_id(self) -> int | None:
         """List the directory, then check single files, because a listing may be outdated."""

@@ -472,7 +472,7 @@ class Rig:
             new_decoder=FakeDecoder,
             router=router,
             sinks=cast("dict[str, TableSink]", self.sinks),
-            create=lambda batch, unrouted: False,
+            create=lambda batch, unrouted, ahead: False,
             schemas=SchemaBarrier(UnchangingSchemas(), {}, {}, TableLineage(router.sources_of)),
             moved=MovedRowsByTable(MovedRowsBudget()),
             dead_letters=self.dead_letters,
