@@ -7,6 +7,7 @@ behind if it fails. `write` then puts the rows into the write buffers, which is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -145,6 +146,20 @@ class BatchWriter:
     def read_again(self, up_to: Mapping[TopicPartition, int]) -> None:
         """Skip records below these offsets: they are read again only for tables that this writer doesn't write."""
         self._read_again = dict(up_to)
+
+    def unrestored(self, batches: Sequence[DecodedBatch]) -> list[str]:
+        """Return the tables in these batches whose writers have not read their table's state."""
+        tables = {rows.target.name for batch in batches for rows in batch.tables}
+        return sorted(
+            table
+            for table in tables & self._sinks.keys()
+            if self._scope.includes(table) and not self._sinks[table].writer.is_restored
+        )
+
+    def restore(self, table: str) -> None:
+        """Read the state of a table. May run for several tables at once. An error is raised by its next row."""
+        with suppress(Exception):
+            self._sinks[table].writer.restore()
 
     def stage(
         self,

@@ -270,6 +270,8 @@ class Flow:
                     if not item.starts.done():  # after a stop, no reader waits for it
                         item.starts.set_result(starts)
                     continue
+                waiting = [one.batch for one in decoded.waiting() if isinstance(one, _Decoded)]
+                await self._writes.restore_ahead([item.batch, *waiting])
                 batch = PendingBatch(item.raw, item.batch, self._clock.now_ms(), routing=item.routing)
                 with self._observed.activity("writing a batch"):
                     await self._write_batch(batch)

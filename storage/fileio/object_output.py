@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -11,9 +12,9 @@ import pyarrow as pa
 from obstore.exceptions import BaseError
 
 from tidelake.storage.fileio.store_errors import as_os_errors
+from tidelake.storage.fileio.store_requests import CountedRequest, Operation
 
 if TYPE_CHECKING:
-    from obstore import WritableFile
     from obstore.store import ObjectStore
     from typing_extensions import Buffer
 
@@ -31,6 +32,7 @@ class ObjectOutput:
         self._store = store
         self._key = key
         self._path = path
+        self._written_bytes = self._written_parts = 0
 
     @property
     def path(self) -> str:
@@ -41,21 +43,35 @@ class ObjectOutput:
         return self._stream
 
     def write(self, data: bytes) -> None:
+        self._write(data)
+
+    def _write(self, data: Buffer) -> int:
+        """Add bytes. Full parts are sent meanwhile."""
+        content = bytes(data)  # obstore keeps the object until it is sent, but a writer may reuse its buffer before
+        before = self._written_parts
+        self._written_bytes += len(content)
+        self._written_parts = self._written_bytes // PART_BYTES
+        # The first full part also begins the upload.
+        sent = self._written_parts - before + (before == 0 < self._written_parts)
         with as_os_errors(self._path):
-            self._writer.write(data)
+            if not sent:
+                return self._writer.write(content)
+            with CountedRequest(Operation.PUT, self._path, sent):
+                return self._writer.write(content)
 
     def __enter__(self) -> Self:
         self._writer = obstore.open_writer(
             self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
         )
-        self._stream = pa.PythonFile(_Sink(self._writer, self._path), mode="w")
+        self._stream = pa.PythonFile(_Sink(self._write), mode="w")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            with as_os_errors(self._path):
+            # The last part, and the request that joins all parts.
+            with as_os_errors(self._path), CountedRequest(Operation.PUT, self._path, 2 if self._written_parts else 1):
                 self._writer.close()
         else:
             # Aborts. If that fails, too, the parts remain, invisible but charged, until a lifecycle rule of the bucket
@@ -67,15 +83,12 @@ class ObjectOutput:
 class _Sink:
     """The file object for `pyarrow.PythonFile`. Closing it does not publish; the end of the output's block does."""
 
-    def __init__(self, writer: WritableFile, path: str) -> None:
-        self._writer = writer
-        self._path = path
+    def __init__(self, write: Callable[[Buffer], int]) -> None:
+        self._write = write
         self.closed = False
 
     def write(self, data: Buffer) -> int:
-        with as_os_errors(self._path):
-            # obstore keeps the object without a copy until it is sent, but a writer may reuse its buffer before.
-            return self._writer.write(bytes(data))
+        return self._write(data)
 
     def flush(self) -> None:
         """Do nothing: the bytes are not visible yet."""

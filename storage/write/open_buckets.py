@@ -153,7 +153,7 @@ class OpenBuckets:
         record = self._record(bucket)
         if record.writer is not None:
             return record
-        table = self._restored()
+        table = self.restored()
         if bucket.bucket != POSTPONE_BUCKET:
             table.check_total_buckets(bucket.partition, self._total_buckets, self._context.name)
         record.writer = writer = self._open_writer(record, is_new=is_new)
@@ -180,15 +180,20 @@ class OpenBuckets:
         """Return all buckets with a record; not all of them have a writer."""
         return list(self._records.values())
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the state of the table was read."""
+        return self._table is not None
+
     def unopened_incomplete(self) -> list[BucketId]:
         """Return the buckets, not opened yet, with files that an earlier writer did not compact in full."""
-        self._restored()
+        self.restored()
         levels = self._context.options.num_levels
         return [bucket for bucket, found in self._unopened.items() if not is_fully_compacted(found.files, levels)]
 
     def unopened_with_level_0(self) -> list[BucketId]:
         """Return the buckets, not opened yet, with rows on level 0."""
-        self._restored()
+        self.restored()
         return [bucket for bucket, found in self._unopened.items() if any(file.level == 0 for file in found.files)]
 
     # ------------------------------------------------------------ the outcome of a commit
@@ -288,7 +293,7 @@ class OpenBuckets:
 
         is_new: it is opened for the first time.
         """
-        bucket, table = record.bucket, self._restored()
+        bucket, table = record.bucket, self.restored()
         found = self._unopened.pop(bucket, None)
         if found is not None and record.state is not BucketState.LOST:
             return found
@@ -299,7 +304,8 @@ class OpenBuckets:
         known = None if record.state is BucketState.LOST else self._known()
         return restore_bucket(self._context, bucket, known or self._context.snapshots.latest())
 
-    def _restored(self) -> RestoredTable:
+    def restored(self) -> RestoredTable:
+        """Return the state of the table, which is read once."""
         if self._table is None:
             restored = self._given or restore_files(
                 self._context, with_files=self._compactor_of is not None, known=self._known()

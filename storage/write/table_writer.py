@@ -128,6 +128,16 @@ class TableWriter:
         """Whether `route` and `add` may read files for the next rows, even if no bucket is opened."""
         return self._assigner.reads_files
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the state of the table was read. Opening a bucket then asks a store for nothing, or little."""
+        return self._buckets.is_restored
+
+    def restore(self) -> None:
+        """Read the state of the table ahead of the first row. After an error, the first row reads it."""
+        self._check_usable()
+        self._buckets.restored()
+
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` must read the table first."""
         return not self._assigner.is_ready or not all(self._buckets.has(bucket) for bucket, _ in routed.parts)

@@ -297,6 +297,7 @@ class FakeSink:
         self.at_write: Callable[[], None] = lambda: None
         self.at_abort: Callable[[], None] = lambda: None
         self.must_open_buckets = False
+        self.is_restored = True
         self.at_prepare: Callable[[], None] = lambda: None
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
