@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidelake
+from benchmarks import tables_on_a_store
 from benchmarks.clock import Clock, tell
 from benchmarks.contest import Sample, ours
 from benchmarks.sections import Goal, PageSection, Plan
@@ -52,6 +53,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         "is that of the whole process."
     )
     yield PageSection("Stores", about, _HEADER, lines, _targets(samples[_STORE][0]), samples)
+    yield from tables_on_a_store.sections(plan)
 
 
 def _commits(sample: Sample, kind: str) -> list[Mapping[str, Any]]:

@@ -260,6 +260,7 @@ async def map_uncancellable(
     on_result: called in the event loop with each result as soon as it exists.
     keep_going: after an error or a cancellation, the remaining items are processed and reported nevertheless.
     """
+    items = list(items)
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
     async def run_sequentially() -> None:
@@ -275,7 +276,7 @@ async def map_uncancellable(
 
     async def run_all() -> None:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(at_once):
+            for _ in range(min(at_once, len(items))):
                 tasks.create_task(run_sequentially())
         if errors:
             raise ExceptionGroup("several failed", errors)

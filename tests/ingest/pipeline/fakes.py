@@ -298,6 +298,7 @@ class FakeSink:
         self.at_abort: Callable[[], None] = lambda: None
         self.must_open_buckets = False
         self.is_restored = True
+        self.at_restore: Callable[[], None] = lambda: None
         self.at_prepare: Callable[[], None] = lambda: None
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -361,6 +362,10 @@ class FakeSink:
         return RoutedRows([(BucketId(b"", 0), rows)])
 
     reads_files = False
+
+    def restore(self) -> None:
+        self.at_restore()
+        self.is_restored = True
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         return self.must_open_buckets
