@@ -107,6 +107,7 @@ class Flow:
         self._drained = asyncio.Event()  # all records that were read are written
         self._source_error: Exception | None = None
         self._read_task: asyncio.Task[None] | None = None
+        self._last_looked_at: RawBatch | None = None  # the last batch that was decoded ahead
         self.is_stopping = False
         self._read_all = asyncio.Event()  # no more records are read from the source
         self._without_first_position: set[str] = set()
@@ -226,7 +227,7 @@ class Flow:
 
         Returns whether any was created, or failed.
         """
-        ahead = await self._first_records_of(raw.waiting()) if self._names_new_table(result) else []
+        ahead = await self._first_records_of(self._not_looked_at(raw)) if self._names_new_table(result) else []
         try:
             return await run_uncancellable(self._create_tables, batch, result.creating, ahead)
         except TableFailed as failed:
@@ -251,13 +252,18 @@ class Flow:
             return any(name is not None and name not in self._existing and name not in left_out for name in tables)
         return False
 
-    async def _first_records_of(self, waiting: Sequence[RawBatch | _DrainMarker]) -> list[FirstRecords]:
+    def _not_looked_at(self, raw: Channel[RawBatch | _DrainMarker]) -> list[RawBatch]:
+        """Return the waiting batches that were not decoded ahead before. Each is decoded ahead at most once."""
+        waiting = [batch for batch in raw.waiting() if isinstance(batch, RawBatch)]
+        seen = next((n for n, batch in enumerate(waiting, 1) if batch is self._last_looked_at), 0)
+        self._last_looked_at = waiting[-1] if waiting else None
+        return waiting[seen:]
+
+    async def _first_records_of(self, waiting: Sequence[RawBatch]) -> list[FirstRecords]:
         """Return the unrouted source tables of batches that are decoded later. An error is raised in their turn."""
         found = list[FirstRecords]()
         with suppress(Exception):
             for batch in waiting:
-                if isinstance(batch, _DrainMarker):
-                    break
                 if len(batch) and (creating := (await self._decode_batch(batch)).creating):
                     found.append((batch, creating))
         return found

@@ -43,8 +43,8 @@ class TableSink:
     history_snapshots: number of snapshots that a start checks
     compacted: called after each compaction during writing
 
-    All methods block, and are called one at a time, including those of `writer` and `history`. Only `prepare_commit`
-    and `commit` of different tables may overlap.
+    All methods block, and are called one at a time, including those of `writer` and `history`. Those of different
+    tables may overlap.
     """
 
     def __init__(

@@ -17,7 +17,9 @@ from tests.support.faulty_file_io import Call, FaultyFileIO
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.flow import Flow
 from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.fileio.store_requests import kind_of
 
@@ -43,18 +45,24 @@ class World:
     def __init__(self, path: Path) -> None:
         self.io = FaultyFileIO(MemoryFileIO())
         self.has_one_topic = False
+        self.tolerance: object = "none"
         self._folder = path / "changes"
         self._folder.mkdir()
         self._warehouse = f"memory://{path.name}/lake"
         self._files = 0
         self._offsets = Counter[str]()
 
-    async def change(self, tables: Sequence[int]) -> None:
+    async def change(self, tables: Sequence[int], *, has_columns: bool = True) -> None:
         """Add a file with a row of each table."""
         lines = []
         for table in tables:
             source = {"db": "shop", "schema": "public", "table": f"t{table}", "connector": "postgresql"}
-            value = {"before": None, "after": {"id": 1, "v": f"x{self._files}"}, "op": "c", "source": source}
+            value = {
+                "before": None,
+                "after": {"id": 1, "v": f"x{self._files}"} if has_columns else {},
+                "op": "c",
+                "source": source,
+            }
             topic = "shop" if self.has_one_topic else f"shop.t{table}"
             line = {"topic": topic, "partition": 0, "offset": self._offsets[topic], "key": '{"id": 1}'}
             lines.append(json.dumps({**line, "value": json.dumps(value)}) + "\n")
@@ -68,6 +76,7 @@ class World:
             "warehouse": self._warehouse,
             "source": {"type": "change-log-folder", "path": str(self._folder), "until": "end"},
             "tables": [{"name": "shop.{table}", "options": {"bucket": 1, "write-only": True}}],
+            "errors": {"tolerance": self.tolerance},
             "checkpoint": {"interval_ms": 3_600_000, "bytes_max": 1 if self.has_one_topic else 1 << 30},
         }
         return build_pipeline(parse_config(json.dumps(settings), "shop.json"), io=self.io)
@@ -104,6 +113,24 @@ async def test_tables_of_waiting_batches_are_created_side_by_side(world: World) 
 
     world.io.fault = at_call
     await pipeline.run()
+    created = [call for call in world.io.calls if file_of(call) == "create_if_absent schema"]
+    assert len(created) == TABLES
+
+
+async def test_each_waiting_batch_is_decoded_ahead_at_most_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first records of a table don't show its columns, so that it is tried again with each of them."""
+    looked_at, first_records_of = list[RawBatch](), Flow._first_records_of
+
+    async def noted(flow: Flow, waiting: Sequence[RawBatch]) -> object:
+        looked_at.extend(waiting)
+        return await first_records_of(flow, waiting)
+
+    monkeypatch.setattr(Flow, "_first_records_of", noted)
+    world.tolerance = "all"
+    await world.change([0, 0, 0, *range(1, TABLES)], has_columns=False)
+    await world.change(range(TABLES))
+    await world.run()
+    assert len({id(batch) for batch in looked_at}) == len(looked_at)
     created = [call for call in world.io.calls if file_of(call) == "create_if_absent schema"]
     assert len(created) == TABLES
 
