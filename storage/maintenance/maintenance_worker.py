@@ -165,21 +165,17 @@ class MaintenanceWorker:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        table: _MaintainedTable | None = None
-        while (table := self._next(table)) is not None:
-            expired = table.round()
+        while (table := self._next()) is not None:
+            try:
+                expired = table.round()
+            finally:  # also if the thread dies: otherwise others would wait for the round
+                self._ended(table)
             if expired is not None and not self.is_closing and table.is_still_due():
                 self._submit(table)  # after the other waiting tables
 
-    def _next(self, done: _MaintainedTable | None) -> _MaintainedTable | None:
-        """Wait for a table that has work, and no running round. None if the thread should end.
-
-        done: the table whose round this thread has ended.
-        """
+    def _next(self) -> _MaintainedTable | None:
+        """Wait for a table that has work, and no running round. None if the thread should end."""
         with self._changed:
-            if done is not None:
-                self._running.remove(done)
-                self._changed.notify_all()
             while True:
                 if self._waiting and self._is_cancelled:
                     return None
@@ -191,6 +187,12 @@ class MaintenanceWorker:
                 if self.is_closing and not self._waiting:
                     return None
                 self._changed.wait()
+
+    def _ended(self, table: _MaintainedTable) -> None:
+        """Record the end of a round. Others may wait for it."""
+        with self._changed:
+            self._running.remove(table)
+            self._changed.notify_all()
 
 
 class _MaintainedTable:
