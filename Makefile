@@ -105,8 +105,13 @@ bench: $(VENV)/.development tools ## measure rows per CPU-second and peak memory
 	@$(BIN)/python -m benchmarks
 
 .PHONY: pictures
-pictures: $(VENV)/.runtime ## draw the pictures of the README again; the terminal shows a run of the demo
+pictures: $(VENV)/.runtime ## draw the pictures of the README and the pages again; the terminal shows a run of the demo
 	@$(BIN)/python docs/pictures.py
+	@$(BIN)/python docs/page_pictures.py || true
+
+.PHONY: docs
+docs: $(VENV)/.development ## build the pages as a site, with search and the Python reference: build/site/index.html
+	@$(BIN)/python docs/site.py
 
 .PHONY: clean
 clean: ## remove all created files here (downloads in ~/.cache/tidelake stay)

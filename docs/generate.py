@@ -14,6 +14,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
 
+import compaction_costs  # beside this file
 import msgspec
 from msgspec import inspect
 
@@ -355,6 +356,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "configuration.md": configuration,
     "errors.md": errors,
     "keeping-tables.md": several_writers,
+    "lsm.md": compaction_costs.table,
     "operations.md": operations,
     "options.md": options,
 }

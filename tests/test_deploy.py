@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.test_docker import DOCKERFILE
-from tidelake.cli.commands import ingest_run
+from tidelake.cli.commands import ingest_run, serve
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.parser import parse
 from tidelake.ingest.config.config import parse_config
@@ -101,6 +101,23 @@ def test_probes_use_existing_paths_and_one_process_runs_at_a_time() -> None:
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
     assert DEPLOYMENT["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert SERVICE["spec"]["selector"].items() <= labels.items()
+
+
+def test_pods_of_the_rest_server_run_our_command() -> None:
+    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes" / "rest.yaml").read_text(encoding="utf-8"))
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    invocation = parse(container["args"])
+    assert invocation.command == serve.rest
+    options = invocation.options
+    assert container["ports"] == [{"name": service["spec"]["ports"][0]["targetPort"], "containerPort": options["port"]}]
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {str(Path(file).parent) for file in (options["token_file"], *options["tls"])} <= mounts
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/live", "port": "rest", "scheme": "HTTPS"}
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == labels
+    assert pod["securityContext"]["runAsUser"] == POD["securityContext"]["runAsUser"]
 
 
 RULES_FILE: Final = DEPLOY / "prometheus" / "tidelake.rules.yml"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tidelake.cli.commands import ingest_run
+from tidelake.cli.commands import ingest_run, serve
 from tidelake.cli.parser import parse
 from tidelake.ingest.config.config import load_config
 from tidelake.ingest.monitoring.metric_list import METRICS
@@ -65,6 +65,20 @@ def test_the_lake_uses_the_bucket_created_in_the_running_store(config: Config) -
     assert options["s3.endpoint"] == "http://minio:9000"
     assert services["bucket"]["environment"]["MC_HOST_store"] == "http://minioadmin:minioadmin@minio:9000"
     assert SERVICE["depends_on"]["bucket"] == {"condition": "service_completed_successfully"}
+
+
+def test_the_rest_server_serves_the_warehouse_of_the_pipeline(config: Config) -> None:
+    service = COMPOSE["services"]["rest"]
+    assert service["build"] == SERVICE["build"]
+    invocation = parse(shlex.split(service["command"]))
+    assert invocation.command == serve.rest
+    options = invocation.options
+    assert (options["catalog"].warehouse, dict(options["catalog"].options)) == (
+        config.warehouse,
+        dict(config.warehouse_options),
+    )
+    assert service["ports"] == [f"127.0.0.1:{options['port']}:{options['port']}"]
+    assert f"127.0.0.1:{options['port']}/live" in service["healthcheck"]["test"][-1]
 
 
 def test_the_connector_sends_the_tables_to_the_configured_topics(config: Config) -> None:

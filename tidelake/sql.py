@@ -224,9 +224,9 @@ def _quoted(name: str) -> str:
 
 
 def _without_origin(message: str) -> str:
-    """Return the message of DuckDB without where it came from in Python."""
+    """Return the message of DuckDB without where it came from in Python, and without tabs."""
     _, found, own = message.partition("BadInput: ")
-    return own if found else message
+    return (own if found else message).expandtabs(4).rstrip()
 
 
 def words_of(session: Session, names: Sequence[str]) -> list[str]:

@@ -46,17 +46,21 @@ def split_rows(values: pa.Array, rows: NDArray[np.int64], rows_max: int, bytes_m
 def concatenate_objects(values: pa.Array, rows: NDArray[np.int64], prefix: bytes = b"") -> bytes | memoryview:
     """Return the concatenated values of these rows. Copies nothing if the rows are adjacent and the prefix is empty.
 
+    Without a prefix, no Python object is made for a value: Arrow moves rows that aren't adjacent together.
+
     values: binary, without nulls in `rows`.
     prefix: if not empty, each value must begin with it. The prefix and the value's last brace are removed.
 
     Raises ValueError if a value is not enclosed in braces, ends within a string, or does not begin with the prefix.
     """
+    if not prefix and not np.all(np.diff(rows) == 1):
+        values, rows = values.take(pa.array(rows)), np.arange(len(rows))
     positions, data = layout(values)
     begins, ends = positions[rows], positions[rows + 1]
     octets = np.frombuffer(data, np.uint8)
     if np.any(begins >= ends) or np.any(octets[begins] != ord("{")) or np.any(octets[ends - 1] != ord("}")):
         raise ValueError("not one JSON object each, without blanks around it")
-    if not prefix and np.array_equal(begins[1:], ends[:-1]):
+    if not prefix:
         together: bytes | memoryview = data[begins[0] : ends[-1]]
         starts = begins - begins[0]
     else:
@@ -83,8 +87,6 @@ def _all_begin_with_member_name(octets: NDArray[np.uint8], starts: NDArray[np.in
 
 def _without_prefix(value: bytes, prefix: bytes) -> bytes:
     """Return the value without the prefix and the last brace. It is bytes, as a memoryview compares octet by octet."""
-    if not prefix:
-        return value
     if not value.startswith(prefix) or value[len(prefix)] != ord("{") or value[-2] != ord("}"):
         raise ValueError("another beginning, or more than one object behind it")
     return value[len(prefix) : -1]

@@ -19,6 +19,7 @@ PYPAIMON = TOOLS / "pypaimon"
 class Pypaimon:
     """`native` takes the Rust route and never falls back: where pypaimon would, the call is Refused, code NotNative.
 
+    `warehouse` is a local folder, or the options of a catalog as JSON.
     Raises tests.support.line_server.Refused with pypaimon's message and the exception's class as code.
     """
 

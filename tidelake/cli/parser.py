@@ -59,6 +59,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     add_noun("database", "databases: list, create, drop, migrate", _add_database)
     add_noun("catalog", "catalog entries: repair", _add_catalog)
     add_noun("table", "tables: create, alter, read, follow, compact, expire, …", _add_table)
+    add_noun("serve", "serve a warehouse to other clients: rest", _add_serve)
     add_noun("view", "views of a catalog: list, show, create, rename, drop", _add_view)
     return parser
 
@@ -176,6 +177,12 @@ def _add_view(verbs: Verbs) -> None:
     from tidelake.cli.commands import views
 
     views.add_view(verbs)
+
+
+def _add_serve(verbs: Verbs) -> None:
+    from tidelake.cli.commands import serve
+
+    serve.add_rest(verbs)
 
 
 def _add_completion(nouns: Verbs) -> None:

@@ -27,9 +27,14 @@ def refuse_fallback(self: Any, reason: str, error: Exception | None = None, log:
     raise NotNative(reason) from error
 
 
+def open_catalog(warehouse: str) -> Any:
+    """warehouse: a folder, or the options of a catalog as JSON."""
+    return CatalogFactory.create(json.loads(warehouse) if warehouse.startswith("{") else {"warehouse": warehouse})
+
+
 def open_table(warehouse: str, table: str, options: dict[str, str], *, native: bool) -> Any:
     switches = dict.fromkeys(NATIVE_OPTIONS, "true" if native else "false")
-    return CatalogFactory.create({"warehouse": warehouse}).get_table(table).copy({**switches, **options})
+    return open_catalog(warehouse).get_table(table).copy({**switches, **options})
 
 
 def read(warehouse: str, table: str, output: str, options: dict[str, str], native: bool) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def create(
 ) -> dict[str, Any]:
     with pa.OSFile(schema, "rb") as source:
         arrow = pa.ipc.open_file(source).schema
-    catalog = CatalogFactory.create({"warehouse": warehouse})
+    catalog = open_catalog(warehouse)
     catalog.create_database(table.split(".", maxsplit=1)[0], True)
     declared = Schema.from_pyarrow_schema(
         arrow, primary_keys=primary_keys or None, partition_keys=partition_keys or None, options=options

@@ -1,15 +1,17 @@
-"""Converts schema changes to the messages of a REST catalog.
+"""Converts schema changes to the messages of a REST catalog, and back.
 
 Source: Java `schema/SchemaChange.java`, `schema/Schema.java`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     ColumnPath,
@@ -25,10 +27,11 @@ from tidelake.storage.ddl.schema_changes import (
     UpdateColumnPosition,
     UpdateColumnType,
     UpdateComment,
+    apply_changes,
 )
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.types import parse_type, type_from_arrow
-from tidelake.storage.model.types.type_json import field_to_json, type_to_json
+from tidelake.storage.model.types import nullable, parse_type, type_from_arrow
+from tidelake.storage.model.types.type_json import field_to_json, type_from_json, type_to_json
 
 
 def schema_message(schema: TableSchema) -> dict[str, Any]:
@@ -98,3 +101,81 @@ def _type(given: ColumnType) -> Any:
     if isinstance(given, pa.DataType):
         return type_to_json(type_from_arrow(given, repeat(0).__next__, column="of a change"))
     return type_to_json(parse_type(given) if isinstance(given, str) else given)
+
+
+# ---------------------------------------------------------------- from messages
+
+
+def parse_changes(messages: Sequence[Mapping[str, Any]], schema: TableSchema) -> list[SchemaChange]:
+    """Return the changes of the messages of a client.
+
+    schema: the table's schema, for positions that name no column.
+
+    Raises BadInput for what is not a message, and for a change that can't be applied after those before it.
+    """
+    changes: list[SchemaChange] = []
+    for message in messages:
+        try:
+            changes += _parsed(message, schema, changes)
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise BadInput(f"a schema change can't be read: {e!r} in {dict(message)!r}") from None
+    return changes
+
+
+def _parsed(message: Mapping[str, Any], schema: TableSchema, before: Sequence[SchemaChange]) -> list[SchemaChange]:
+    """before: the changes that come before this one."""
+    match message["action"]:
+        case "addColumn":
+            path = tuple(map(str, message["fieldNames"]))
+            place = _place(message.get("move"), path, schema, before)
+            return [AddColumn(path, type_from_json(message["dataType"]), message.get("comment"), *place)]
+        case "dropColumn":
+            return [DropColumn(tuple(message["fieldNames"]))]
+        case "renameColumn":
+            return [RenameColumn(tuple(message["fieldNames"]), message["newName"])]
+        case "updateColumnType":
+            path, data_type = tuple(message["fieldNames"]), type_from_json(message["newDataType"])
+            change: list[SchemaChange] = [UpdateColumnType(path, nullable(data_type))]
+            if not message.get("keepNullability", False):
+                change.append(UpdateColumnNullability(path, data_type.nullable))
+            return change
+        case "updateColumnNullability":
+            return [UpdateColumnNullability(tuple(message["fieldNames"]), message["newNullability"])]
+        case "updateColumnComment":
+            return [UpdateColumnDescription(tuple(message["fieldNames"]), message.get("newComment"))]
+        case "updateColumnDefaultValue":
+            return [UpdateColumnDefault(tuple(message["fieldNames"]), message.get("newDefaultValue"))]
+        case "updateColumnPosition":
+            name = message["move"]["fieldName"]
+            first, after = _place(message["move"], (name,), schema, before)
+            return [UpdateColumnPosition(name, first=first, after=after)] if first or after is not None else []
+        case "setOption":
+            return [SetOption(message["key"], message["value"])]
+        case "removeOption":
+            return [RemoveOption(message["key"])]
+        case "updateComment":
+            return [UpdateComment(message.get("comment"))]
+        case "dropPrimaryKey":
+            raise UnsupportedFeature(
+                "a change that drops the primary key",
+                "rows of a key would then appear several times",
+                "Create a table without it, and write the rows of a scan",
+            )
+    raise BadInput(f"{message['action']!r} is not a change of a schema")
+
+
+def _place(
+    move: Mapping[str, Any] | None, path: tuple[str, ...], schema: TableSchema, before: Sequence[SchemaChange]
+) -> tuple[bool, str | None]:
+    """Return `first` and `after` of the change for a Move of Java. Neither is the default place."""
+    kind = None if move is None else move["type"]
+    if move is None or kind == "FIRST":
+        return kind == "FIRST", None
+    if kind == "AFTER":
+        return False, move["referenceFieldName"]
+    if len(path) > 1:
+        raise BadInput(f"column {'.'.join(path)}: a nested column can be placed first or after another one only")
+    names = apply_changes(schema, before, has_snapshots=False, time_ms=0).names if before else schema.names
+    others = [name for name in names if name != path[0]]
+    position = len(others) if kind == "LAST" else others.index(move["referenceFieldName"])
+    return position == 0, others[position - 1] if position else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidelake.errors import CommitConflict
+from tidelake.errors import AccessDenied, CommitConflict
 from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.paths import parse_partition_path
@@ -52,6 +52,10 @@ class ServerCommit:
         }
         try:
             answer = table.client.post(body, "databases", table.database, "tables", table.object_name, "commit")
+        except AccessDenied as e:
+            raise CommitConflict(
+                f"{self._context.name}: the catalog's token doesn't allow this commit, nothing was published: {e}"
+            ) from e
         except Refused as e:
             raise CommitConflict(
                 f"{self._context.name}: the catalog refused the commit, nothing was published: {e}. Open the table and "

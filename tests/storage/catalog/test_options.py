@@ -27,7 +27,6 @@ LAKE = "memory://catalog-options/lake"
         pytest.param({"lock.enabled": "true"}, "take no lock", id="a lock"),
         pytest.param({"lock.enabled": "yes"}, "neither true nor false", id="a lock, perhaps"),
         pytest.param({"cache.snapshot.max-num-per-table": "many"}, "whole number", id="no number"),
-        pytest.param({"metastore": "glue"}, "catalogs can be in the file system", id="another catalog"),
         pytest.param({"lock.type": "hive", "metastore": "jdbc"}, "each of its own type", id="another's locks"),
         pytest.param({"uri": "jdbc:sqlite:/c.db"}, "Set metastore = jdbc", id="an address for nobody"),
         pytest.param({"uri": "thrift://h?password=secret"}, "uri = thrift://h: ", id="a secret is not shown"),
@@ -84,3 +83,25 @@ def test_a_case_insensitive_catalog_refuses_capital_letters(option: Mapping[str,
         ):
             act()
     assert catalog.list_tables("shop") == ["t"]
+
+
+OTHER_SERVICES: dict[str, tuple[dict[str, str], str]] = {
+    "AWS Glue": ({"metastore": "glue"}, "metastore = glue: catalogs can be in the file system"),
+    "AWS Glue through Hive": (
+        {
+            "metastore": "hive",
+            "uri": "thrift://h:9083",
+            "metastore.client.class": "com.amazonaws.glue.catalog.metastore.AWSCatalogMetastoreClient",
+        },
+        "which AWS Glue does not speak",
+    ),
+    "Unity Catalog": ({"metastore": "unity"}, "metastore = unity: catalogs can be in the file system"),
+    "DLF": ({"metastore": "rest", "uri": "http://h", "token.provider": "dlf"}, "only bearer tokens"),
+    "MySQL": ({"metastore": "jdbc", "uri": "jdbc:mysql://h/db"}, "jdbc:mysql"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), OTHER_SERVICES.values(), ids=OTHER_SERVICES)
+def test_services_that_only_java_reaches_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(tidelake.TidelakeError, match=message):
+        open_catalog("/lake", options)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tidelake.catalog import Catalog
     from tidelake.storage.model.snapshots.snapshot import Snapshot
+    from tidelake.table import Table
 
 _SNAPSHOTS_SHOWN = 20
 
@@ -184,16 +185,40 @@ def list_tables(out: CommandOutput, *, database: str | None, catalog: CatalogAdd
 def add_show(verbs: Verbs) -> None:
     parser = table_command(verbs, "show", show, "show columns, keys, options, newest snapshot and files")
     parser.add_argument("--all-buckets", action="store_true", help="list every bucket, not only the largest")
+    parser.add_argument(
+        "--web",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a page that plays back the sorted runs of the newest 200 snapshots; default: NAME.html",
+    )
 
 
-def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets: bool) -> None:
+def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets: bool, web: str | None) -> None:
     from tidelake.cli.rendering.table_summary import print_table_summary, summarize_table
 
-    summary = summarize_table(catalog.open().table(name))
+    table = catalog.open().table(name)
+    if web is not None:
+        _write_page(out, table, web or f"{name}.html")
+        return
+    summary = summarize_table(table)
     if out.is_json:
         out.document(summary)
     else:
         print_table_summary(out.console, summary, all_buckets=all_buckets)
+
+
+def _write_page(out: CommandOutput, table: Table, file: str) -> None:
+    from pathlib import Path
+
+    from tidelake.cli.rendering.lsm_page import lsm_page
+
+    page = lsm_page(table.context)
+    try:
+        Path(file).write_text(page, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--web {file!r} can't be written: {error}. Pass the path of another file") from None
+    out.result({"file": str(Path(file).absolute())}, f"wrote {file}: open it in a browser")
 
 
 def add_snapshots(verbs: Verbs) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _READABLE_WIDTH: Final = 20  # of a column whose values are folded onto several lines
-_GAP: Final = 2  # between two columns
+_GAP: Final = 3  # between two columns: the padding of both, and the blank that separates them
 
 
 def plain_grid(*titles: str, right: Sequence[str] = ()) -> Grid:

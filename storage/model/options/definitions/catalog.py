@@ -42,6 +42,8 @@ _WITHOUT_ADDRESS: Final = Refusal(
     "Set metastore = jdbc, hive or rest, or leave it out",
 )
 
+_HIVE_CLIENT: Final = "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"
+
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     supported("warehouse", TEXT, None, OPEN),
     supported(
@@ -52,7 +54,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
         Refusal(
             OPEN,
             other_than("filesystem", "jdbc", "hive", "rest", example="glue"),
-            "catalogs can be in the file system, in a database, in a Hive metastore or on a server",
+            "catalogs can be in the file system, in a database, in a Hive metastore or on a server, as in Java",
             "Leave metastore out, or choose jdbc, hive or rest",
         ),
     ),
@@ -103,11 +105,16 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     supported("prefix", TEXT, None, OPEN),
     supported("hive-conf-dir", TEXT, None, OPEN),
     supported("hadoop-conf-dir", TEXT, None, OPEN),
-    without_effect(
+    unsupported(
         "metastore.client.class",
         TEXT,
-        "org.apache.hadoop.hive.metastore.HiveMetaStoreClient",
-        "the metastore is asked over plain Thrift",
+        _HIVE_CLIENT,
+        Refusal(
+            OPEN,
+            other_than(_HIVE_CLIENT, example="com.amazonaws.glue.catalog.metastore.AWSCatalogMetastoreClient"),
+            "a metastore is asked over plain Thrift, which AWS Glue does not speak: Java loads a class of Amazon's",
+            "Use a Hive metastore with a thrift:// address, or another catalog",
+        ),
     ),
     supported("location-in-properties", BOOLEAN, "false", OPEN),
     without_effect("client-pool-cache.eviction-interval-ms", LONG, "300000", PERFORMANCE_ONLY),

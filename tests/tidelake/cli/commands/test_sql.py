@@ -117,6 +117,8 @@ def test_columns_of_the_result_are_chosen(call: Call, lake: Path) -> None:
         pytest.param([5, 5, 5], 100, [0, 1, 2], id="all fit"),
         pytest.param([5] * 40, None, list(range(40)), id="a pipe is as wide as needed"),
         pytest.param([20] * 10, 80, [0, 1, 9], id="columns of the middle are left out"),
+        pytest.param([5, 5, 5], 21, [0, 1, 2], id="all fit exactly"),
+        pytest.param([5, 5, 5], 20, [0], id="one blank is missing"),
         pytest.param([500, 500, 500], 66, [0, 1, 2], id="long values are folded"),
         pytest.param([20] * 10, 5, [0], id="one column is always shown"),
         pytest.param([], 80, [], id="no columns"),
@@ -134,6 +136,18 @@ def test_a_wide_table_says_what_it_leaves_out(call: Call, lake: Path) -> None:
     whole = call("table", "scan", "shop.orders$files", "-w", lake, "--limit", "1", "--vertical")
     assert "min_sequence_number" in whole.out
     assert "more" not in whole.out
+
+
+def test_titles_are_not_folded_while_there_is_space(call: Call, lake: Path) -> None:
+    said = call("sql", "select 1 as a, 2 as the_longest_title_of_all, 3 as another_title", "-w", lake)
+    assert said.out.splitlines()[0].split() == ["a", "the_longest_title_of_all", "another_title"]
+
+
+def test_an_error_of_duckdb_is_readable(call: Call, lake: Path) -> None:
+    said = call("sql", "select sum(status) from shop.orders", "-w", lake)
+    assert said.err.startswith("error: Binder Error: No function matches")
+    assert "\\t" not in said.err
+    assert "\n    Candidate functions:\n" in said.err
 
 
 # ---------------------------------------------------------------- shell

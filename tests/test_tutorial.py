@@ -1,0 +1,81 @@
+"""The pages that show sessions in a terminal: their files are written, their commands run, their output compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+ANYTHING: Final = "..."
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    expected: list[str]
+
+
+def commands(session: str) -> list[Command]:
+    """The commands of a session, each with the lines below it."""
+    found = []
+    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+        text, *expected = part.splitlines()
+        found.append(Command(text, expected))
+    return found
+
+
+def is_shown(expected: list[str], said: list[str]) -> bool:
+    """Whether this is what was said. A line `...` stands for any lines, and `...` within a line for any text."""
+    one_line = r"[^\n]*"
+    pattern = "".join(
+        rf"(?:{one_line}\n)*" if line == ANYTHING else re.escape(line).replace(re.escape(ANYTHING), one_line) + "\n"
+        for line in expected
+    )
+    return re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in said)) is not None
+
+
+@pytest.mark.parametrize(
+    ("expected", "said", "shown"),
+    [
+        pytest.param(["a", "b"], ["a", "b   "], True, id="blanks at the end of a line do not count"),
+        pytest.param(["a"], ["a", "b"], False, id="a line too many"),
+        pytest.param(["a", "..."], ["a"], True, id="no lines"),
+        pytest.param(["...", "c"], ["a", "b", "c"], True, id="any lines"),
+        pytest.param(["3 rows ..."], ["3 rows · 1 s"], True, id="any text"),
+        pytest.param(["3 rows ..."], ["4 rows · 1 s"], False, id="another number"),
+    ],
+)
+def test_a_session_is_compared_line_by_line(expected: list[str], said: list[str], shown: bool) -> None:
+    assert is_shown(expected, said) is shown
+
+
+@pytest.mark.parametrize(
+    "page", sorted(path.name for path in DOCS.glob("*.md") if "```console" in path.read_text(encoding="utf-8"))
+)
+def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = {key: value for key, value in environment.items() if key not in ("COLUMNS", "FORCE_COLOR")}
+    for kind, title, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
+        if title:
+            (tmp_path / title).write_text(text, encoding="utf-8")
+        for command in commands(text) if kind == "console" else ():
+            run = subprocess.run(
+                command.text,
+                shell=True,
+                cwd=tmp_path,
+                env=environment,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            said = [line for line in run.stdout.splitlines() if line.strip()]
+            assert (run.returncode, is_shown(command.expected, said)) == (0, True), f"$ {command.text}\n{run.stdout}"
