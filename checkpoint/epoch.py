@@ -8,14 +8,12 @@ suspended for a long time.
 from __future__ import annotations
 
 import json
-import os
-import socket
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tidelake.errors import CorruptFile, UnsupportedFeature
+from tidelake.storage.base import env
 
 EPOCH_PROPERTY: Final = "tidelake.epoch"  # key in Snapshot.properties
 EPOCH_VERSION: Final = 1
@@ -77,4 +75,4 @@ def epoch_of(properties: Mapping[str, str], where: str) -> Epoch:
 
 def new_writer_id() -> str:
     """Return a unique name for this process, which also says where it runs."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    return f"{env.host_name()}:{env.process_id()}:{env.new_uuid().hex[:8]}"

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from tidelake.storage.base import env
+
 IsCancelled: TypeAlias = Callable[[], bool]  # polled by running work: whether to raise CompactionCancelled
 
 
@@ -19,8 +21,8 @@ class CancellationToken:
     """Cancels a job, from any thread or signal handler. Compare Java's ExecutorService: shutdown and shutdownNow."""
 
     def __init__(self) -> None:
-        self._cancelled = threading.Event()
-        self._cancelled_now = threading.Event()
+        self._cancelled = env.Event()
+        self._cancelled_now = env.Event()
 
     def cancel(self) -> None:
         """Start no new compaction. Running ones finish and are committed."""

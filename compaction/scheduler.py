@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from functools import cache
 from itertools import count
 from typing import Final, Generic, TypeVar
@@ -21,6 +20,7 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 
 from tidelake.compaction.cancellation import IsCancelled
+from tidelake.storage.base import env
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ class ScheduledTask(Generic[T]):
     def __init__(self, work: Callable[[IsCancelled], T], awaited: Callable[[], None] = lambda: None) -> None:
         self._work = work
         self._awaited = awaited
-        self._cancelled = threading.Event()
-        self._future: Future[T] = Future()
+        self._cancelled = env.Event()
+        self._future: env.Future[T] = env.Future()
         self.ran_s = 0.0  # set at the end
 
     @property
@@ -66,14 +66,14 @@ class ScheduledTask(Generic[T]):
     def run(self) -> None:
         if not self._future.set_running_or_notify_cancel():
             return
-        started = time.monotonic()
+        started = env.monotonic_s()
         try:
             result = self._work(self._is_cancelled)
         except BaseException as e:
-            self.ran_s = time.monotonic() - started
+            self.ran_s = env.monotonic_s() - started
             self._future.set_exception(e)
         else:
-            self.ran_s = time.monotonic() - started
+            self.ran_s = env.monotonic_s() - started
             self._future.set_result(result)
 
     def _is_cancelled(self) -> bool:
@@ -97,7 +97,7 @@ class CompactionScheduler:
         self._numbers = count(1)
         self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = OrderedDict()  # by table; the first one is next
         self._paused_until_s = 0.0  # of the monotonic clock
-        self._lock = threading.Condition()
+        self._lock = env.Condition()
 
     @property
     def running(self) -> int:
@@ -122,7 +122,7 @@ class CompactionScheduler:
             if self._running < self._threads:
                 self._running += 1
                 try:
-                    threading.Thread(target=self._run, name=f"compaction-{next(self._numbers)}", daemon=False).start()
+                    env.Thread(target=self._run, name=f"compaction-{next(self._numbers)}", daemon=False).start()
                 except RuntimeError:
                     self._running -= 1
                     raise
@@ -138,7 +138,7 @@ class CompactionScheduler:
         from the flush of the next bucket, and from the commit.
         """
         with self._lock:
-            self._paused_until_s = time.monotonic() + at_most_s
+            self._paused_until_s = env.monotonic_s() + at_most_s
 
     def resume(self) -> None:
         """Continue after `pause`. Without a pause it has no effect."""
@@ -153,7 +153,7 @@ class CompactionScheduler:
 
     def _next(self) -> ScheduledTask[object] | None:
         with self._lock:
-            while self._waiting and (left_s := self._paused_until_s - time.monotonic()) > 0:
+            while self._waiting and (left_s := self._paused_until_s - env.monotonic_s()) > 0:
                 self._lock.wait(left_s)
             if not self._waiting:
                 self._running -= 1

@@ -7,13 +7,11 @@ section 4.4). Kafka brokers and schema registries accept such tokens. All calls 
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ssl import SSLContext
-from threading import Lock
 from typing import Any, Final, Protocol
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -21,6 +19,7 @@ import msgspec
 import urllib3
 
 from tidelake.ingest.secrets import HIDDEN, Secret
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 
 _CONNECT_TIMEOUT_S: Final = 5.0
@@ -133,11 +132,11 @@ class ClientCredentials:
     scope: str
     names: CredentialNames
     context: SSLContext | None = None
-    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    clock: Callable[[], float] = field(default=lambda: env.monotonic_s(), repr=False)
 
     def request(self) -> AccessToken:
         """See `TokenSource.request`. One request, without retries; it ends within `_READ_TIMEOUT_S` and a few."""
-        asked_s, asked_at = self.clock(), time.time()
+        asked_s, asked_at = self.clock(), env.wall_s()
         # RFC 6749, section 2.3.1: both are form-encoded. Not every server decodes them, so the plain ones are tried,
         # too, if they differ. Java's client sends the plain ones.
         plain = (self.client_id, self.client_secret.reveal())
@@ -235,10 +234,10 @@ class TokenCache:
     clock: the monotonic time in seconds; tests replace it.
     """
 
-    def __init__(self, source: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: TokenSource, clock: Callable[[], float] = lambda: env.monotonic_s()) -> None:
         self._source = source
         self._clock = clock
-        self._lock = Lock()
+        self._lock = env.Lock()
         self._held: AccessToken | None = None
         self._retry_s = 0.0
 

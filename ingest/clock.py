@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Protocol
+
+from tidelake.storage.base import env
 
 
 class Clock(Protocol):
@@ -18,7 +19,7 @@ class SystemClock:
     """The monotonic clock of the process."""
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return env.monotonic_ns() // 1_000_000
 
     async def sleep_ms(self, duration_ms: int) -> None:
         await asyncio.sleep(duration_ms / 1000)

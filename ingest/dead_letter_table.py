@@ -200,7 +200,7 @@ class TableDeadLetters(DeadLetters):
 
     def _store(self, batch: RawBatch, failure: DecodeFailure) -> int:
         row = failure.row
-        key, value = batch.keys[row].as_py(), batch.values[row].as_py()
+        key, value = (None, None) if failure.is_withheld else (batch.keys[row].as_py(), batch.values[row].as_py())
         timestamp_ms = int(batch.timestamps_ms[row])
         self._rows.append(
             {
@@ -212,7 +212,10 @@ class TableDeadLetters(DeadLetters):
                 "timestamp": timestamp_ms if timestamp_ms >= 0 else None,
                 "key": key,
                 "value": value,
-                "headers": [{"name": name, "value": data} for name, data in batch.headers.get(row, ())],
+                "headers": [
+                    {"name": name, "value": data}
+                    for name, data in (() if failure.is_withheld else batch.headers.get(row, ()))
+                ],
                 "error_code": failure.code,
                 "message": failure.reason,
                 "schema_id": _schema_id(value),

@@ -6,7 +6,8 @@ is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b
     {"topic", "partition", "offset", "timestamp_ms", "reason", "kind", "key", "value", "headers"}
 
 in the form of a change-log line, so that a corrected file can be read again as a source. Bytes that are no text have
-the member `value_base64`. A known timestamp type has the member `timestamp_type`.
+the member `value_base64`. A known timestamp type has the member `timestamp_type`. Key and value
+are null if the record's table masks columns.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote, unquote
-from uuid import uuid4
 
 import msgspec
 
@@ -27,6 +26,7 @@ from tidelake.errors import CorruptFile
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO
 
@@ -136,7 +136,7 @@ class DeadLetters:
         The dead letters stay valid if the checkpoint fails afterwards: records that are read again are recognized.
         """
         if self._waiting:
-            with ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
+            with env.ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
                 list(threads.map(self._write, self._waiting))
         self._waiting, self._waiting_bytes = {}, 0
 
@@ -144,7 +144,7 @@ class DeadLetters:
         dead_letters = self._waiting[partition]
         (first, _), (last, _) = dead_letters[0], dead_letters[-1]
         where = f"{quote(partition.topic, safe='')}-{partition.partition}-{first}_{last}"
-        path = f"{self._location}/{where}-{uuid4().hex[:8]}{_SUFFIX}"
+        path = f"{self._location}/{where}-{env.new_uuid().hex[:8]}{_SUFFIX}"
         # The file is created atomically, because `recover` reads every file that it finds.
         assert self._io is not None
         self._io.create_if_absent(path, b"".join(line for _, line in dead_letters))
@@ -215,8 +215,8 @@ def dead_letter_id_of_line(line: str) -> bytes:
 
 
 def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, Any]:
-    """Return the members of a dead letter's line."""
-    row = failure.row
+    """Return the members of a dead letter's line. A withheld record has no key, value and headers."""
+    row, is_withheld = failure.row, failure.is_withheld
     return {
         "topic": batch.topic,
         "partition": batch.partition,
@@ -225,9 +225,12 @@ def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, An
         **({} if (timestamp_type := batch.timestamp_type(row)) is None else {"timestamp_type": timestamp_type}),
         "kind": failure.kind.value,
         "reason": failure.reason,
-        **_text_or_base64("key", batch.keys[row].as_py()),
-        **_text_or_base64("value", batch.values[row].as_py()),
-        "headers": [[name, value and value.decode(errors="replace")] for name, value in batch.headers.get(row, ())],
+        **_text_or_base64("key", None if is_withheld else batch.keys[row].as_py()),
+        **_text_or_base64("value", None if is_withheld else batch.values[row].as_py()),
+        "headers": [
+            [name, value and value.decode(errors="replace")]
+            for name, value in (() if is_withheld else batch.headers.get(row, ()))
+        ],
     }
 
 

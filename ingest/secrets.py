@@ -7,7 +7,7 @@ from typing import Final
 
 HIDDEN: Final = "***"
 SECRET_NAME: Final = re.compile(
-    r"pass|secret|token(?!.endpoint)|credential|access.?key|account.?key|user.?info|jaas", re.IGNORECASE
+    r"pass|secret|token(?!.endpoint)|credential|access.?key|account.?key|user.?info|jaas|salt", re.IGNORECASE
 )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from tidelake.ingest.secrets import RedactedOptions
+from tidelake.ingest.secrets import RedactedOptions, Secret
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, Name, NotNegative, Positive
 
 TABLE_NAME_PATTERN: Final = r"^[^.]+\.[^.]+$"
@@ -35,11 +35,15 @@ class SchemaEvolutionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_
     include: changes to apply: `add.column`, `alter.column.type` (to a wider one), `rename.column`, `drop.column`, or
         all with a common word (`drop`). Others are ignored
     exclude: changes to ignore even if included
+    rewrite_keys_max_bytes: a column of the key can only become wider if all rows are rewritten. The pipeline does this
+        by itself for tables up to this size, and writes nothing else meanwhile. A larger table stops, with the command
+        that rewrites it
     """
 
     mode: Literal["exception", "evolve", "try_evolve", "lenient", "ignore"] = "evolve"
     include: tuple[SchemaChangeName, ...] = ("add.column", "alter.column.type")
     exclude: tuple[SchemaChangeName, ...] = ()
+    rewrite_keys_max_bytes: NotNegative = 128 << 20
 
 
 class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,6 +102,13 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     computed_columns: column to a call of one of Paimon's functions (`dt: date_format(created, yyyy-MM-dd)`)
     metadata_columns: columns that say where a row came from (`topic`, `offset`, `op_ts`, …)
     metadata_column_prefix: prefix of their names
+    keep_columns: columns of the records to take; default: all
+    drop_columns: columns of the records to leave out
+    rename_columns: column of the records to its name in the table. All other settings name columns of the table
+    masks: column to what remains of its values: `hash` (with `mask_salt`), `redact`, `null`, `truncate(n)` (the first
+        n characters) or `keep_last(n)`; see [personal data](shaping-tables.md#personal-data)
+    filter: condition as SQL text; the table has the rows that meet it, and loses those that no longer do
+    paused: whether the table is paused: its records wait in the quarantine until this is false again
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
     source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
     """
@@ -118,6 +129,12 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     computed_columns: Mapping[Name, Name] = {}
     metadata_columns: list[Name] = []
     metadata_column_prefix: str = ""
+    keep_columns: list[Name] = []
+    drop_columns: list[Name] = []
+    rename_columns: Mapping[Name, Name] = {}
+    masks: Mapping[Name, Name] = {}
+    filter: Name | None = None
+    paused: bool = False
     schema_evolution: SchemaEvolutionSettings | None = None
     source_tables: SourceTablesSettings | None = None
 
@@ -287,6 +304,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: format of the records, never guessed: {formats}; see [formats](formats.md)
     format_options: options of the format
     tables: the tables to write
+    mask_salt: key of the hashes that `masks` of tables make; best set as `TIDELAKE_MASK_SALT`. Never change it: equal
+        values would get other hashes
     schema_evolution: what happens to the tables when the source's columns change; default: columns are added and
         widened (`mode: evolve`)
     checkpoint: when rows are committed
@@ -305,6 +324,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: Name = "debezium-json"
     format_options: Mapping[str, Any] = {}
     tables: Annotated[list[TableSettings], msgspec.Meta(min_length=1)]
+    mask_salt: Secret | None = None
     schema_evolution: SchemaEvolutionSettings | None = None
     checkpoint: CheckpointSettings = CheckpointSettings()
     errors: ErrorSettings = ErrorSettings()
@@ -313,6 +333,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
     request_prices: RequestPricesSettings = RequestPricesSettings()
+
+    @property
+    def has_quarantine(self) -> bool:
+        """Whether tables that fail are quarantined. A pipeline with a single table can't continue without it, and one
+        that masks columns must not keep records on disk.
+        """
+        masks = any(table.masks for table in self.tables)
+        return self.quarantine.enabled and not masks and (len(self.tables) > 1 or bool(self.templates))
 
     @property
     def named_tables(self) -> list[TableSettings]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelake.compaction.table_rewrite import finish_rewrite, is_unfinished, rewrite_table
 from tidelake.errors import BadInput
 from tidelake.frames.incoming import ArrowArray, ArrowSchema, ArrowStream, arrow_schema_of
 from tidelake.materialized.refresh_result import Refreshed
@@ -20,7 +21,7 @@ from tidelake.storage.catalog.entry_repair import repair
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier
 from tidelake.storage.catalog.view import View
 from tidelake.storage.catalog.views import Views
-from tidelake.storage.ddl.schema_changes import SchemaChange, SetOption
+from tidelake.storage.ddl.schema_changes import SchemaChange, SetOption, UpdateColumnType
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
@@ -198,6 +199,24 @@ class Catalog:
         return rescale(context, partition)
 
     @checked
+    def rewrite_table(self, name: str, changes: Sequence[UpdateColumnType]) -> int | None:
+        """Make columns of the key wider: integers, or texts. All rows are rewritten, and swapped in one snapshot.
+
+        Returns its id; None if there was nothing to rewrite. Tags and older snapshots keep the old types, and followers
+        continue, as no row changes. Writers that are open must be opened again: their commits are refused. A call that
+        was interrupted can be repeated: it continues.
+
+        changes: the new types of columns of the primary key. Others are changed by `alter_table`, without a rewrite.
+
+        Raises BadInput for a type that can't hold the keys in their order, CommitConflict if others repeatedly wrote.
+        """
+        context = self.table(name).context
+        if is_unfinished(context):
+            finish_rewrite(context)
+        wider = [replace(change, rewrites_keys=True) for change in changes]
+        return rewrite_table(context, wider, lambda made: self._inner.alter_table(name, made))
+
+    @checked
     def refresh_table(
         self,
         name: str,
@@ -267,8 +286,9 @@ class Catalog:
     ) -> Migration:
         """Register existing files as a new append table, without rewriting them. Stop their writers first.
 
-        The source is a folder of parquet or orc files in Hive's partition directories, or a format table of this
-        catalog. It stays complete until the commit. A call that failed can be repeated: it continues. After the commit
+        The source is a folder of parquet or orc files in Hive's partition directories, a format table of this catalog,
+        or an Iceberg table: its folder in a Hadoop catalog, or its current metadata file. It stays complete until the
+        commit. A call that failed can be repeated: it continues. After the commit
         the files are removed from the source, unless keep_source is set: then they have two names, and no engine may
         change them in place.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.errors import BadInput, TidelakeError
-from tidelake.frames.duckdb import duckdb_dataset
+from tidelake.frames.duckdb import duckdb_dataset, quoted
 from tidelake.frames.readable import Readable, check_installed
 from tidelake.storage.base.arguments import checked_except
 
@@ -94,7 +94,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, own: str, newest: _Newest) 
     source = f"tidelake {own} {newest.table}"
     connection.register(source, duckdb_dataset(schema, newest))
     database, _, table = newest.table.partition(".")
-    connection.execute(f"CREATE OR REPLACE VIEW {_path(own, database, table)} AS SELECT * FROM temp.{_quoted(source)}")
+    connection.execute(f"CREATE OR REPLACE VIEW {_path(own, database, table)} AS SELECT * FROM temp.{quoted(source)}")
     return True
 
 
@@ -104,7 +104,7 @@ def _views_database(connection: duckdb.DuckDBPyConnection, name: str | None) -> 
     A view that is stored in a file would be there without its table when the file is opened again.
     """
     if name is not None:
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(name)}")
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted(name)}")
     wanted = "current_database()" if name is None else "?"
     found = connection.execute(
         f"SELECT database_name, path FROM duckdb_databases() WHERE database_name = {wanted}", [name] if name else []
@@ -119,8 +119,4 @@ def _views_database(connection: duckdb.DuckDBPyConnection, name: str | None) -> 
 
 
 def _path(*names: str) -> str:
-    return ".".join(map(_quoted, names))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return ".".join(map(quoted, names))

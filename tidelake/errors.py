@@ -225,6 +225,17 @@ class QuarantineFull(TidelakeError):
     """Too many records wait for a table. Kept records stay; the next start continues to read the source after them."""
 
 
+class TablePaused(TidelakeError):
+    """An operator paused the table of a running pipeline. Its records wait."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"{table} is paused. `tidelake ingest resume CONFIG TABLE` continues it, or `paused: false` if the "
+            "configuration pauses it"
+        )
+        self.table = table
+
+
 class NotYetCaughtUp(TidelakeError):
     """The table was quarantined by an earlier process and is catching up."""
 

@@ -17,10 +17,12 @@ from typing import Final
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.identifier import Identifier
+from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.location import LOCAL_SCHEME, absolute, scheme_of
 from tidelake.storage.kinds.format_tables.format_options import format_of_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
 from tidelake.storage.kinds.format_tables.partition_directories import is_hidden
+from tidelake.storage.maintenance.migration.iceberg_source import find_iceberg_metadata, plan_iceberg_migration
 from tidelake.storage.maintenance.migration.migration import (
     MigrationPlan,
     SourceFolder,
@@ -71,7 +73,7 @@ def migrate_table(
     """See `Catalog.migrate_table`."""
     if wrong := [key for key in ("primary-key", "bucket-key") if key in options]:
         raise BadInput(f"option {wrong[0]}: imported files are not sorted and have no buckets; leave it out")
-    plan = plan_migration(_source(catalog, source, name, file_format, partition_types))
+    plan = _plan(catalog, source, name, file_format, partition_types)
     folder = plan.source
     stored = {"partition.default-name": folder.default_name} if folder.partition_types else {}
     wanted = {**stored, **options, "bucket": "-1", "file.format": folder.format_name}
@@ -104,7 +106,7 @@ def migrate_files(
     keys = target.schema.partition_fields
     is_folder = catalog_source(catalog, source) is None
     types = {field.name: str(field.type) for field in keys} if is_folder else {}
-    plan = plan_migration(_source(catalog, source, name, file_format, types))
+    plan = _plan(catalog, source, name, file_format, types, adds=True)
     _check_columns(plan, target)
     snapshot_id = None if dry_run else migrate(plan, target, keep_source=keep_source, adds=True)
     return Migration(
@@ -204,6 +206,35 @@ def catalog_source(catalog: Catalog, source: str) -> TableContext | None:
     return catalog.format_table(source) if "/" not in source and source.count(".") == 1 else None
 
 
+def _plan(
+    catalog: Catalog,
+    source: str,
+    name: str,
+    file_format: str | None,
+    partition_types: Mapping[str, str],
+    *,
+    adds: bool = False,
+) -> MigrationPlan:
+    """Return the plan for a folder, a format table of the catalog, or an Iceberg table."""
+    if catalog_source(catalog, source) is None:
+        io, location = _place(catalog, source, name)
+        metadata = find_iceberg_metadata(io, location)
+        if metadata is not None:
+            if file_format is not None or (partition_types and not adds):
+                raise BadInput(
+                    f"{source} is an Iceberg table, whose metadata has the formats and the partitions; leave these "
+                    "arguments out"
+                )
+            is_committed = not adds and catalog.table_exists(name) and _is_committed(catalog.load(name))
+            return plan_iceberg_migration(io, metadata, is_committed=is_committed)
+    return plan_migration(_source(catalog, source, name, file_format, partition_types))
+
+
+def _is_committed(target: TableContext) -> bool:
+    """Return whether the table is the result of an earlier call."""
+    return is_unfinished(target) and target.snapshots.latest_id() is not None
+
+
 def _source(
     catalog: Catalog, source: str, name: str, file_format: str | None, partition_types: Mapping[str, str]
 ) -> SourceFolder:
@@ -218,14 +249,19 @@ def _source(
         types = {field.name: field.type for field in found.schema.partition_fields}
         default = found.options.partition_default_name
         return SourceFolder(found.io, found.location, format_of_table(found.options), types, default)
+    io, location = _place(catalog, source, name)
+    types = partition_types_of(io, location, partition_types)
+    return SourceFolder(io, location, (file_format or "parquet").strip().lower(), types)
+
+
+def _place(catalog: Catalog, source: str, name: str) -> tuple[FileIO, str]:
+    """Return a path, and access to its store."""
     location = absolute(source).rstrip("/")
-    io = catalog.preview_table(name, [ANY_COLUMN]).io
     if (scheme_of(location) == LOCAL_SCHEME) != (scheme_of(catalog.warehouse) == LOCAL_SCHEME):
         raise BadInput(
             f"{location} is in another kind of store than the warehouse {catalog.warehouse}; copy it to that store"
         )
-    types = partition_types_of(io, location, partition_types)
-    return SourceFolder(io, location, (file_format or "parquet").strip().lower(), types)
+    return catalog.preview_table(name, [ANY_COLUMN]).io, location
 
 
 def _target(
@@ -283,4 +319,4 @@ def _is_done(catalog: Catalog, location: str, name: str) -> bool:
     if not catalog.table_exists(name):
         return False
     target = catalog.load(name)
-    return is_unfinished(target) and target.snapshots.latest_id() is not None and not holds_files(target.io, location)
+    return _is_committed(target) and not holds_files(target.io, location)

@@ -16,6 +16,7 @@ from tidelake.storage.read.changes.change_reader import ChangeBatch
 from tidelake.storage.read.changes.position import ChangePosition
 from tidelake.storage.read.explain import ExplainedFile
 from tidelake.storage.read.follow import Follower
+from tidelake.storage.read.shares import SplitGroup
 from tidelake.storage.read.split import Split
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Refreshed",
     "Snapshot",
     "Split",
+    "SplitGroup",
     "TableStatistics",
 ]
 

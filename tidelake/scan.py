@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,15 @@ from tidelake.storage.read.fallback_branch import BranchRead, FallbackBranch, br
 from tidelake.storage.read.incremental_read import Increment, read_increment
 from tidelake.storage.read.predicate import And, Predicate
 from tidelake.storage.read.scan import TableScan, created_since
+from tidelake.storage.read.shares import (
+    SplitGroup,
+    among,
+    balanced,
+    check_unmerged,
+    flattened,
+    rows_between,
+    shard_of,
+)
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
 
@@ -36,10 +46,26 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+    import ray.data
+    from torch.utils.data import IterableDataset
 
 
 Fields: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 """The name of each column of a result, and the column and the fields in it that lead to its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a read. It is chosen from the files that the read has when it is called, whatever comes later.
+
+    text: as `repr` shows it
+    cut: returns the part of the splits
+    predicate: the condition by which these splits were planned
+    """
+
+    text: str
+    cut: Callable[[Sequence[Split]], list[Split]]
+    predicate: Predicate | None
 
 
 class Scan:
@@ -67,11 +93,13 @@ class Scan:
         self._files_since_ms = files_since_ms
         self._other = other
         self._limit: int | None = None
+        self._shares: tuple[Share, ...] = ()  # each is a part of the one before
         self._fields: Fields | None = None  # of the result, if it has fields of ROWs; otherwise it has the columns
         self._splits: list[Split] | None = None
 
     def __repr__(self) -> str:
-        return described(self, self._context.name, self._predicate, self._limit)
+        shares = [share.text for share in self._shares]
+        return described(self, self._context.name, self._predicate, shares, self._limit)
 
     def _repr_html_(self) -> str:
         from tidelake.frames.html import html_of
@@ -99,7 +127,7 @@ class Scan:
 
         Not part of the public API.
         """
-        is_whole = self._predicate is None and self._limit is None and self._fields is None
+        is_whole = self._predicate is None and self._limit is None and self._fields is None and not self._shares
         return is_whole and self._files_since_ms is None and self._other is None
 
     @property
@@ -151,12 +179,86 @@ class Scan:
         vars(changed).update(attributes, _splits=None)
         return changed
 
-    def splits(self) -> list[Split]:
-        """Return units of the read, which can be read in any order and on any machine: `to_batches(splits=[…])`."""
+    @overload
+    def splits(self) -> list[Split]: ...
+    @overload
+    def splits(self, count: int) -> list[SplitGroup]: ...
+    def splits(self, count: int | None = None) -> list[Split] | list[SplitGroup]:
+        """Return units of the read, which can be read in any order and on any machine: `to_batches(splits=[…])`.
+
+        count: return at most this many units, of about equal bytes. A file, or files that must be merged with each
+            other, are never divided. None: units of `source.split.target-size`, each of one bucket
+        """
         if self._splits is None:
-            found = [split for part in self._parts() for split in part.splits()]
-            self._splits = found if self._limit is None else self._needed(found, self._limit)
-        return self._splits
+            self._splits = self._found_splits()
+        if count is None:
+            return self._splits
+        return balanced(self._splits, check_whole_number("splits(count=…)", count, at_least=1))
+
+    def _found_splits(self) -> list[Split]:
+        found = self._planned_splits(self._shares[0].predicate if self._shares else self._predicate)
+        conditions = [*(share.predicate for share in self._shares[1:]), self._predicate]
+        for share, condition in zip(self._shares, conditions, strict=False):
+            found = share.cut(found)
+            if condition is not None and condition is not share.predicate:
+                found = among(found, self._planned_splits(condition))
+        return found if self._limit is None else self._needed(found, self._limit)
+
+    def _planned_splits(self, predicate: Predicate | None) -> list[Split]:
+        """Return the splits that may hold rows with a condition."""
+        return [split for part in self._parts(predicate) for split in part.splits()]
+
+    @checked
+    def shard(self, index: int, count: int) -> Self:
+        """Return the part of this read that one of `count` workers reads: together they read each row once.
+
+        Each worker makes the same call with another index, for the same snapshot. All parts have equally many rows of
+        files, give or take one, counted before conditions and deletes. Files that must be merged with each other are in
+        one part.
+
+        index: 0 to count - 1
+
+        Raises BadInput for another index, and for a read with a limit.
+        """
+        check_whole_number("shard(count=…)", count, at_least=1)
+        check_whole_number("shard(index=…)", index)
+        if index >= count:
+            raise BadInput(f"shard(index={index}, count={count}): the index is 0 to {count - 1}")
+        cut = partial(shard_of, index=index, count=count, divides_files=self._divides_files)
+        return self._shared(Share(f"shard={index} of {count}", cut, self._predicate))
+
+    @checked
+    def row_range(self, start: int, end: int) -> Self:
+        """Return the part of this read with the rows from `start` to before `end`.
+
+        The rows are numbered from 0 in the order of the files, before conditions, with deleted rows. The numbers are
+        the same for each read of the same snapshot.
+
+        Raises BadInput for an end before the start, and for a read with a limit. Raises UnsupportedFeature for a table
+        whose files must be merged: only then it is known which rows there are.
+        """
+        check_whole_number("row_range(start=…)", start)
+        if check_whole_number("row_range(end=…)", end) < start:
+            raise BadInput(f"row_range({start}, {end}): the end is before the start")
+        if not self._divides_files:
+            raise UnsupportedFeature(
+                f"a range of rows of {self._context.name}",
+                "with data-evolution.enabled the columns of a row are in several files",
+                f'Use their ids: scan(filter="_ROW_ID between {start} and {max(end - 1, start)}")',
+            )
+        check_unmerged(self._changed(_predicate=None).splits(), self._context.name)
+        return self._shared(Share(f"rows={start} to {end}", partial(rows_between, start=start, end=end), None))
+
+    @property
+    def _divides_files(self) -> bool:
+        return not self._context.options.data_evolution_enabled
+
+    def _shared(self, share: Share) -> Self:
+        if not self.has_splits:
+            self.splits()  # raises
+        if self._limit is not None:
+            raise BadInput(f"a part of a read with limit({self._limit}): put the limit after it")
+        return self._changed(_shares=(*self._shares, share))
 
     def _needed(self, splits: list[Split], limit: int) -> list[Split]:
         """Return as many files as certainly have `limit` rows; all, if metadata doesn't say how many they have."""
@@ -172,23 +274,24 @@ class Scan:
                     return [*splits[: number - 1], replace(split, sections=split.sections[:count])]
         return splits
 
-    def _parts(self) -> list[BranchRead]:
-        return branch_reads(self._planned, self._context, self._snapshot, self._other)
+    def _parts(self, predicate: Predicate | None) -> list[BranchRead]:
+        return branch_reads(partial(self._planned, predicate), self._context, self._snapshot, self._other)
 
-    def _planned(self, context: TableContext) -> TableScan:
+    def _planned(self, predicate: Predicate | None, context: TableContext) -> TableScan:
         is_new = None if self._files_since_ms is None else created_since(self._files_since_ms)
         keep = Subtask.of(self._context.options).keep_entry(context, is_new)
-        return TableScan(context, self._predicate, keep)
+        return TableScan(context, predicate, keep)
 
     @checked
     def explain(self) -> list[ExplainedFile]:
         """Return why each file of the snapshot is read or skipped. Opens no data file.
 
-        For partitions that are read from another branch, only the files of that branch are returned.
+        For partitions that are read from another branch, only the files of that branch are returned. Files that another
+        shard or range of rows reads are returned, too.
         """
         if not self.has_splits:
             self.splits()  # raises
-        return [file for part in self._parts() for file in explain_scan(part.scan, part.snapshot)]
+        return [file for part in self._parts(self._predicate) for file in explain_scan(part.scan, part.snapshot)]
 
     @checked
     def estimated_rows(self) -> int | None:
@@ -196,7 +299,7 @@ class Scan:
 
         Opens no data file.
         """
-        if self._snapshot is None or self._other is not None or not self.has_splits:
+        if self._snapshot is None or self._other is not None or self._shares or not self.has_splits:
             return None
         found = read_statistics(self._context, self._snapshot)
         return None if found is None else estimated_rows(found, self._predicate, self._context.schema.arrow)
@@ -246,9 +349,12 @@ class Scan:
         return self.limit(n).to_arrow()
 
     @checked
-    def to_batches(self, splits: Sequence[Split] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as batches, in bounded memory."""
-        batches = self._batches(splits)
+    def to_batches(self, splits: Sequence[Split | SplitGroup] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as batches, in bounded memory.
+
+        splits: read only these, of `splits()` of the same read
+        """
+        batches = self._batches(None if splits is None else flattened(splits))
         if self._fields is not None:
             batches = _fields_of(batches, self._fields, self.schema)
         return batches if self._limit is None else _first_rows(batches, self._limit)
@@ -270,7 +376,7 @@ class Scan:
                 yield rows.cast(self.schema)  # a column may be nullable in one branch only
 
     @checked
-    def to_arrow(self, splits: Sequence[Split] | None = None) -> pa.Table:
+    def to_arrow(self, splits: Sequence[Split | SplitGroup] | None = None) -> pa.Table:
         """Return all rows as one Arrow table."""
         return pa.Table.from_batches(self.to_batches(splits), self.schema)
 
@@ -325,6 +431,46 @@ class Scan:
 
         return to_duckdb(self, name, connection)
 
+    @checked
+    def to_ray_dataset(self, parallelism: int | None = None) -> ray.data.Dataset:
+        """Return a Ray dataset of this snapshot (`tidelake[ray]`). Its tasks read groups of files side by side.
+
+        parallelism: how many tasks read, if there are as many files; None: Ray decides
+        """
+        from tidelake.frames.ray import to_ray
+
+        return to_ray(self, parallelism)
+
+    to_ray = to_ray_dataset  # the name in pypaimon
+
+    @checked
+    def to_torch(
+        self,
+        *,
+        batch_rows: int | None = None,
+        shuffle_rows: int = 0,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> IterableDataset[dict[str, Any]]:
+        """Return an iterable dataset of PyTorch, for a `DataLoader` (`tidelake[torch]`).
+
+        Each worker of the loader, on each node, reads its own `shard` of the snapshot. `set_epoch(number)` of the
+        dataset changes the order of the next pass.
+
+        batch_rows: the dataset yields dicts of tensors with this many rows; use `DataLoader(…, batch_size=None)`.
+            Numbers and booleans are tensors, other values are lists. None: it yields rows as dicts
+        shuffle_rows: rows are mixed within a buffer of this many in each worker. 0: they come in the order of the files
+        seed: of the order
+        rank: the number of this process among those that train, 0 to world_size - 1; None: that of torch.distributed
+        world_size: how many processes train; None: that of torch.distributed, or 1
+        """
+        from tidelake.frames.torch import to_torch
+
+        return to_torch(
+            self, batch_rows=batch_rows, shuffle_rows=shuffle_rows, seed=seed, rank=rank, world_size=world_size
+        )
+
     @property
     def _reader(self) -> SnapshotReader:
         return SnapshotReader(self._context, self._columns, self._predicate)
@@ -341,7 +487,7 @@ class IncrementalScan(Scan):
         super().__init__(context, None, columns, predicate)
         self._increment = increment
 
-    def splits(self) -> list[Split]:
+    def _planned_splits(self, predicate: Predicate | None) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of changes of {self._context.name}",
             "the changes between two snapshots can only be read as a whole",
@@ -364,7 +510,9 @@ class IncrementalScan(Scan):
                 yield rows.select(self._columns)
 
 
-def described(scan: Scan, name: str, predicate: Predicate | None, limit: int | None) -> str:
+def described(
+    scan: Scan, name: str, predicate: Predicate | None, shares: Sequence[str] = (), limit: int | None = None
+) -> str:
     """Return what a scan reads, and how much: `Scan(db.t, snapshot=5, columns=[id], reads 2 files, 579 bytes)`."""
     parts = [name]
     if scan.snapshot_id is not None:
@@ -372,6 +520,7 @@ def described(scan: Scan, name: str, predicate: Predicate | None, limit: int | N
     if predicate is not None:
         parts.append(f'filter="{condition_text(predicate)}"')
     parts.append(f"columns=[{', '.join(scan.schema.names)}]")
+    parts += shares
     if limit is not None:
         parts.append(f"limit={limit}")
     if scan.has_splits:

@@ -12,18 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tidelake.catalog import Catalog
 from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
-from tidelake.frames.duckdb import duckdb_dataset
+from tidelake.frames.duckdb import duckdb_dataset, quoted
 from tidelake.frames.readable import Readable
 from tidelake.scan import Scan
-
-if TYPE_CHECKING:
-    pass
 
 _BATCH_ROWS: Final = 65_536
 _READS: Final = frozenset({"SELECT", "EXPLAIN", "PRAGMA", "SET", "VARIABLE_SET", "RELATION"})
@@ -148,9 +145,9 @@ class Session:
         opened = _OpenedTable.of(self.catalog, database, table)
         source = f"tidelake {database}.{table}"
         self._connection.register(source, duckdb_dataset(opened().schema, opened, self._observe))
-        path = f"{_quoted(database)}.{_quoted(table)}"
-        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(database)}")
-        self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{_quoted(source)}")
+        path = f"{quoted(database)}.{quoted(table)}"
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
+        self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
         self._opened.add((database, table))
 
     def _observe(self, scan: Readable) -> Readable:
@@ -204,23 +201,19 @@ def _table_read(scan: Readable) -> TableRead:
 def _with_quoted_tables(text: str) -> str:
     """Quote the names of tables that SQL does not take: with a system table, a branch or a state."""
 
-    def quoted(found: re.Match[str]) -> str:
+    def replaced(found: re.Match[str]) -> str:
         if found["table"] is None or (found["system"] is None and found["at"] is None):
             return found[0]
         table = _unquoted(found["table"]) + (found["system"] or "")
         if found["at"] is not None:
             table += "@" + found["at"].strip("'").replace("''", "'")
-        return f"{_quoted(_unquoted(found['database']))}.{_quoted(table)}"
+        return f"{quoted(_unquoted(found['database']))}.{quoted(table)}"
 
-    return _TOKENS.sub(quoted, text)
+    return _TOKENS.sub(replaced, text)
 
 
 def _unquoted(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _without_origin(message: str) -> str:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from tidelake.compaction import table_compaction
 from tidelake.compaction.append.clustering import ClusteringStrategy
 from tidelake.compaction.cancellation import CancellationToken
-from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.jobs.file_index_rewrite import FileIndexRewrite, rewrite_file_indexes
 from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput
-from tidelake.frames.incoming import Rows, incoming_rows
+from tidelake.frames.incoming import Rows
+from tidelake.one_commit import OneCommit, commit_user_of
+from tidelake.read_selection import ReadSelection
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection, with_fields
+from tidelake.storage.base import env
 from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
 from tidelake.storage.commit.iceberg.publication import iceberg_publication_of
-from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.kinds.system_tables.system_table import SystemTableRead
 from tidelake.storage.maintenance import branch_changes, tag_changes
 from tidelake.storage.maintenance.analysis.analyze import TableStatistics, analyze, read_statistics
-from tidelake.storage.maintenance.automatic_tags import tag_batch_write
 from tidelake.storage.maintenance.branch_merge import merge_branch
 from tidelake.storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from tidelake.storage.maintenance.partition_done import mark_done, partition_directories, partitions_like
@@ -38,7 +36,7 @@ from tidelake.storage.maintenance.purge import purge
 from tidelake.storage.maintenance.repair import remove_missing_files, remove_missing_manifests, repair_earliest_snapshot
 from tidelake.storage.maintenance.rollback import LaterStates, later_states, roll_back, rollback_target
 from tidelake.storage.maintenance.verify.inspection import ORPHAN_AGE_MS
-from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, DEFAULT_BRANCH
+from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
@@ -49,31 +47,18 @@ from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReade
 from tidelake.storage.read.changes.subtask import Subtask
 from tidelake.storage.read.conditions import as_predicate
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
-from tidelake.storage.read.fallback_branch import fallback_branch, refuse_fallback_branch
 from tidelake.storage.read.follow import Bound, CancelEvent, Follower, follow
 from tidelake.storage.read.incremental_read import (
     NO_INCREMENT,
-    Increment,
     NoIncrement,
-    increment_between,
-    increment_of,
-    increment_to_auto_tag,
     is_incremental,
-    parse_scan_mode,
     read_increment,
 )
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
 from tidelake.storage.read.stream.start import Start, StartAt
-from tidelake.storage.read.time_travel import TimeTravel, named_state
 from tidelake.storage.write.memory_budget import MemoryBudget
-from tidelake.storage.write.row_level.assignments import Assignments
-from tidelake.storage.write.row_level.column_update import update_columns
-from tidelake.storage.write.row_level.merging import MergeOperation, WhenMatched, WhenNotMatched
-from tidelake.storage.write.row_level.row_changes import RowLevelOperation, change_rows
 from tidelake.writer import Writer
-
-C = TypeVar("C", bound=StrEnum)
 
 
 class Table:
@@ -84,7 +69,6 @@ class Table:
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
-        self._identity = context.identity
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
@@ -152,7 +136,7 @@ class Table:
 
         Raises BadInput for overwrite={}, which could mean everything or nothing.
         """
-        return Writer(self._context, self._user(commit_user), memory, overwrite)
+        return Writer(self._context, commit_user_of(self._context, commit_user), memory, overwrite)
 
     @checked
     def scan(
@@ -184,28 +168,11 @@ class Table:
         filter: made with `tidelake.col` or `pyarrow.compute`, or SQL text: `"amount > 3 and city like 'B%'"`
         limit: at most this many rows, as `Scan.limit`
         """
-        found = self._found(snapshot, tag, as_of, between, between_mode, auto_tag, columns, filter)
-        return found if limit is None else found.limit(limit)
-
-    def _found(
-        self,
-        snapshot: int | None,
-        tag: str | None,
-        as_of: datetime | int | None,
-        between: tuple[int | str | datetime, ...] | None,
-        between_mode: str | None,
-        auto_tag: str | None,
-        columns: Sequence[str] | None,
-        condition: Any,
-    ) -> Scan:
-        if sum(selector is not None for selector in (snapshot, tag, as_of, between, auto_tag)) > 1:
-            raise BadInput("scan() takes at most one of snapshot, tag, as_of, between and auto_tag")
         if isinstance(columns, str):
             raise BadInput(f"scan(columns={columns!r}): columns is a list of names")
-        if (increment := self._increment(snapshot, tag, as_of, between, between_mode, auto_tag)) is not NO_INCREMENT:
-            refuse_fallback_branch(self._context, "a read of the changes in a range")
-            return self._scan_at(SystemTableRead(self._context, None, increment=increment), columns, condition)
-        return self._scan_at(self._time_travel(snapshot, tag, as_of), columns, condition)
+        at = ReadSelection(snapshot, tag, as_of, between, between_mode, auto_tag).read(self._context)
+        found = self._scan_at(at, columns, filter)
+        return found if limit is None else found.limit(limit)
 
     def _scan_at(self, at: SystemTableRead, columns: Sequence[str] | None, condition: Any) -> Scan:
         schema = tracked_schema(at.context)
@@ -217,45 +184,6 @@ class Table:
             return IncrementalScan(at.context, at.increment, names, predicate)
         names, predicate = snapshot_projection(at.context, columns, condition)
         return Scan(at.context, at.snapshot, names, predicate, at.files_since_ms, at.other)
-
-    def _increment(
-        self,
-        snapshot: int | None,
-        tag: str | None,
-        as_of: datetime | int | None,
-        between: tuple[int | str | datetime, ...] | None,
-        between_mode: str | None,
-        auto_tag: str | None,
-    ) -> Increment | NoIncrement:
-        """Return the increment that arguments or options name; NO_INCREMENT for the rows at a snapshot."""
-        if between is not None:
-            mode = None if between_mode is None else parse_scan_mode(between_mode)
-            return increment_between(self._context, between, mode)
-        if between_mode is not None:
-            raise BadInput(f"between_mode={between_mode!r} needs between=, the range to read")
-        if auto_tag is not None:
-            return increment_to_auto_tag(self._context, auto_tag)
-        if (snapshot, tag, as_of) == (None, None, None) and is_incremental(self._context):
-            check_supported(self._context, Operation.READ)
-            return increment_of(self._context)
-        return NO_INCREMENT
-
-    def _time_travel(self, snapshot_id: int | None, tag: str | None, as_of: datetime | int | None) -> SystemTableRead:
-        """Return the snapshot, and the table with the schema to read it with."""
-        files_since_ms = None
-        if snapshot_id is None and tag is None and as_of is None:
-            position = TimeTravel.of(self._context)
-            snapshot_id, tag, as_of = position.snapshot_id, position.tag, position.as_of_ms
-            files_since_ms = position.files_since_ms
-        found = named_state(self._context, snapshot_id, tag, as_of)
-        self._identity.check_before_read()  # after the read, so that the result is certainly of this table
-        context = self._context
-        if found is not None and (snapshot_id, tag, as_of) != (None, None, None):
-            context = context.with_schema(context.schemas.get(found.schema_id))
-        other = fallback_branch(
-            context, found, snapshot_id=snapshot_id, tag=tag, as_of=as_of, files_since_ms=files_since_ms
-        )
-        return SystemTableRead(context, found, other, files_since_ms=files_since_ms)
 
     # ------------------------------------------------------------ changes
 
@@ -284,8 +212,8 @@ class Table:
         exist yet.
         """
         if start is None and end is None:
-            increment = self._increment(None, None, None, between, between_mode, auto_tag)
-            if increment is NO_INCREMENT:
+            named = ReadSelection(between=between, between_mode=between_mode, auto_tag=auto_tag)
+            if (increment := named.increment(self._context)) is NO_INCREMENT:
                 raise BadInput("changes() needs start=, the first snapshot whose changes to read, or between=")
             return read_increment(self._context, increment)
         if (between, between_mode, auto_tag) != (None, None, None) or is_incremental(self._context):
@@ -332,7 +260,7 @@ class Table:
         share: (index, count): this is one of `count` readers, each with its own buckets and position
         """
         follower = self.follower(start=start, consumer=consumer, end=end, share=share)
-        return follow(follower, stop or threading.Event())
+        return follow(follower, stop or env.Event())
 
     @checked
     def follower(
@@ -447,12 +375,7 @@ class Table:
         Raises BadInput if two rows of the source are equal in these columns. Rows that others add to a table without a
         primary key meanwhile are not compared.
         """
-        matched = _choice("when_matched", when_matched, WhenMatched)
-        not_matched = _choice("when_not_matched", when_not_matched, WhenNotMatched)
-        found = incoming_rows(source, self._context.schema.arrow, f"{self.name}: merge()")
-        rows = found if isinstance(found, pa.Table) else found.read_all()
-        merge = MergeOperation.of(self._context, rows, on, matched, not_matched)
-        return self._change_rows(merge, commit_user, identifier)
+        return OneCommit(self._context, commit_user, identifier).merge(source, on, when_matched, when_not_matched)
 
     # ------------------------------------------------------------ changed rows
 
@@ -473,9 +396,7 @@ class Table:
         Returns the id of the snapshot; None if (commit_user, identifier) was committed before. Raises BadInput for {}:
         leave `partition` out to delete all rows.
         """
-        commit = TableCommit(self._context, self._user(commit_user))
-        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        return commit.truncate(number) if partition is None else commit.drop_partitions([partition], number)
+        return OneCommit(self._context, commit_user, identifier).truncate(partition)
 
     @checked
     def delete(
@@ -490,9 +411,7 @@ class Table:
 
         Returns the id of the snapshot; None if no row matches, or (commit_user, identifier) was committed before.
         """
-        return self._change_rows(
-            RowLevelOperation(as_predicate(where, tracked_schema(self._context))), commit_user, identifier
-        )
+        return OneCommit(self._context, commit_user, identifier).delete(where)
 
     @checked
     def update(
@@ -510,17 +429,7 @@ class Table:
         values: the new value of each column: a value, or an expression over the old row made with `pyarrow.compute`
             (`{"amount": pc.field("amount") * 2}`)
         """
-        change = RowLevelOperation(as_predicate(where, tracked_schema(self._context)), Assignments(values))
-        return self._change_rows(change, commit_user, identifier)
-
-    def _change_rows(
-        self, change: RowLevelOperation | MergeOperation, commit_user: str | None, identifier: int | None
-    ) -> int | None:
-        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        published = change_rows(self._context, change, self._user(commit_user), number, compact_manager_factory())
-        if published is not None and identifier is None:
-            tag_batch_write(self._context, published)
-        return published
+        return OneCommit(self._context, commit_user, identifier).update(where, values)
 
     @checked
     def update_columns(
@@ -537,16 +446,7 @@ class Table:
         Returns the id of the snapshot; None for no rows, and if (commit_user, identifier) was committed before. Raises
         BadInput for a row that does not exist, or was deleted.
         """
-        number = BATCH_COMMIT_IDENTIFIER if identifier is None else identifier
-        published = update_columns(self._context, rows, self._user(commit_user), number)
-        if published is not None and identifier is None:
-            tag_batch_write(self._context, published)
-        return published
-
-    def _user(self, commit_user: str | None) -> str:
-        if commit_user is not None and not commit_user.strip():
-            raise BadInput("the commit user is blank; pass a name, or None for a new one")
-        return commit_user or new_commit_user(self._context.options)
+        return OneCommit(self._context, commit_user, identifier).update_columns(rows)
 
     # ------------------------------------------------------------ snapshots
 
@@ -637,7 +537,7 @@ class Table:
         older_than: also delete tags without retention that are older than this local time
         """
         self._check_changeable("tagged")
-        names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=datetime.now())]
+        names = [t.name for t in tag_changes.overdue_tags(self._context, older_than, now=env.local_now())]
         for name in names if not dry_run else ():
             tag_changes.delete_tag(self._context, name)
         return names
@@ -874,9 +774,3 @@ class Table:
 
         what: the refused action, such as "tagged"
         """
-
-
-def _choice(name: str, given: object, of: type[C]) -> C:
-    if given not in tuple(of):
-        raise BadInput(f"merge({name}={given!r}): expected one of {', '.join(of)}")
-    return of(str(given))

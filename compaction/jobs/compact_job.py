@@ -12,10 +12,9 @@ Source: Java `flink/action/CompactAction.java`, `flink/compact/AppendTableCompac
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -28,6 +27,7 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.jobs.table_files import TableFiles
 from tidelake.compaction.report import BucketCompaction, CompactionReport
 from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -139,7 +139,7 @@ class _Job:
         self._lost = 0
         self._unreadable: list[tuple[CompactTask, CorruptFile]] = []  # in this round
         self._damage: list[CorruptFile] = []
-        self._has_failed = threading.Event()
+        self._has_failed = env.Event()
 
     def run(self) -> CompactionReport:
         lost_in_a_row = 0
@@ -300,16 +300,16 @@ class _Job:
         if self._task_runner is not None:
             return self._collect_results(tasks, self._task_runner(tasks))
         self._has_failed.clear()
-        with ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
+        with env.ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
             futures = [pool.submit(self._run, task) for task in tasks]
             try:
-                wait(futures, return_when=FIRST_EXCEPTION)
+                env.wait(futures, return_when=FIRST_EXCEPTION)
                 for future in futures:
                     if future.done():
                         future.result()
             except BaseException:  # an error of a task, or an interrupt while waiting
                 self._has_failed.set()
-                wait(futures)
+                env.wait(futures)
                 self._discard(_results(future for future in futures if future.exception() is None))
                 raise
         return _results(futures)
@@ -426,7 +426,7 @@ class _Job:
             _log.info("compacted", table=self._context.name, snapshot=snapshot_id, **compacted.to_members())
 
 
-def _results(futures: Iterable[Future[TaskResult | None]]) -> list[TaskResult]:
+def _results(futures: Iterable[env.Future[TaskResult | None]]) -> list[TaskResult]:
     return [done for future in futures if (done := future.result()) is not None]
 
 

@@ -9,7 +9,6 @@ Source: Java `flink/sink/GlobalFullCompactionSinkWrite.java`, which counts its o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,6 +20,7 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.merge_tree.compact_unit import PickReason
 from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, CommitKind
@@ -51,7 +51,7 @@ class _Retry:
 
 
 def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    return env.monotonic_ns() // 1_000_000
 
 
 def watch(

@@ -45,6 +45,9 @@ def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
                 )
             )
         return found
+    if entry.paused:
+        remedy = "Pause one of its tables with `tidelake ingest pause CONFIG TABLE`."
+        found.append(("paused", "an entry of several tables can't be paused", remedy))
     database, _, table = entry.name.partition(".")
     names = PLACEHOLDER.findall(table)
     if PLACEHOLDER.search(database) or not set(names) <= {"table", "schema", "database", "topic"}:

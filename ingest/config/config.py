@@ -19,6 +19,7 @@ from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
 from tidelake.ingest.settings import Config
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.storage.base.arguments import check_file_name
 from tidelake.storage.catalog.options import is_case_sensitive
@@ -145,6 +146,16 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 parse_type(text)
             except BadInput as error:
                 yield ("tables", at, "columns", column), f"{table.name}: {error}", "Write the type as in SQL."
+        if table.paused and not config.has_quarantine:
+            yield (
+                ("tables", at, "paused"),
+                f"{table.name} can't be paused: the pipeline has no quarantine, where its records would wait",
+                "Stop the pipeline instead, or take the entry out of `tables`.",
+            )
+        try:
+            ShapedColumns.of(table, config.mask_salt)
+        except BadInput as error:
+            yield ("tables", at), f"{table.name}: {error}", "docs/shaping-tables.md has examples."
         for option, reason, remedy in option_errors(table):
             yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 

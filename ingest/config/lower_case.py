@@ -56,6 +56,10 @@ def _lower_case(table: TableSettings) -> TableSettings:
         key_columns=_lowered(table.key_columns),
         columns=_keyed(table, "columns", table.columns),
         computed_columns={name: with_lower_case_column(name, text) for name, text in computed.items()},
+        keep_columns=_lowered(table.keep_columns),
+        drop_columns=_lowered(table.drop_columns),
+        rename_columns={old: new.lower() for old, new in _keyed(table, "rename_columns", table.rename_columns).items()},
+        masks=_keyed(table, "masks", table.masks),
         metadata_column_prefix=table.metadata_column_prefix.lower(),
         source_tables=of,
     )

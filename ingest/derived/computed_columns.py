@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidelake.errors import BadInput
 from tidelake.ingest.derived.temporal_functions import PARTS, check_temporal, formatter, times
+from tidelake.storage.base import env
 from tidelake.storage.model.types import (
     INT,
     INTEGER_ROOTS,
@@ -231,7 +231,7 @@ def _constant(call: _Call) -> ComputedColumn:
 
 
 def _now(like: pa.Array) -> pa.Array:
-    now = datetime.now()
+    now = env.local_now()
     return pa.repeat(pa.scalar(now, pa.timestamp("ms")), len(like))
 
 

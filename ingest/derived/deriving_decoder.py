@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tidelake.ingest.derived.computed_columns import ComputedColumn
 from tidelake.ingest.derived.derived_columns import DerivedColumns
@@ -21,7 +20,6 @@ from tidelake.ingest.formats.base import (
     DecodeFailure,
     FailureKind,
     JsonView,
-    KeyChanges,
     OpenedFormat,
     TableRows,
     Target,
@@ -29,6 +27,7 @@ from tidelake.ingest.formats.base import (
     UnavailableValues,
 )
 from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.model.format import KIND_COLUMN
 
@@ -133,7 +132,7 @@ class DerivingDecoder:
             DecodeFailure(int(np.searchsorted(batch.offsets, offset)), offset, FailureKind.BAD_RECORD, reason)
             for offset, reason in offsets.items()
         ]
-        kept = _without_records(added, np.isin(part.offsets, list(offsets)))
+        kept = keep_records(added, ~np.isin(part.offsets, list(offsets)))
         schema = whole.append(part.rows.schema.field(KIND_COLUMN))
         return replace(kept, rows=pa.RecordBatch.from_arrays(kept.rows.columns, schema=schema)), failures
 
@@ -180,20 +179,3 @@ def _with_derived_flags(unavailable: UnavailableValues, bound: _Bound, rows: pa.
     names = bound.whole.schema.primary_keys
     whole = [keys[name] if name in keys else own[name] for name in names]
     return UnavailableValues(unavailable.rows, flags, pa.RecordBatch.from_arrays(whole, names=list(names)))
-
-
-def _without_records(batch: TableRows, bad: NDArray[np.bool_]) -> TableRows:
-    """Remove the marked rows (n,). They include all rows of their records."""
-    place = np.cumsum(~bad) - 1
-    unavailable, changes = batch.unavailable, batch.key_changes
-    if unavailable is not None:
-        kept = ~bad[unavailable.rows]
-        flags = {name: of[kept] for name, of in unavailable.columns.items()}
-        keys = unavailable.keys.filter(pa.array(kept))
-        unavailable = UnavailableValues(place[unavailable.rows[kept]], flags, keys) if kept.any() else None
-    if changes is not None:
-        halves = zip(changes.rows.tolist(), changes.changes, strict=True)
-        pairs = [(row, change) for row, change in halves if not bad[row]]
-        rows = np.array([place[row] for row, _ in pairs], np.int64)
-        changes = KeyChanges(rows, [change for _, change in pairs], changes.departure) if pairs else None
-    return TableRows(batch.target, batch.rows.filter(pa.array(~bad)), batch.offsets[~bad], unavailable, changes)

@@ -13,7 +13,7 @@ from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.storage.ddl.schema_changes import AddColumn, SchemaChange, UpdateColumnType
 from tidelake.storage.model.messages import path_text
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.schema.type_changes import use_that_fixes_type
+from tidelake.storage.model.schema.type_changes import is_wider_key, use_that_fixes_type
 from tidelake.storage.model.types import INT, STRING, Root, nullable
 
 
@@ -38,7 +38,9 @@ class NeededChange:
         type_ = nullable(self.column.type or STRING)
         if self.column.found is None:
             return f"add {name} {type_}"
-        return f"{name} from {nullable(self.column.found)} to {type_}"
+        rewrites = isinstance(self.change, UpdateColumnType) and self.change.rewrites_keys
+        rewritten = ", by rewriting all rows" if rewrites else ""
+        return f"{name} from {nullable(self.column.found)} to {type_}{rewritten}"
 
 
 def needed_changes(needed: Sequence[NeededColumn], schema: TableSchema, types: ColumnTypes) -> list[NeededChange]:
@@ -81,9 +83,13 @@ def _widening(column: NeededColumn, schema: TableSchema, mapping: TypeMapping) -
     elif column.type is None or not is_widening(column.found, column.type):
         wanted = "it" if column.type is None else str(nullable(column.type))
         reason = f"{nullable(column.found)} can't become {wanted} without changing values or the kind of the type"
-    if not reason and (use := _type_constraint(column, schema)) is not None:
+    use = None if reason else _type_constraint(column, schema)
+    rewrites_keys = use == "primary key" and is_wider_key(column.found, column.type or INT)
+    if use is not None and not rewrites_keys:
         reason = f"the type of a column of the {use} can't change"
-    change = None if reason or column.type is None else UpdateColumnType(column.path, nullable(column.type))
+    change = None
+    if not reason and column.type is not None:
+        change = UpdateColumnType(column.path, nullable(column.type), rewrites_keys=rewrites_keys)
     return NeededChange(ChangeKind.ALTER_COLUMN_TYPE, column, change, reason)
 
 

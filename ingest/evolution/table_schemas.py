@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import pyarrow as pa
+
+from tidelake.compaction.table_rewrite import rewrite_table
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.tables.moved_rows import MovedRowsByTable
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.base import Catalog
-from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.ddl.schema_changes import SchemaChange, UpdateColumnType
+from tidelake.storage.model.messages import rewrite_command, set_type
 from tidelake.storage.model.table import TableContext
+
+_log = get_logger(__name__)
 
 
 class TableSchemas:
     """Reads, alters and adopts the schemas of a pipeline's tables. All methods block, except `current`.
 
     sinks: the tables that exist, by name; it may grow.
+    rewrite_bytes_max: returns up to which size in bytes a table may be rewritten for wider keys.
     """
 
     def __init__(
@@ -27,7 +37,9 @@ class TableSchemas:
         sinks: Mapping[str, TableSink],
         targets: TableTargets,
         moved: MovedRowsByTable,
+        rewrite_bytes_max: Callable[[str], int],
     ) -> None:
+        self._rewrite_bytes_max = rewrite_bytes_max
         self._catalog = catalog
         self._router = router
         self._sinks = sinks
@@ -45,10 +57,31 @@ class TableSchemas:
     def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
         """Alter the table, and return it. Changes that another process made at the same time count as made.
 
-        Raises BadInput for a change that is impossible.
+        All rows are rewritten for wider columns of the key. Raises BadInput for a change that is impossible, and for a
+        table that is too large to be rewritten.
         """
-        self._catalog.alter_table(table, changes)
+        rewriting = [one for one in changes if isinstance(one, UpdateColumnType) and one.rewrites_keys]
+        others = [one for one in changes if one not in rewriting]
+        if others:
+            self._catalog.alter_table(table, others)
+        if rewriting:
+            self._rewrite(self._catalog.load(table), rewriting)
         return self._catalog.load(table)
+
+    def _rewrite(self, table: TableContext, changes: Sequence[UpdateColumnType]) -> None:
+        command = rewrite_command(table.name, table.location, *(_set_type(change) for change in changes))
+        latest, limit = table.snapshots.latest(), self._rewrite_bytes_max(table.name)
+        nbytes = sum(entry.file.file_size for entry in live_entries(table, latest)) if latest is not None else 0
+        if nbytes > limit:
+            raise BadInput(
+                f"all rows must be rewritten for it, and {table.name} has {nbytes} bytes, while "
+                f"`schema_evolution.rewrite_keys_max_bytes` allows {limit}. Run "
+                f"`{command}`, or raise the setting"
+            )
+        if (sink := self._sinks.get(table.name)) is not None:
+            sink.writer.cancel_compactions()
+        snapshot_id = rewrite_table(table, changes, lambda made: self._catalog.alter_table(table.name, made))
+        _log.info("table rewritten", table=table.name, bytes=nbytes, snapshot=snapshot_id)
 
     def adopt(self, table: TableContext) -> None:
         """Read and write under this version of the schema from now on. All rows written before must be committed."""
@@ -69,3 +102,8 @@ class TableSchemas:
         target = self._router.target(table)
         assert target is not None, table
         return target
+
+
+def _set_type(change: UpdateColumnType) -> str:
+    assert not isinstance(change.type, str | pa.DataType), "made from types of records"
+    return set_type(change.name, change.type)

@@ -6,7 +6,7 @@ No record is lost silently: each one gives rows, a failure or a count of skipped
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.connect_schema import SourceType
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.formats.online_ddl import ShadowChange
 from tidelake.ingest.formats.source_table import SourceTable
@@ -55,6 +56,7 @@ class Target:
     fixed_columns: columns whose type never changes. A record with a value that doesn't fit is a bad record.
     compares_keys: whether a record whose key has a column outside of the primary key is refused.
     key_columns: columns of the table that only the records' keys have, not their row images.
+    document_ids: the ids of MongoDB's documents that were read for the table. Decoders add to it.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Target:
     fixed_columns: frozenset[str] = frozenset()
     compares_keys: bool = False
     key_columns: tuple[str, ...] = ()
+    document_ids: DocumentIds = field(default_factory=DocumentIds, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Raise BadInput for a setting that names a column which the table lacks, or to which it can't apply."""
@@ -189,6 +192,11 @@ class FailureKind(StrEnum):
         return self in (FailureKind.BAD_RECORD, FailureKind.UNKNOWN_VALUE)
 
 
+WITHHELD_REASON: Final = (
+    "the record doesn't fit, and is not shown because tables of the pipeline mask columns. Look it up at the source"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NeededColumn:
     """A column that a record needs. The table lacks it, or its type is too narrow.
@@ -219,6 +227,7 @@ class DecodeFailure:
     target: the table, as it was when the record was decoded.
     statements: for SCHEMA_CHANGE, the column changes of the source's DDL.
     shadow: for SCHEMA_CHANGE, the DDL's change to a copy of the table, if it changes a copy.
+    is_withheld: whether the record must not be kept or shown, because its table masks columns.
     """
 
     row: int
@@ -231,11 +240,19 @@ class DecodeFailure:
     target: Target | None = None
     statements: tuple[ColumnStatement, ...] = ()
     shadow: ShadowChange | None = None
+    is_withheld: bool = False
 
     @property
     def code(self) -> str:
         """The stable code of the failure's kind: `BAD_RECORD`."""
         return self.kind.name
+
+    def withheld(self) -> DecodeFailure:
+        """Return the failure of a record that must not be kept or shown. Its reason may quote a value, so it is lost,
+        unless it is about columns only.
+        """
+        is_of_columns = self.kind in (FailureKind.UNKNOWN_COLUMN, FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE)
+        return replace(self, reason=self.reason if is_of_columns else WITHHELD_REASON, is_withheld=True)
 
     def describe(self, batch: RawBatch) -> str:
         """Return the record's position and the reason: `topic orders, partition 2, offset 17: …`."""

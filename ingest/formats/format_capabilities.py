@@ -81,7 +81,7 @@ OriginOf: TypeAlias = Callable[[bytes], RecordOrigin]
 
 @dataclass(frozen=True, slots=True)
 class FormatCapabilities:
-    """The functions that read a format's facts. Each is None, or empty, if the format's records don't contain the fact.
+    """What a format's records contain. A function is None, or empty, if they don't contain what it reads.
 
     origin_of: used by metadata columns.
     transaction_of: used by checkpoints that keep transactions whole.
@@ -91,6 +91,7 @@ class FormatCapabilities:
         sets, the largest set decides.
     connector_settings_of: returns the connector's settings from `format_options`, for records that may have no schema.
         Used by messages about what is then assumed.
+    has_document_ids: whether records have ids of several types, which a table's snapshots record (`DocumentIds`).
     """
 
     origin_of: OriginOf | None = None
@@ -98,6 +99,7 @@ class FormatCapabilities:
     order_of: SourceOrderOf | None = None
     members: tuple[frozenset[str], ...] = ()
     connector_settings_of: Callable[[Mapping[str, Any]], ConnectorSettings] | None = None
+    has_document_ids: bool = False
 
 
 class HasOrigin(Protocol):

@@ -17,9 +17,9 @@ from tidelake.ingest.formats.connect_schema import DOUBLE_WORDS, PER_SECOND, Con
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.values.decimals import wide_decimal
 from tidelake.ingest.formats.values.json_text import BadValue
-from tidelake.storage.model.messages import alter_command, path_text, set_type
+from tidelake.storage.model.messages import alter_command, path_text, rewrite_command, set_type
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.schema.type_changes import can_change, use_that_fixes_type
+from tidelake.storage.model.schema.type_changes import can_change, is_wider_key, use_that_fixes_type
 from tidelake.storage.model.types import (
     DOUBLE,
     STRING,
@@ -197,11 +197,18 @@ def _members(source: SourceType, target: DataType) -> Iterator[tuple[str, Source
 
 def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
     changes = [set_type(c.path, c.fits) for c in found if _may_change(c, target.schema)]
-    fixed = [f"{path_text(c.path)} {nullable(c.fits)}" for c in found if not _may_change(c, target.schema)]
+    fixed = [
+        f"{path_text(c.path)} {nullable(c.fits)}"
+        for c in found
+        if not _may_change(c, target.schema) and not _may_be_rewritten(c, target.schema)
+    ]
     parts = []
     if changes:
         fits = ", ".join(str(nullable(c.fits)) for c in found if _may_change(c, target.schema))
         parts.append(f"change the column to {fits}: `{alter_command(target.name, target.location, *changes)}`")
+    if wider := [c for c in found if _may_be_rewritten(c, target.schema)]:
+        command = rewrite_command(target.name, target.location, *(set_type(c.path, c.fits) for c in wider))
+        parts.append(f"all rows must be rewritten for it: `{command}`")
     if fixed:
         parts.append(f"its type can't be changed any more: create a new table with {', '.join(fixed)}")
     if all(c.can_round and c.path[0] not in target.schema.primary_keys for c in found):
@@ -216,3 +223,9 @@ def _remedy(target: Target, found: Sequence[NarrowColumn]) -> str:
 def _may_change(column: NarrowColumn, schema: TableSchema) -> bool:
     is_fixed = len(column.path) == 1 and use_that_fixes_type(schema, column.path[0]) is not None
     return not is_fixed and not column.is_in_map_key and can_change(column.type, column.fits)
+
+
+def _may_be_rewritten(column: NarrowColumn, schema: TableSchema) -> bool:
+    """Return whether the column of the key becomes wider when all rows of the table are rewritten."""
+    use = use_that_fixes_type(schema, column.path[0]) if len(column.path) == 1 else None
+    return use == "primary key" and is_wider_key(column.type, column.fits)

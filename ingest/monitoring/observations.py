@@ -6,7 +6,6 @@ event loop; numbers may be read from any thread.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from tidelake.ingest.monitoring.partition_progress import PartitionProgress
 from tidelake.ingest.monitoring.table_levels import RowCount, TableLevels
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.whole_transactions import TransactionCounts
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.duration_histogram import DurationHistogram
 from tidelake.storage.commit.commit_increment import CompactResult
@@ -123,7 +123,7 @@ class RunObservations:
     source_problem_since_ms: int | None = None
     _activities: dict[str, int] = field(default_factory=dict)
     _rows_uncommitted: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: env.Lock = field(default_factory=lambda: env.Lock())
 
     # ------------------------------------------------------------ records
 

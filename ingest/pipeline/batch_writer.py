@@ -16,13 +16,13 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput, RecordRefused
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
+from tidelake.ingest.formats.table_rows import drop_records, slice_by_offset
 from tidelake.ingest.monitoring.partition_progress import newest_time_ms
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.quarantine.failures import TableScope
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRowsByTable
 from tidelake.ingest.tables.table_errors import failures_of
-from tidelake.ingest.tables.table_rows import drop_records, slice_by_offset
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.truncate_filter import TruncateFilter
 from tidelake.ingest.tables.unavailable_values import (
@@ -114,6 +114,8 @@ class BatchWriter:
     scope: the tables that it writes.
     written_from: called with (table, topic) of rows that are written.
     truncate_filter: drops rows that arrive after a truncate although the source changed them before it.
+    withholds: returns whether records of a table must not be kept or shown, because it masks columns. The argument is
+        None for a record of an unknown table.
     """
 
     def __init__(
@@ -125,7 +127,10 @@ class BatchWriter:
         scope: TableScope,
         written_from: Callable[[str, str], None],
         truncate_filter: TruncateFilter,
+        *,
+        withholds: Callable[[str | None], bool] = lambda _: False,
     ) -> None:
+        self._withholds = withholds
         self._truncate_filter = truncate_filter
         self._written_from = written_from
         self._sinks = sinks
@@ -196,6 +201,7 @@ class BatchWriter:
             (f for f in (*failures, *undecided) if f.offset >= start and (stop is None or f.offset < stop)),
             key=lambda failure: failure.row,
         )
+        due = [f.withheld() if self._withholds(self._table_of(f, raw, tables)) else f for f in due]
         fatal = self._policy.first_fatal(due, lambda failure: self._dead_letters.contains(raw, failure), partition)
         if fatal is not None:
             awaited, stop = None, fatal.offset
@@ -278,7 +284,7 @@ class BatchWriter:
                 sink.writer.make_room()
 
     def _table_of(self, fatal: DecodeFailure, raw: RawBatch, tables: Sequence[StagedRows]) -> str | None:
-        lacking = (part.table for part in tables if fatal in part.failures)
+        lacking = (p.table for p in tables if any(f.offset == fatal.offset for f in p.failures))
         return next(lacking, None) or self._scope.owner(fatal, raw)
 
     def _new_rows(self, raw: RawBatch, batch: DecodedBatch, start: int) -> tuple[list[StagedRows], list[DecodeFailure]]:

@@ -128,17 +128,23 @@ def build_pipeline(
         configured.column_types,
         configured.add,
         contexts=contexts,
-        quarantines_unreadable=_has_quarantine(config),
+        quarantines_unreadable=config.has_quarantine,
     )
     check_differences(tables.differences)
     for difference in tables.differences:
         _log.warning("the table stays as it is", difference=str(difference), remedy=difference.command)
     moved = MovedRowsByTable(MovedRowsBudget(config.moved_rows.keep_ms, config.moved_rows.bytes_max))
     quarantine = None
-    if _has_quarantine(config):
+    if config.has_quarantine:
         location = config.quarantine_location
         quarantine = Quarantine(
-            tables, io or open_retrying_file_io(location, options), location, config.quarantine, observed.clock, moved
+            tables,
+            io or open_retrying_file_io(location, options),
+            location,
+            config.quarantine,
+            observed.clock,
+            moved,
+            frozenset(table.name for table in config.named_tables if table.paused),
         )
 
     open_source = open_source or partial(build_source, config, format_.KEPT_HEADERS)
@@ -152,10 +158,17 @@ def build_pipeline(
         sinks=tables.sinks,
         create=tables.create,
         schemas=SchemaBarrier(
-            TableSchemas(catalog, tables.router, tables.sinks, configured.targets, moved),
+            TableSchemas(
+                catalog,
+                tables.router,
+                tables.sinks,
+                configured.targets,
+                moved,
+                lambda table: configured.behaviors[table].settings.rewrite_keys_max_bytes,
+            ),
             configured.behaviors,
             configured.column_types,
-            TableLineage(tables.router.sources_of),
+            TableLineage(tables.router.sources_of, configured.targets.document_ids),
         ),
         moved=moved,
         dead_letters=_dead_letters(config, catalog, io, observed.clock),
@@ -174,6 +187,7 @@ def build_pipeline(
         open_again=open_source,
         order_of=format_.CAPABILITIES.order_of,
         applies_truncates=config.format_options.get("truncates", "apply") == "apply",
+        withholds=configured.withholds,
         quarantine=quarantine,
         monitor=monitor,
         queue_bytes=config.write.queue_bytes,
@@ -203,6 +217,7 @@ class PipelineBuilder:
     order_of: reads the order of a record at its source; None if records don't contain it.
     applies_truncates: whether truncates are applied. Otherwise a truncate that the decoder does not skip stops the
         pipeline.
+    withholds: returns whether records of a table must not be kept or shown. See `BatchWriter`.
     quarantine: None stops the pipeline if a table fails.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
@@ -231,6 +246,7 @@ class PipelineBuilder:
     open_again: Callable[[], Source] | None = None
     order_of: SourceOrderOf | None = None
     applies_truncates: bool = True
+    withholds: Callable[[str | None], bool] = lambda _: False
     quarantine: Quarantine | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
@@ -240,7 +256,9 @@ class PipelineBuilder:
     def build(self) -> Pipeline:
         quarantine, lineage = self.quarantine, self.schemas.lineage
         failed = {} if quarantine is None else quarantine.failed
-        self.observed.problems = lambda: {name: f"in quarantine: {one.error}" for name, one in failed.copy().items()}
+        self.observed.problems = lambda: {
+            name: f"in quarantine: {one.error}" for name, one in failed.copy().items() if not one.is_paused
+        }
 
         # Where the pipeline continues, and how it commits.
         moved_files = MovedRowsStore(lambda table: self.sinks[table].moved_row_files, self.moved)
@@ -276,7 +294,14 @@ class PipelineBuilder:
 
         def writer_of(scope: TableScope) -> BatchWriter:
             return BatchWriter(
-                self.sinks, self.dead_letters, self.errors, self.moved, scope, lineage.add_topic, late_rows
+                self.sinks,
+                self.dead_letters,
+                self.errors,
+                self.moved,
+                scope,
+                lineage.add_topic,
+                late_rows,
+                withholds=self.withholds,
             )
 
         def write_stage_of(
@@ -425,11 +450,6 @@ def _opener_of_sinks(
         )
 
     return open_sink
-
-
-def _has_quarantine(config: Config) -> bool:
-    """Return whether the pipeline has a quarantine. A pipeline with a single table can't continue without it."""
-    return config.quarantine.enabled and (len(config.tables) > 1 or bool(config.templates))
 
 
 def _without_split_transactions(source: Source, config: Config, observed: RunObservations) -> Source:

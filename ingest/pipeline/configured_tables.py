@@ -12,8 +12,11 @@ from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
 from tidelake.ingest.evolution.behavior import SchemaBehavior
 from tidelake.ingest.formats.base import Decoder, OpenedFormat, TargetOf
 from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
+from tidelake.ingest.shaping.shaping_decoder import ShapedFormat
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.ingest.tables.table_targets import TableTargets
+from tidelake.ingest.tables.table_templates import ExpandedTable
 
 
 @dataclass
@@ -29,6 +32,7 @@ class ConfiguredTables:
     behaviors: dict[str, SchemaBehavior] = field(default_factory=dict)
     column_types: dict[str, ColumnTypes] = field(default_factory=dict)
     derived: dict[str, DerivedColumns] = field(default_factory=dict)
+    shapes: dict[str, ShapedColumns] = field(default_factory=dict)
     routings: dict[str, Routing] = field(default_factory=dict)
     following_types: set[str] = field(default_factory=set)
     shared_with: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -43,10 +47,12 @@ class ConfiguredTables:
 
     def add(self, table: TableSettings) -> None:
         config, name = self.config, table.name
-        types = ColumnTypes.of(table, config.format)
+        shape = ShapedColumns.of(table, config.mask_salt, is_template=isinstance(table, ExpandedTable))
+        types = ColumnTypes.of(table, config.format, shape)
         behavior = SchemaBehavior(config.schema_evolution_of(table))
         self.settings[name] = table
         self.behaviors[name], self.column_types[name], self.derived[name] = behavior, types, types.derived
+        self.shapes[name] = shape
         self.routings[name] = Routing.of(config.format, table.match_patterns, table.topic_patterns)
         self.shared_with[name] = table.other_users
         if behavior.follows_types:
@@ -54,13 +60,31 @@ class ConfiguredTables:
 
     @cached_property
     def targets(self) -> TableTargets:
-        return TableTargets(self.settings, self.following_types, self.derived)
+        return TableTargets(self.settings, self.following_types, self.derived, self.shapes)
 
     def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
-        """Return the decoder of the records. It also adds the derived columns."""
+        """Return the decoder of the records. It also gives tables their shape, and adds the derived columns."""
+        if self._shapes_columns:
+            format_ = ShapedFormat(format_, self.shapes)
         if not self._derives_columns:
             return format_.decoder(target_of)
         return DerivingDecoder(format_, target_of, self.derived)
+
+    @property
+    def masks_columns(self) -> bool:
+        """Whether any table masks columns."""
+        return any(table.masks for table in self.config.tables)
+
+    def withholds(self, table: str | None) -> bool:
+        """Return whether records of a table must not be kept or shown, because it masks columns.
+
+        table: None: unknown. Such a record may be of any table.
+        """
+        return self.masks_columns if table is None else bool(self.settings[table].masks)
+
+    @property
+    def _shapes_columns(self) -> bool:
+        return any(ShapedColumns.of(table, self.config.mask_salt) for table in self.config.tables)
 
     @property
     def _derives_columns(self) -> bool:

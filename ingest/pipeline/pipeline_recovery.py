@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +25,7 @@ from tidelake.checkpoint.recovery_options import (
 )
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, TableState
-from tidelake.errors import BadInput, TableUnusable
+from tidelake.errors import BadInput, CorruptFile, TableUnusable
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
@@ -106,6 +107,16 @@ class PipelineRecovery:
         self._flags = RecoveryFlags()
         self._command = command
         self._source_partitions: frozenset[TopicPartition] | None = None
+
+    async def finish_rewrites(self) -> None:
+        """Finish rewrites of tables that an earlier process began. Tables that can't be read are left as they are."""
+
+        def finish(table: str) -> None:
+            if (sink := self._sinks.get(table)) is not None:
+                with suppress(CorruptFile, OSError):  # the recovery reports them
+                    sink.finish_rewrite()
+
+        await map_uncancellable(finish, list(self._sinks), _TABLES_AT_ONCE)
 
     async def recover(self, flags: RecoveryFlags) -> RecoveredPipeline:
         """Recover from the current state of the tables and the source. Writes nothing. May be called again.

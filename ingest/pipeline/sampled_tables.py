@@ -83,7 +83,9 @@ class SampledTables:
         self._format = format_of(config)
         self._configured = ConfiguredTables.of(config)
         configured = self._configured
-        self._targets = TableTargets(configured.settings, configured.following_types, configured.derived)
+        self._targets = TableTargets(
+            configured.settings, configured.following_types, configured.derived, configured.shapes
+        )
         self._decoder = configured.decoder(self._format, self._target_of)
         for table in config.named_tables:
             if self._catalog.table_exists(table.name):
@@ -105,7 +107,10 @@ class SampledTables:
             sampled.times_ms[TopicPartition(raw.topic, raw.partition)].append(times_ms[times_ms >= 0])
         for failure in decoded.failures:
             if failure.kind not in _ORDER_DEPENDENT_FAILURES:
-                self._add_obstacle(self._named(failure, raw), failure.code, failure.describe(raw))
+                name = self._named(failure, raw)
+                withholds = self._configured.withholds(name if name in self._configured.settings else None)
+                shown = failure.withheld() if withholds else failure
+                self._add_obstacle(name, failure.code, shown.describe(raw))
         self.passed_over.update(str(source) for source in decoded.unrouted if self._name_for(source) is None)
 
     def _target_of(self, source: SourceTable) -> Target | None:
@@ -146,10 +151,12 @@ class SampledTables:
         return True
 
     def _preview(self, name: str, settings: TableSettings, raw: RawBatch, row: int) -> TableContext:
-        inferred = with_key_columns(settings, self._format.infer_table(raw, row))
-        check_inferred(settings, inferred, raw, row)
         if isinstance(settings, ExpandedTable):
             self._configured.add(settings)
+        shape = self._configured.shapes[name]
+        inferred = with_key_columns(settings, shape.inferred(self._format.infer_table(raw, row)))
+        check_inferred(settings, inferred, raw, row)
+        if isinstance(settings, ExpandedTable):
             derived = self._configured.derived[name]
             names = [one.name for one in inferred.fields]
             settings = settings.fitted([*names, *derived.computed, *derived.metadata])

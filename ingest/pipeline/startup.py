@@ -48,7 +48,11 @@ class Startup:
         self._flags = flags
 
     async def run(self) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
-        """Become the owner, and restore the state of earlier processes in every part. Raises the errors of `fence`."""
+        """Become the owner, and restore the state of earlier processes in every part. Raises the errors of `fence`.
+
+        A rewrite of a table that an earlier process began is finished first.
+        """
+        await self._recovery.finish_rewrites()
         recovered, coordinator = await fence(self._recovery, self._checkpoints, self._flags)
         await asyncio.to_thread(self._dead_letters.recover, recovered.starts)
         await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._flags.tables)
@@ -57,6 +61,7 @@ class Startup:
             self._quarantine.positions = coordinator
             await self._quarantine.restore(recovered.kept)
             await self._quarantine.fail(self._checkpoints.failed_at_start)
+            await self._quarantine.follow_requests()
         return recovered, coordinator
 
     async def plan(self) -> RecoveredPipeline:

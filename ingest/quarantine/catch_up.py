@@ -39,6 +39,7 @@ from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 _FINAL_WRITE_BYTES: Final = 4 << 20  # bytes of records that are written without interruption before the table rejoins
 _JOINED_BYTES: Final = 8 << 20  # bytes of records that are written as one batch
 _WAIT_MS: Final = 100
+REQUESTS_INTERVAL_MS: Final = 5_000  # time between two looks for requests of an operator
 
 
 class BatchSink(Protocol):
@@ -98,10 +99,13 @@ class CatchUp:
     new_batch_sink: Callable[[str, Mapping[TopicPartition, int], Callable[[RawBatch], DecodedBatch]], BatchSink]
     new_decoder: Callable[[TargetOf], Decoder]
     lineage: TableLineage
+    _next_look_ms: int = 0
 
     async def run(self, flow: FlowControl, end: asyncio.Event) -> None:
         """Retry tables until `end` is set. Then every table that can be tried is tried once more."""
+        self._next_look_ms = self.quarantine.clock.now_ms() + REQUESTS_INTERVAL_MS  # the start has looked
         while True:
+            await self._follow_requests(flow)
             for entry in self.quarantine.due(at_end=end.is_set()):
                 try:
                     if entry.is_unreadable:
@@ -116,6 +120,14 @@ class CatchUp:
             if end.is_set():
                 return
             await self._wait(end)
+
+    async def _follow_requests(self, flow: FlowControl) -> None:
+        """Look for requests of an operator, if the last look was a while ago."""
+        now_ms = self.quarantine.clock.now_ms()
+        if now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + REQUESTS_INTERVAL_MS
+            async with flow.exclusive():
+                await self.quarantine.follow_requests()
 
     async def _find_position(self, entry: QuarantinedTable, flow: FlowControl) -> None:
         """Find the position of a table that was unreadable at the start. Raises TableFailed if it still is."""
@@ -142,7 +154,8 @@ class CatchUp:
 
     async def _wait(self, end: asyncio.Event) -> None:
         self.quarantine.changed.clear()
-        due_in_ms = self.quarantine.due_in_ms()
+        due = self.quarantine.due_in_ms()
+        due_in_ms = REQUESTS_INTERVAL_MS if due is None else min(due, REQUESTS_INTERVAL_MS)
         ended = asyncio.ensure_future(end.wait())
         changed = asyncio.ensure_future(wait_at_most(self.quarantine.changed, due_in_ms, self.quarantine.clock))
         try:

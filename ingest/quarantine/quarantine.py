@@ -21,7 +21,7 @@ from typing import Final
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.offsets import SourceIdentity, TopicPartition
-from tidelake.errors import CorruptFile, NotYetCaughtUp, QuarantineFull, TidelakeError
+from tidelake.errors import CorruptFile, NotYetCaughtUp, QuarantineFull, TablePaused, TidelakeError
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
@@ -35,6 +35,7 @@ from tidelake.ingest.quarantine.record_log import (
     tables_with_directory,
     write_notice,
 )
+from tidelake.ingest.quarantine.table_requests import TableRequests, forget_released, read_requests
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import QuarantineSettings
 from tidelake.ingest.tables.moved_rows import MovedRowsByTable
@@ -65,6 +66,7 @@ class QuarantinedTable:
     is_unreadable: its position can't be read. Until it can, no records are kept.
     base: id and manifest list of the pipeline's newest snapshot in it; None if it has none.
     sources: full names of its source tables, as far as an earlier process knew them.
+    is_paused: an operator paused it, so it is not retried.
     """
 
     name: str
@@ -80,6 +82,7 @@ class QuarantinedTable:
     base: tuple[int, str] | None = None
     marked_ms: int = 0
     sources: frozenset[str] = frozenset()
+    is_paused: bool = False
 
     def notice(self, sources: Collection[str] = ()) -> QuarantineNotice:
         """Return the notice.
@@ -87,7 +90,7 @@ class QuarantinedTable:
         sources: full names of its source tables that this process knows.
         """
         records, nbytes = (self.log.records, self.log.nbytes) if self.log is not None else (0, 0)
-        state = "catching up" if self.is_catching_up else "failed"
+        state = "paused" if self.is_paused else "catching up" if self.is_catching_up else "failed"
         known = sorted(self.sources.union(sources))
         return QuarantineNotice(self.name, state, self.since_ms, str(self.error), self.attempts, records, nbytes, known)
 
@@ -101,6 +104,7 @@ class Quarantine:
     moved: the moved rows of the tables; those of a table that fails are forgotten.
     leaving: tables that caught up and have not committed yet. If one fails again, its old log and times continue.
     read_again: set when the source must be read again, for tables that wait for their log.
+    paused: tables that the configuration pauses.
     routing: rises when a table rejoins: batches that were decoded before lack its rows.
     positions: the positions of all tables, once the process owns the pipeline.
     """
@@ -111,6 +115,7 @@ class Quarantine:
     settings: QuarantineSettings
     clock: Clock
     moved: MovedRowsByTable
+    paused: frozenset[str] = frozenset()
     failed: dict[str, QuarantinedTable] = field(default_factory=dict)
     leaving: dict[str, QuarantinedTable] = field(default_factory=dict)
     read_again: asyncio.Event = field(default_factory=asyncio.Event)
@@ -142,6 +147,7 @@ class Quarantine:
                 entry = self._quarantined(table, error, None if newest is None else (newest.id, newest.manifest_list))
             is_new_error = entry.attempts == 0 or str(entry.error) != str(error)
             entry.error, entry.is_catching_up = error, False
+            entry.is_paused = isinstance(error, TablePaused)
             entry.attempts += 1
             entry.retry_at_ms = self.clock.now_ms() + self._backoff_ms(entry.attempts)
             self.router.remove_target(table)
@@ -250,7 +256,49 @@ class Quarantine:
         backoff = ExponentialBackoff(self.settings.retry_ms_min, self.settings.retry_ms_max)
         return int(backoff.wait_ms(attempts - 1))
 
+    # ------------------------------------------------------------ paused tables
+
+    async def follow_requests(self) -> None:
+        """Pause, resume and release the tables for which an operator asked it. Without an answer of the store, nothing
+        changes until the next look.
+        """
+        try:
+            found = await run_uncancellable(read_requests, self.io, self.location)
+        except (OSError, TidelakeError) as error:
+            _log.warning("requests of operators can't be read", location=self.location, error=str(error))
+            return
+        await self._pause((found.paused | self.paused).intersection(self.router.tables))
+        await self._release(found)
+
+    async def _pause(self, wanted: frozenset[str]) -> None:
+        """Pause these tables, and resume the others."""
+        for entry in self.failed.values():
+            if entry.is_paused and entry.name not in wanted:
+                entry.is_paused, entry.retry_at_ms, entry.attempts = False, self.clock.now_ms(), 0
+                _log.info("table is resumed", table=entry.name)
+                self.changed.set()
+        held = {entry.name for entry in self.failed.values() if entry.is_paused}
+        for table in sorted(wanted - held):
+            if not self.can_quarantine([table]):
+                reason = "no other table is left. Stop the pipeline instead"
+                _log.warning("table can't be paused", table=table, reason=reason)
+                continue
+            await self.fail({table: TablePaused(table)})
+
+    async def _release(self, found: TableRequests) -> None:
+        for entry in self.failed.values():
+            if entry.name in found.released and not entry.is_paused:
+                entry.retry_at_ms = self.clock.now_ms()
+                _log.info("table is released: it is retried now", table=entry.name)
+        if found.released:
+            await run_uncancellable(forget_released, self.io, self.location, found.released)
+            self.changed.set()
+
     def _report(self, entry: QuarantinedTable, is_new_error: bool) -> None:
+        if entry.is_paused:
+            _log.info("table is paused", table=entry.name, kept_in=directory_of(self.location, entry.name))
+            self._write_notice(entry)
+            return
         log = _log.error if is_new_error else _log.debug  # a repeated reason is only written to the notice
         log(
             "table in quarantine",
@@ -390,7 +438,7 @@ class Quarantine:
 
     def raise_failures(self) -> None:
         """Raise the errors of quarantined tables, several as a group. Call it at the end of the run."""
-        errors = [entry.error for entry in self.failed.values()]
+        errors = [entry.error for entry in self.failed.values() if not entry.is_paused]
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
 
@@ -432,6 +480,8 @@ class Quarantine:
 
 
 def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
+    if entry.is_paused:
+        return False
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
 
 

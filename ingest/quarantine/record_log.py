@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +32,7 @@ from tidelake.ingest.quarantine.failures import OwnerOf
 from tidelake.ingest.quarantine.segments import SegmentHead, decode_batches, decode_head, encode_segment
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
+from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.requests import map_requests
 
@@ -166,7 +166,7 @@ class RecordLog:
         position = SourcePosition(ranges=ranges).with_identity(identity)
         head = SegmentHead(self.table, position, self.base_id, self.base_manifest_list, sum(map(len, self._held)))
         data = encode_segment(head, self._held)
-        path = f"{self._directory}/{self._next_number:010d}-{uuid4().hex[:8]}{_SUFFIX}"
+        path = f"{self._directory}/{self._next_number:010d}-{env.new_uuid().hex[:8]}{_SUFFIX}"
         self._io.create_if_absent(path, data)
         self._segments.append(_Segment(self._next_number, path, len(data), head))
         self._next_number += 1

@@ -27,6 +27,7 @@ from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.ingest.config.lower_case import format_of
 from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
+from tidelake.ingest.formats.base import WITHHELD_REASON
 from tidelake.ingest.pipeline.builder import expanded
 from tidelake.ingest.pipeline.configured_source import build_source
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
@@ -94,7 +95,7 @@ class DeadLetterReplay:
         format_ = format_of(config)
         router = router_of(config.tables)
         configured = ConfiguredTables.of(config)
-        targets = TableTargets(configured.settings, derived=configured.derived)
+        targets = TableTargets(configured.settings, derived=configured.derived, shapes=configured.shapes)
         self._tables: dict[str, ReplayTable] = {}
         for table in config.named_tables:
             if catalog.table_exists(table.name):
@@ -129,8 +130,16 @@ class DeadLetterReplay:
 
     def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
         """Return the dead letters without an outcome."""
-        found = values_of(self._dead_letters.read(where))
-        return [one for one in found if one["replayed_at"] is None]
+        found = [one for one in values_of(self._dead_letters.read(where)) if one["replayed_at"] is None]
+        replayable = [one for one in found if one["message"] != WITHHELD_REASON]
+        if len(replayable) < len(found):
+            _log.warning(
+                "dead letters without their records can't be replayed",
+                count=len(found) - len(replayable),
+                reason="their tables mask columns",
+                remedy="read the records again: `tidelake ingest run … --rewind-to TABLE=…`",
+            )
+        return replayable
 
     def _replayed_places(self) -> set[tuple[TopicPartition, int]]:
         found = values_of(self._dead_letters.read(columns=("topic", "partition", "offset", "replayed_at")))

@@ -5,11 +5,11 @@ It doesn't use Spark: all decisions depend on the table's snapshots and a batch'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
-from tidelake.checkpoint.offsets import POSITION_PROPERTY
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BatchOutdated, PositionRefused
 from tidelake.ingest.spark.batch_position import (
@@ -20,6 +20,7 @@ from tidelake.ingest.spark.batch_position import (
     is_from_batch,
     ranges_text,
 )
+from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, SourceLineage
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.publisher import Guard
@@ -45,6 +46,8 @@ class BatchCommits:
     reread: see `sink`; None for typed rows, which have no offsets
     accept_gap: see `sink`
     guard: guard of a batch without offsets; see `Publisher`
+    reached: see `SparkSink`
+    shared_with: see `SparkSink`
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class BatchCommits:
         reread: bool | None,
         accept_gap: bool,
         guard: Guard | None = None,
+        reached: Mapping[TopicPartition, int] | None = None,
+        shared_with: Collection[str] = (),
     ) -> None:
         self._context = context
         self._user = commit_user
@@ -62,6 +67,8 @@ class BatchCommits:
         self._reread = reread
         self._accept_gap = accept_gap
         self._guard = guard
+        self._reached = reached or {}
+        self._shared_with = shared_with
         self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = context.snapshots
         self._based_on = 0
@@ -87,7 +94,9 @@ class BatchCommits:
         if not found:
             return None
         own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
-        table_position_now = TablePosition.of(self._context.name, self._snapshots, own)
+        table_position_now = TablePosition.of(
+            self._context.name, self._snapshots, own, self._reached, self._shared_with
+        )
         reached = table_position_now.next_position(found, reread=bool(self._reread), accept_gap=self._accept_gap)
         if reached.position.accepted is not None:
             _log.warning(
@@ -98,8 +107,24 @@ class BatchCommits:
             )
         return reached
 
-    def publish(self, batch_id: int, messages: Sequence[CommitMessage], reached: BatchPosition | None) -> int | None:
+    @property
+    def lineage(self) -> SourceLineage:
+        """The lineage that the newest snapshot with one records."""
+        latest = self._snapshots.latest()
+        history = self._snapshots.backwards_from(latest) if latest is not None else ()
+        found = (snapshot.properties for snapshot in history if LINEAGE_PROPERTY in snapshot.properties)
+        return SourceLineage.of(next(found, {}))
+
+    def publish(
+        self,
+        batch_id: int,
+        messages: Sequence[CommitMessage],
+        reached: BatchPosition | None,
+        lineage: SourceLineage | None = None,
+    ) -> int | None:
         """Commit the batch, and return the snapshot's id.
+
+        lineage: what the snapshot records of the lineage; None if nothing.
 
         None: the batch has no changes and no new partitions, or another driver has committed it meanwhile. In the
         second case its files are deleted.
@@ -113,6 +138,8 @@ class BatchCommits:
         properties = {} if reached is None else reached.properties
         if self._query is not None:
             properties[QUERY_PROPERTY] = self._query
+        if lineage is not None:
+            properties[LINEAGE_PROPERTY] = lineage.to_text()
         committable = Committable(batch_id, list(messages), properties=properties)
         published = commit.commit(committable)
         if published is None:
@@ -182,6 +209,7 @@ class BatchCommits:
         """Raise BatchOutdated if others have moved the table's position after it was compared with the batch."""
         for snapshot in snapshots:
             is_other = snapshot.commit_user != self._user or EPOCH_PROPERTY in snapshot.properties
+            is_other = is_other and snapshot.commit_user not in self._shared_with
             if snapshot.id > self._based_on and is_other and POSITION_PROPERTY in snapshot.properties:
                 raise BatchOutdated(
                     f"{self._context.name}: while this batch was written, {snapshot.commit_user!r} moved the table's "

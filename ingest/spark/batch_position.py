@@ -10,7 +10,7 @@ the unread partitions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -67,14 +67,24 @@ class TablePosition:
     unread: frozenset[TopicPartition]
 
     @staticmethod
-    def of(table: str, snapshots: SnapshotStore, own: Snapshot | None) -> TablePosition:
+    def of(
+        table: str,
+        snapshots: SnapshotStore,
+        own: Snapshot | None,
+        reached: Mapping[TopicPartition, int],
+        shared_with: Collection[str] = (),
+    ) -> TablePosition:
         """Return the position of the table.
 
         own: the newest snapshot of the batch's query; None before its first.
+        reached: see `SparkSink`.
+        shared_with: see `SparkSink`.
         """
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.backwards_from(latest) if latest is not None else ()
-        position = table_position(summarize(snapshot, table) for snapshot in history)
+        position = table_position(summarize(one, table) for one in history if one.commit_user not in shared_with)
+        further = {p: OffsetRange(end, end) for p, end in reached.items() if end > position.ends.get(p, -1)}
+        position = replace(position, ranges={**position.ranges, **further})
         read = recorded_position(own).ranges.keys() - _unread_ranges(own) if own is not None else frozenset()
         return TablePosition(table, position, frozenset(position.ranges.keys() - read))
 

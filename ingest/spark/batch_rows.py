@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from tidelake.checkpoint.routing import takes_topic
 from tidelake.errors import BadInput
 from tidelake.ingest.dead_letters import dead_letter_members
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed
@@ -111,6 +112,7 @@ class RawRecords:
         None: the first record that needs a schema change stops the query.
     new_columns: columns that the table got for records of the query. Each has the offset of its first record, for each
         partition with such a record. For an update before it, the column is not an unavailable value: it did not exist.
+    document_ids: the ids of MongoDB's documents in the table, as `DocumentIds.to_members` returns them.
     """
 
     format: OpenedFormat
@@ -123,6 +125,7 @@ class RawRecords:
     new_columns: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     key_from_records: bool = True
     key_columns: tuple[str, ...] = ()
+    document_ids: Mapping[str, Any] = field(default_factory=dict)
     has_order = True
     replaces = False
     is_converted = False  # rows may have unavailable values, which are looked up first
@@ -179,6 +182,7 @@ class _RawReader:
                 key_from_records=one.key_from_records,
                 key_columns=one.key_columns,
             )
+            target = replace(target, document_ids=DocumentIds.of(one.document_ids))
             self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
         self._needs: set[tuple[int, str]] = set()
         self._format = self._inputs[0].format
@@ -200,8 +204,11 @@ class _RawReader:
         name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
         if name is None:
             return None
-        self._statistics.table(self._numbers[name]).sources.add(str(source))
-        return self._router.target(name)
+        target, statistics = self._router.target(name), self._statistics.table(self._numbers[name])
+        statistics.sources.add(str(source))
+        if target is not None:
+            statistics.document_ids = [target.document_ids]
+        return target
 
     def _handle_failure(self, raw: RawBatch, failure: DecodeFailure) -> None:
         """Handle a failed record. Records that need a schema change don't become dead letters: rows would be lost."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.ingest.formats.base import DecodeFailure
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.raw_batch import RawBatch
 
 
@@ -39,6 +40,7 @@ class BatchTableStatistics:
     buckets: partition (a serialized BinaryRow) to the buckets of its rows.
     linked_partitions: pairs of shuffle partitions, the smaller first. Rows of one may take values from the other.
     needs: the first need of each kind in a task. If any record needs columns, its rows are missing in the batch.
+    document_ids: for each task with records of the table, the ids of MongoDB's documents in it and in the table.
     """
 
     sources: set[str] = field(default_factory=set)
@@ -47,11 +49,13 @@ class BatchTableStatistics:
     buckets: dict[bytes, set[int]] = field(default_factory=dict)
     linked_partitions: set[tuple[int, int]] = field(default_factory=set)
     needs: list[SchemaNeed] = field(default_factory=list)
+    document_ids: list[DocumentIds] = field(default_factory=list)
 
     def include(self, other: BatchTableStatistics) -> None:
         self.sources |= other.sources
         self.dead_letters += other.dead_letters
         self.needs += other.needs
+        self.document_ids += other.document_ids
         self.linked_partitions |= other.linked_partitions
         for shuffle_partition, nbytes in other.shuffle_bytes.items():
             self.shuffle_bytes[shuffle_partition] = self.shuffle_bytes.get(shuffle_partition, 0) + nbytes
@@ -81,10 +85,10 @@ class BatchStatistics:
             ranges, tables = pickle.loads(payload)
             for partition, found in ranges.items():
                 statistics.add_range(partition, found)
-            for number, (sources, dead_letters, shuffle_bytes, buckets, linked, needs) in tables.items():
+            for number, (sources, dead_letters, shuffle_bytes, buckets, *others) in tables.items():
                 as_sets = {partition: set(numbers.tolist()) for partition, numbers in buckets.items()}
                 statistics.table(number).include(
-                    BatchTableStatistics(sources, dead_letters, shuffle_bytes, as_sets, linked, needs)
+                    BatchTableStatistics(sources, dead_letters, shuffle_bytes, as_sets, *others)
                 )
         return statistics
 
@@ -98,6 +102,7 @@ class BatchStatistics:
                 {partition: np.fromiter(numbers, np.int32) for partition, numbers in of.buckets.items()},
                 of.linked_partitions,
                 of.needs,
+                of.document_ids,
             )
             for number, of in self.tables.items()
         }

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import array, coalesce, col, expr
 from pyspark.sql.types import ArrayType
@@ -30,9 +28,12 @@ from tidelake.ingest.spark.assigning.assign_task import AssignTask
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.ingest.spark.bucket_task import BucketTask
+from tidelake.ingest.spark.job_names import named_jobs
 from tidelake.ingest.spark.shuffling.key_groups import has_dynamic_buckets
+from tidelake.ingest.spark.shuffling.partitioning import repartitioned
 from tidelake.ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, ShuffleMap, collect_offsets
 from tidelake.ingest.spark.shuffling.task_plan import PlannedWork, ShufflePlan, TaskWork, plan_shuffle, task_plans
+from tidelake.storage.base import env
 from tidelake.storage.base.garbage_collection import paused_collection
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.model.table import TableContext
@@ -122,7 +123,8 @@ class BatchChunks:
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            assigned = self._collected(chunks.filter(col("kind") != str(PayloadKind.ROWS)), found)
+            with named_jobs(self.session, "assign buckets of", [context.name for context in contexts.values()]):
+                assigned = self._collected(chunks.filter(col("kind") != str(PayloadKind.ROWS)), found)
             yield chunks.filter(col("kind") == str(PayloadKind.ROWS)), assigned
         finally:
             chunks.unpersist()
@@ -137,7 +139,9 @@ class BatchChunks:
         shuffle = plan_shuffle(statistics, self._shuffle_partitions, self.cores)
         plans = task_plans([context for context, _ in self._tables], statistics, shuffle)
         payloads = [plan.to_payload() for plan in plans]
-        self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
+        tables = [self._tables[number][0].name for number, of in statistics.tables.items() if of.buckets]
+        with named_jobs(self.session, "write", tables):
+            self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
     def _in_tasks(self, chunks: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: TaskWork) -> DataFrame:
         """Run the work in tasks. A single task runs where the chunks are read, without a shuffle.
@@ -149,21 +153,13 @@ class BatchChunks:
             planned = PlannedWork(work, shuffle.task_of_partition, plans)
             if shuffle.tasks == 1:
                 return chunks.coalesce(1).mapInArrow(planned, SHUFFLE_SCHEMA)
-            divided = chunks.withColumn("task", self._task(shuffle)).repartitionById(shuffle.tasks, "task")
+            divided = repartitioned(chunks.withColumn("task", self._task(shuffle)), shuffle.tasks, "task")
             return divided.drop("task").mapInArrow(planned, SHUFFLE_SCHEMA)
         task = self._task(shuffle)
         rows = chunks.select(task.alias("task"), "table_number", "shuffle_partition", "kind", "payload")
-        given = pa.table(
-            {
-                "task": pa.array(range(shuffle.tasks), pa.int32()),
-                "table_number": pa.array([0] * shuffle.tasks, pa.int32()),
-                "shuffle_partition": pa.array([0] * shuffle.tasks, pa.int32()),
-                "kind": [str(PayloadKind.PLAN)] * shuffle.tasks,
-                "payload": pa.array(plans, pa.binary()),
-            }
-        )
-        together = rows.union(self._chunks.sparkSession.createDataFrame(given))
-        return together.repartitionById(shuffle.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
+        given = [(task, 0, 0, str(PayloadKind.PLAN), bytearray(plan)) for task, plan in enumerate(plans)]
+        together = rows.union(self._chunks.sparkSession.createDataFrame(given, f"task int, {SHUFFLE_SCHEMA}"))
+        return repartitioned(together, shuffle.tasks, "task").mapInArrow(work, SHUFFLE_SCHEMA)
 
     @staticmethod
     def _task(shuffle: ShufflePlan) -> Column:
@@ -202,7 +198,8 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchChunks]:
         StorageLevel.MEMORY_AND_DISK
     )
     try:
-        with _settings(batch.sparkSession, _FIXED_PLAN):
+        names = [context.name for context, _ in tables]
+        with _settings(batch.sparkSession, _FIXED_PLAN), named_jobs(batch.sparkSession, "decode", names):
             rows = chunks.filter(col("kind") == str(PayloadKind.STATISTICS)).select("payload").collect()
         statistics = BatchStatistics.merged(bytes(row.payload) for row in rows)
         yield BatchChunks(chunks, statistics, tables, shuffle_partitions, cores)
@@ -212,7 +209,8 @@ def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchChunks]:
 
 def offsets_of(batch: DataFrame) -> BatchStatistics:
     """Return statistics with only the offsets of the batch. A small separate job reads them, and decodes nothing."""
-    found = _with_lists_of_headers(batch).mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
+    with named_jobs(batch.sparkSession, "read offsets"):
+        found = _with_lists_of_headers(batch).mapInArrow(collect_offsets, SHUFFLE_SCHEMA).select("payload").collect()
     return BatchStatistics.merged(bytes(row.payload) for row in found)
 
 
@@ -246,7 +244,7 @@ def run_in_parallel(work: Mapping[int, Callable[[], bool]]) -> list[int]:
     """
     if not work:
         return []
-    with ThreadPoolExecutor(min(len(work), _COMMITS_AT_ONCE), "commit") as threads:
+    with env.ThreadPoolExecutor(min(len(work), _COMMITS_AT_ONCE), "commit") as threads:
         done = {number: threads.submit(one) for number, one in work.items()}
     return [number for number, future in done.items() if not future.result()]
 

@@ -23,6 +23,7 @@ from tidelake.ingest.spark.batch_rows import (
     UNAVAILABLE_COLUMN,
     BatchInput,
     RawRecords,
+    TypedColumns,
     bad_record_remedy,
 )
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
@@ -30,12 +31,13 @@ from tidelake.ingest.spark.chunk_store import ChunkStore
 from tidelake.ingest.spark.ordering.record_streams import MergedSlice, merged_slices, slices_of
 from tidelake.ingest.spark.ordering.row_order import (
     Order,
-    check_no_order_is_needed,
+    check_order_is_known,
     key_changes,
     ordering_columns,
     record_numbers,
     source_order,
 )
+from tidelake.ingest.spark.shuffling.key_groups import has_dynamic_buckets
 from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, buckets_of, concat, payload_row
 from tidelake.ingest.spark.shuffling.task_plan import TaskPlan
 from tidelake.ingest.spark.task_start import begin_task, package_version
@@ -98,7 +100,8 @@ class BucketTask:
                         plan = TaskPlan.of_payload(payload.as_py())
             for number, shuffle_partitions in store.chunks().items():
                 context, rows_of = self.tables[number]
-                table = TableTask(context, rows_of, statistics.table(number))
+                # An index chose the buckets: the task that assigned them has checked the rows.
+                table = TableTask(context, rows_of, statistics.table(number), is_checked=has_dynamic_buckets(context))
                 groups = grouped(shuffle_partitions, plan.groups)
                 yield payload_row(
                     number, 0, PayloadKind.MESSAGES, table.write(groups, self.batch_id, plan.restored.get(number))
@@ -124,11 +127,13 @@ class TableTask:
     """The work of a task in one table.
 
     statistics: gets the dead letters.
+    is_checked: whether an earlier task has checked that the order of the rows is known.
     """
 
     context: TableContext
     input: BatchInput
     statistics: BatchTableStatistics
+    is_checked: bool = False
 
     def write(self, groups: Sequence[Sequence[pa.RecordBatch]], batch_id: int, restored: RestoredState | None) -> bytes:
         """Write the rows, and return pickled commit messages.
@@ -178,16 +183,17 @@ class TableTask:
     ) -> Iterator[tuple[Sequence[pa.RecordBatch], Order]]:
         """Yield some rows at a time, with their order; all at once if they must be sorted."""
         in_order = None
+        if isinstance(self.input, TypedColumns) and not self.is_checked:
+            check_order_is_known(chunks, self.context)
         if size < sum(chunk.num_rows for chunk in chunks):
             if self.input.has_order:
                 in_order = merged_slices(chunks, size)
             else:
-                check_no_order_is_needed(chunks, self.context)
                 in_order = (MergedSlice([part]) for part in slices_of(chunks, size))
         if in_order is None:
             names = list(dict.fromkeys(name for chunk in chunks for name in chunk.schema.names))
-            columns = ordering_columns(self.context, names)
-            yield chunks, source_order(concat([_selected(chunk, columns) for chunk in chunks]), self.context)
+            columns = ordering_columns(names)
+            yield chunks, source_order(concat([_selected(chunk, columns) for chunk in chunks]))
             return
         for merged in in_order:
             parts = [chunks[part.chunk].slice(part.start, part.stop - part.start) for part in merged.slices]

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import Headers, RawBatch, binary_column
+from tidelake.ingest.spark.job_names import named_jobs
 from tidelake.ingest.spark.raw_columns import raw_batches
 from tidelake.ingest.spark.task_start import begin_task, package_version
 
@@ -92,7 +93,8 @@ class FirstRecordsTask:
 
 def first_records(batch: DataFrame, format: OpenedFormat) -> list[FirstRecord]:
     """Return one record of each source table, the oldest first. A small separate job finds them."""
-    rows = batch.mapInArrow(FirstRecordsTask(format, package_version()), _SCHEMA).collect()
+    with named_jobs(batch.sparkSession, "find new tables"):
+        rows = batch.mapInArrow(FirstRecordsTask(format, package_version()), _SCHEMA).collect()
     found = [record for row in rows for record in pickle.loads(bytes(row.payload))]
     first: dict[SourceTable, FirstRecord] = {}
     for record in sorted(found, key=lambda r: r.order):

@@ -6,9 +6,8 @@ from expiry: by a pin from ours, and by Paimon's consumer file from that of othe
 
 from __future__ import annotations
 
-import threading
-
 from tidelake.ingest.tables.table_history import consumer_name
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.maintenance.maintenance_worker import Committed, MaintenanceWorker
 from tidelake.storage.model.snapshots.consumers import Consumer
@@ -25,7 +24,7 @@ class SinkMaintenance:
         self._newest: dict[tuple[str, str], int] = {}  # (location, commit user) to its newest snapshot
         # The key includes the schema's id, because options change with the schema.
         self._watching: dict[tuple[str, str, int], Committed] = {}
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
 
     def committed(self, context: TableContext, commit_user: str, snapshot_id: int) -> None:
         """Maintain the table after a batch of this user was committed. Errors are logged, never raised."""

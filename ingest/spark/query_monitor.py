@@ -8,9 +8,7 @@ compactions) are not reported. The ends of the source come from Spark's progress
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final
 
@@ -22,6 +20,7 @@ from tidelake.ingest.monitoring.metrics import ProcessGauges
 from tidelake.ingest.monitoring.monitor import PipelineMonitor
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.settings import MetricsSettings
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.table import TableContext
 
@@ -40,7 +39,7 @@ class QueryMonitor:
         self.observed = RunObservations(interval_ms, SystemClock(), stall_tolerance_ms=_STALL_TOLERANCE_MS)
         self._settings = settings
         self._monitor = PipelineMonitor(settings, pipeline, warehouse, self.observed, _no_gauges())
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
         self._reached: dict[TopicPartition, int] = {}
         self._tables: set[str] = set()
 
@@ -108,10 +107,8 @@ class QueryMonitor:
         if self._settings.port is None:
             yield
             return
-        started, stop = Future[None](), threading.Event()
-        thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(ends, started, stop)), name="monitor", daemon=True
-        )
+        started, stop = env.Future[None](), env.Event()
+        thread = env.Thread(target=lambda: asyncio.run(self._serve(ends, started, stop)), name="monitor", daemon=True)
         thread.start()
         try:
             started.result()
@@ -121,7 +118,7 @@ class QueryMonitor:
             stop.set()
             thread.join()
 
-    async def _serve(self, ends: Ends, started: Future[None], stop: threading.Event) -> None:
+    async def _serve(self, ends: Ends, started: env.Future[None], stop: env.Event) -> None:
         try:
             async with self._monitor.running(_Ends(ends)):
                 started.set_result(None)

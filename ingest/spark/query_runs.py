@@ -6,12 +6,12 @@ looks like a replay. But a run never repeats a batch: Spark repeats one only aft
 
 from __future__ import annotations
 
-import threading
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
 from tidelake.errors import PositionRefused
+from tidelake.storage.base import env
 
 _QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"  # local properties of Spark
 _JOB_GROUP_PROPERTY: Final = "spark.jobGroup.id"
@@ -36,7 +36,7 @@ class WrittenBatches:
     def __init__(self, targets_max: int = 10_000) -> None:
         self._targets_max = targets_max
         self._newest: dict[Target, tuple[str, int]] = {}  # the target that was written last is the last
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
 
     def add(self, target: Target, run: str, batch_id: int) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 1. The newest committed batch is skipped: after a crash Spark repeats only its last batch. An older batch comes from
    another checkpoint directory, or from one that was reset, and is refused. So is a batch with the same number and
    other offsets. Typed rows have no offsets, so only the query's id is compared; a run of a query repeats no batch.
+   If the query has state, the rows of a skipped batch are computed nevertheless (`operator_state`).
 2. Executors decode and route records, send rows as chunks, and write files (`batch_write`). *Crash: orphan files.*
 3. One commit per table publishes the files, with the batch id as identifier. *Crash: step 1 of the replay finds it.*
 
@@ -19,9 +20,7 @@ log lacks it, or else with the next one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Literal, Protocol
@@ -29,11 +28,14 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
+from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict
 from tidelake.ingest.dead_letter_table import DeadLetterTable
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
 from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
 from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
@@ -41,7 +43,11 @@ from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumn
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
 from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
 from tidelake.ingest.spark.maintenance import maintenance
+from tidelake.ingest.spark.operator_state import keep_state
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
+from tidelake.ingest.spark.release import check_session
+from tidelake.ingest.spark.task_errors import explained_task_errors
+from tidelake.storage.base import env
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.base import Catalog
@@ -171,6 +177,9 @@ class SparkSink:
     dead_letter_table: the table of dead letters, instead of a location.
     guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
     overwrite: what such a write replaces; `input.replaces` must be set, too.
+    reached: how far a pipeline has read partitions for this table, according to its progress file. A table without
+        rows in these records has no snapshot that says it.
+    shared_with: commit users that write other records of the same topics to the table; their positions don't count.
     rescale: for such a write to a table with `bucket = -2`: rows get buckets at once. None: rows stay staged.
     """
 
@@ -186,6 +195,8 @@ class SparkSink:
     guard: Guard | None = None
     overwrite: Overwrite | None = None
     rescale: Rescale | None = None
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
+    shared_with: frozenset[str] = frozenset()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         write_batch([self], batch, batch_id)
@@ -225,9 +236,20 @@ class TableBatch:
         self._user = user
         self._batch_id = batch_id
         reread = sink.reread if isinstance(sink.input, RawRecords) else None
-        self._commits = BatchCommits(context, user, query, reread, sink.accept_gap, sink.guard)
+        self._commits = BatchCommits(
+            context, user, query, reread, sink.accept_gap, sink.guard, sink.reached, sink.shared_with
+        )
         self._position: BatchPosition | None = None
+        self._document_ids = DocumentIds()
         self.published: int | None = None
+
+    @property
+    def input(self) -> BatchInput:
+        """How the batch is read, with what the table's snapshots say about it."""
+        rows = self.sink.input
+        if not isinstance(rows, RawRecords) or not rows.format.CAPABILITIES.has_document_ids:
+            return rows
+        return replace(rows, document_ids=self._commits.lineage.ids)
 
     def is_committed(self, offsets: Callable[[], Ranges], run: str | None) -> bool:
         """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
@@ -251,7 +273,8 @@ class TableBatch:
 
         ranges: the offsets of the whole batch.
 
-        Raises BadInput for several source tables, PositionRefused for offsets that don't continue the table's position.
+        Raises BadInput for several source tables, and for document ids of several types that could be one row;
+        PositionRefused for offsets that don't continue the table's position.
         """
         is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
         if is_any and len(statistics.sources) > 1:
@@ -259,6 +282,11 @@ class TableBatch:
                 f"{self.context.name}: the stream has records of {' and '.join(sorted(statistics.sources))}; pass "
                 "match=… to choose the ones for this table"
             )
+        try:
+            for ids in statistics.document_ids:
+                self._document_ids.include(self.context.name, ids)
+        except BadValue as error:
+            raise BadInput(str(error)) from None
         self._position = self._commits.next_position(self._own(ranges))
 
     def in_buckets(self, rows: BatchChunks, written: TaskOutput) -> TaskOutput:
@@ -301,7 +329,9 @@ class TableBatch:
 
     def _publish(self, written: TaskOutput) -> int | None:
         if self.sink.overwrite is None:
-            return self._commits.publish(self._batch_id, written.messages, self._position)
+            ids = self._document_ids.to_members()
+            lineage = replace(self._commits.lineage, ids=ids) if ids else None
+            return self._commits.publish(self._batch_id, written.messages, self._position, lineage)
         commit = TableCommit(self.context, self._user, guard=self.sink.guard)
         replaced = self.sink.overwrite
         committable = Committable(self._batch_id, written.messages, properties=dict(replaced.properties))
@@ -366,13 +396,28 @@ def write_batch(
     Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
     repeated batch skips them.
     """
+    check_session(batch.sparkSession)
+    with explained_task_errors():
+        return _write_batch(sinks, batch, batch_id, schemas, observer)
+
+
+def _write_batch(
+    sinks: Sequence[SparkSink],
+    batch: DataFrame,
+    batch_id: int,
+    schemas: SchemaFollower | None,
+    observer: BatchObserver | None,
+) -> list[int]:
+    """See `write_batch`."""
     query = query_id(batch)
     offsets = cache(lambda: offsets_of(batch).ranges)
-    with ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
+    with env.ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
         opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
     run = run_id(batch, query)
     due = [one for one in opened if not one.is_committed(offsets, run)]
     made = _write_due(due, batch, batch_id, query, schemas, observer) if due else []
+    if opened and not due:
+        keep_state(batch)
     if run is not None:
         for one in opened:
             one.note_written(run)
@@ -389,7 +434,7 @@ def _write_due(
 ) -> list[int]:
     """See `write_batch`."""
     while True:
-        with decoded(batch, [(one.context, one.sink.input) for one in due]) as rows:
+        with decoded(batch, [(one.context, one.input) for one in due]) as rows:
             needs = {due[number].sink.table: of.needs for number, of in rows.statistics.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
                 return _write_decoded(due, rows, batch_id, observer)
@@ -403,7 +448,7 @@ def _write_decoded(
     statistics = rows.statistics
     if observer is not None:
         observer.was_read(statistics.ranges)
-    with ThreadPoolExecutor(min(len(due), _TABLES_AT_ONCE) or 1, "check") as threads:
+    with env.ThreadPoolExecutor(min(len(due), _TABLES_AT_ONCE) or 1, "check") as threads:
         for _ in threads.map(lambda n: due[n].check(statistics.ranges, statistics.table(n)), range(len(due))):
             pass  # raises the first error
     left = list(range(len(due)))
@@ -430,12 +475,12 @@ def _commit(
     if observer is None:
         return one.commit(statistics, of_table, written, is_last=is_last)
     observer.commit_began(one.context)
-    began = time.monotonic()
+    began = env.monotonic_s()
     rows = sum(file.row_count for message in written.messages for file in message.increment.new_files)
     try:
         is_done = one.commit(statistics, of_table, written, is_last=is_last)
     finally:
-        observer.commit_ended(one.context, int((time.monotonic() - began) * 1000), rows, one.published)
+        observer.commit_ended(one.context, int((env.monotonic_s() - began) * 1000), rows, one.published)
     if is_done:
         observer.dead_lettered([*of_table.dead_letters, *written.dead_letters])
     return is_done

@@ -12,6 +12,7 @@ from tidelake.ingest.formats.connect_schema import SourceType, spelled_source_ty
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.storage.model.types import STRING, DataField, DataType, not_null, parse_type
 
 
@@ -23,22 +24,25 @@ class ColumnTypes:
     spelled: the configured type at the source of each column (`source_types`), for records that don't contain it.
     mapping: the mapping of source types.
     derived: the derived columns.
+    shape: what the table takes of the records.
     """
 
     declared: Mapping[str, DataType] = field(default_factory=dict)
     spelled: Mapping[str, SourceType] = field(default_factory=dict)
     mapping: TypeMapping = field(default_factory=TypeMapping)
     derived: DerivedColumns = field(default_factory=DerivedColumns)
+    shape: ShapedColumns = field(default_factory=ShapedColumns)
 
     @classmethod
-    def of(cls, table: TableSettings, format_name: str) -> Self:
+    def of(cls, table: TableSettings, format_name: str, shape: ShapedColumns) -> Self:
         """Return the types in the settings of a table.
 
         Raises BadInput for an unknown type, source type or metadata column.
         """
         declared = {name: parse_type(text) for name, text in table.columns.items()}
         spelled = {name: spelled_source_type(name, word) for name, word in table.source_types.items()}
-        return cls(declared, spelled, TypeMapping.parse(table.type_mapping), DerivedColumns.of(table, format_name))
+        derived = DerivedColumns.of(table, format_name)
+        return cls(declared, spelled, TypeMapping.parse(table.type_mapping), derived, shape)
 
     def type_of(self, name: str, source: SourceType | None, inferred: DataType) -> DataType:
         """Return the type of a new column. It is nullable unless it is declared otherwise."""

@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -31,6 +30,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import CorruptFile
 from tidelake.ingest.formats.base import KEY_CHANGE_ID_BYTES, KeyChange
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRows, MovedRowsByTable, widened
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -72,7 +72,7 @@ class MovedRowFiles:
         rows, early = list(moved.pairs), moved.pairs.early
         if not rows and not early:
             return MovedRowsState(read_again=moved.read_again)
-        name = f"{self._user}-{uuid4().hex}.arrow"
+        name = f"{self._user}-{env.new_uuid().hex}.arrow"
         kept = [row for row in rows if row.values is not None]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, self._file_schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:

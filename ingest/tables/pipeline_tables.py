@@ -157,7 +157,8 @@ class PipelineTables:
 
     def _inferred(self, name: str, source: SourceTable, batch: RawBatch, row: int) -> _NewTable:
         table = self._settings.get(name) or self._name(source)
-        inferred = with_key_columns(table, self._infer(batch, row))
+        shape = self._column_types[name].shape
+        inferred = with_key_columns(table, shape.inferred(self._infer(batch, row)))
         check_inferred(table, inferred, batch, row)
         return _NewTable(self._fit_settings(table, inferred), inferred, source)
 
@@ -190,6 +191,7 @@ class PipelineTables:
         if opened is None:
             return None
         context, sink = opened
+        sink.finish_rewrite()
         check_differences(differences(table, context))
         return sink, self._targets.of(context)
 

@@ -64,7 +64,7 @@ class CommitHistory:
         if latest is None:
             return None
         own = next((s for s in self._read_backwards(latest) if self._is_own(s)), None)
-        return own or (latest if self._registered_id() is not None else None)
+        return own or (latest if self.registered_id() is not None else None)
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
         found = self._snapshots.find(snapshot_id)
@@ -80,14 +80,16 @@ class CommitHistory:
             properties=snapshot.properties,
         )
 
-    def read_state(self, latest_of_user: Snapshot | None, since: Sequence[Snapshot]) -> TableState:
+    def read_state(
+        self, latest_of_user: Snapshot | None, since: Sequence[Snapshot], registered_id: int | None
+    ) -> TableState:
         """Return the table's state for the pipeline.
 
         latest_of_user: the pipeline's newest snapshot; None if it has none.
         since: the snapshots after it, oldest first. Older ones are ignored.
+        registered_id: `registered_id()`, asked before the snapshots were looked at.
         """
         first = latest_of_user or self._snapshots.latest()
-
         history = list[Snapshot]()
 
         def read_history() -> int | None:
@@ -95,9 +97,8 @@ class CommitHistory:
                 history.extend(self._read_backwards(first))
             return None
 
-        of_created, of_earliest, of_consumer = lambda: self.created_ms, self._snapshots.earliest_id, self._registered_id
-        created_ms, earliest_id, registered_id, _ = run_requests(
-            self._context.location, of_created, of_earliest, of_consumer, read_history
+        created_ms, earliest_id, _ = run_requests(
+            self._context.location, lambda: self.created_ms, self._snapshots.earliest_id, read_history
         )
         own = [self.summarize(s) for s in history if self._is_own(s)]
         others = [self.summarize(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
@@ -137,7 +138,8 @@ class CommitHistory:
             raise BadInput(f"{self._context.name} {loss}")
         self._consumer.write(snapshot_id)
 
-    def _registered_id(self) -> int | None:
+    def registered_id(self) -> int | None:
+        """Return the snapshot that the pipeline's consumer file names; None if it names none."""
         try:
             return self._consumer.next_snapshot_id()
         except CorruptFile as error:

@@ -1,5 +1,5 @@
-"""The lineage of each table: the source tables and topics of its rows, and pending truncates and altered copies. The
-table's snapshots record it.
+"""The lineage of each table: the source tables and topics of its rows, the types of its document ids, and pending
+truncates and altered copies. The table's snapshots record it.
 
 Emptying a table for a truncate is exact only if all its rows come from the truncated source table, and in the order of
 the truncate. The position doesn't show this, and this process has not seen all records that were ever read.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.format_capabilities import SourceOrder
 
 LINEAGE_PROPERTY: Final = "tidelake.origins"  # key in Snapshot.properties
@@ -50,12 +51,14 @@ class SourceLineage:
     topics: names of the topics; None: many, or unknown.
     truncate: the last truncate; None after all partitions have delivered records from after it.
     altered: for each copy of the source table, its schema changes. The copy may replace the table (online DDL).
+    ids: the types of its document ids, as `DocumentIds.to_members` returns them.
     """
 
     tables: frozenset[str] | None = frozenset()
     topics: frozenset[str] | None = frozenset()
     truncate: TruncateMarker | None = None
     altered: Mapping[str, tuple[AlteredCopy, ...]] = field(default_factory=dict)
+    ids: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> SourceLineage:
@@ -65,7 +68,8 @@ class SourceLineage:
             if members["version"] == _VERSION:
                 names = (None if members[name] is None else frozenset(members[name]) for name in ("tables", "topics"))
                 tables, topics = names
-                return cls(tables, topics, _truncate_marker(members.get("emptied")), _altered(members.get("altered")))
+                marker, altered = _truncate_marker(members.get("emptied")), _altered(members.get("altered"))
+                return cls(tables, topics, marker, altered, members.get("ids", {}))
         except (ValueError, KeyError, TypeError):
             pass
         return UNKNOWN
@@ -85,6 +89,8 @@ class SourceLineage:
                 copy: [[one.topic, one.offset, [[s.old, s.new, s.type] for s in one.statements]] for one in of]
                 for copy, of in self.altered.items()
             }
+        if self.ids:
+            names["ids"] = self.ids
         return json.dumps({"version": _VERSION, **names}, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -95,10 +101,14 @@ class TableLineage:
     """The lineage of all tables of a pipeline. Not thread-safe.
 
     sources_of: returns the source tables whose records this process decoded for a table.
+    ids_of: returns the document ids that this process decoded for a table.
     """
 
-    def __init__(self, sources_of: Callable[[str], Iterable[str]]) -> None:
+    def __init__(
+        self, sources_of: Callable[[str], Iterable[str]], ids_of: Callable[[str], DocumentIds] | None = None
+    ) -> None:
         self._sources_of = sources_of
+        self._ids_of = ids_of or (lambda _: DocumentIds())
         self._known: dict[str, SourceLineage] = {}
         self.unpublished: set[str] = set()
         """Tables that need a snapshot even without rows, because the position of an idle table passes records, too."""
@@ -106,10 +116,16 @@ class TableLineage:
     def restore(self, known: Mapping[str, SourceLineage]) -> None:
         """Set the lineage of the newest snapshots. Tables without snapshots have none."""
         self._known = dict(known)
+        for table in known:
+            self._restore_ids(table)
 
     def restore_one(self, table: str, properties: Mapping[str, str]) -> None:
         """Set the lineage of the table's newest snapshot."""
         self._known[table] = SourceLineage.of(properties)
+        self._restore_ids(table)
+
+    def _restore_ids(self, table: str) -> None:
+        self._ids_of(table).include(table, DocumentIds.of(self._known[table].ids))
 
     def add_topic(self, table: str, topic: str) -> None:
         """Record that the table has rows from this topic."""
@@ -118,7 +134,8 @@ class TableLineage:
             self._known[table] = of.with_names(topics=[topic])
 
     def of(self, table: str) -> SourceLineage:
-        return self._known.get(table, SourceLineage()).with_names(tables=self._sources_of(table))
+        of = self._known.get(table, SourceLineage()).with_names(tables=self._sources_of(table))
+        return replace(of, ids=self._ids_of(table).to_members())
 
     def truncate_marker(self, table: str) -> TruncateMarker | None:
         """Return the last known truncate. This is fast."""

@@ -13,6 +13,7 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
+from tidelake.compaction.table_rewrite import finish_rewrite, is_unfinished
 from tidelake.errors import CommitConflict, PositionRefused, TidelakeError, WriterFenced
 from tidelake.ingest.tables.moved_row_files import MovedRowFiles
 from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistory
@@ -74,7 +75,7 @@ class TableSink:
             context,
             commit_user,
             guard=self._fence,
-            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # noqa: PLW0108 - it may change
+            on_lost_compaction=lambda messages: self.writer.restart_compaction(messages),  # the writer may change
         )
         self._published = (
             (lambda _: None) if maintenance is None else maintenance.watch(context, pins=self._own_position)
@@ -109,6 +110,12 @@ class TableSink:
         self.writer = self._open_writer()
         self._commit.adopt_schema(context)
 
+    def finish_rewrite(self) -> None:
+        """Finish a rewrite of the table with wider keys that another process began. Call it before `read_state`."""
+        if is_unfinished(self._context):
+            snapshot_id = finish_rewrite(self._context)
+            _log.warning("rewrite of the table finished, which was interrupted", table=self.name, snapshot=snapshot_id)
+
     def holds_rows(self) -> bool:
         """Return whether the table's newest snapshot has rows, of any writer."""
         latest = self._context.snapshots.latest()
@@ -130,11 +137,13 @@ class TableSink:
 
     def read_state(self) -> TableState:
         """Return the table's state, from which the pipeline's position is recovered."""
+        # First: a process that commits and registers meanwhile would else look like snapshots that were rolled back.
+        registered_id = self.history.registered_id()
         newest = self._commit.latest_of_user()
         self._fence.known_id = newest.id if newest is not None else 0
         since = self._commit.snapshots_since_guard
         self._fence.start_from(since)
-        return self.history.read_state(newest, since)
+        return self.history.read_state(newest, since, registered_id)
 
     def latest_of_user(self) -> SnapshotSummary | None:
         """Return the pipeline's newest known snapshot. Reads nothing."""

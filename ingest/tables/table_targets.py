@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.storage.model.table import TableContext
 
 
@@ -37,6 +40,7 @@ class TableTargets:
     settings: the settings of each table, by its name.
     following_types: tables whose columns become as wide as in the records' schema.
     derived: the derived columns of each table, by its name.
+    shapes: the shape of each table, by its name.
     """
 
     def __init__(
@@ -44,12 +48,19 @@ class TableTargets:
         settings: Mapping[str, TableSettings],
         following_types: Collection[str] = (),
         derived: Mapping[str, DerivedColumns] | None = None,
+        shapes: Mapping[str, ShapedColumns] | None = None,
     ) -> None:
         self._settings = settings
         self._derived = {} if derived is None else derived
+        self._shapes = {} if shapes is None else shapes
         self._following_types = following_types
         self._ignored: dict[str, set[str]] = {}
         self._fixed: dict[str, set[str]] = {}
+        self._document_ids: defaultdict[str, DocumentIds] = defaultdict(DocumentIds)
+
+    def document_ids(self, table: str) -> DocumentIds:
+        """Return the ids that were read for the table. All its targets share them."""
+        return self._document_ids[table]
 
     def of(self, table: TableContext) -> Target:
         """Return the target of a table.
@@ -60,6 +71,9 @@ class TableTargets:
         settings = self._settings[table.name]
         if derived := self._derived.get(table.name):
             derived.bind(table.schema, table.name, table.location)
+        if shape := self._shapes.get(table.name):
+            made = {*derived.computed, *derived.metadata} if derived else set()
+            shape.check(table, made.union(settings.key_columns))
         target = Target.of(
             table,
             settings.source_types,
@@ -67,7 +81,7 @@ class TableTargets:
             key_from_records=settings.key_from_records,
             key_columns=settings.key_columns,
         )
-        return self.with_decisions(target)
+        return self.with_decisions(replace(target, document_ids=self.document_ids(table.name)))
 
     def with_decisions(self, target: Target) -> Target:
         """Return the target with the current decisions about its columns."""

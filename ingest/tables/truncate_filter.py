@@ -6,9 +6,9 @@ import numpy as np
 
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind, TableRows
 from tidelake.ingest.formats.format_capabilities import SourceOrder, SourceOrderOf
+from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_lineage import TableLineage, TruncateMarker
-from tidelake.ingest.tables.table_rows import keep_records
 from tidelake.storage.base.logs import get_logger
 
 _log = get_logger(__name__)

@@ -23,11 +23,11 @@ from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, TableRows
 from tidelake.ingest.formats.format_capabilities import SourceOrder, SourceOrderOf
+from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.ranges import RangeUnavailable, read_ranges
 from tidelake.ingest.sources.source import AtTimestamp, Source
 from tidelake.ingest.tables.table_lineage import TableLineage, TruncateMarker
-from tidelake.ingest.tables.table_rows import keep_records
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.truncate_filter import orders_of
 from tidelake.storage.base.logs import get_logger

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from tidelake.storage.base import env
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ExponentialBackoff:
     longest_ms: float
     jitter: tuple[float, float] = (1.0, 1.0)
 
-    def wait_ms(self, failures: int, random_fraction: Callable[[], float] = random.random) -> float:
+    def wait_ms(self, failures: int, random_fraction: Callable[[], float] = lambda: env.random_fraction()) -> float:
         """Return the next wait.
 
         failures: number of consecutive failures before this one; 0 for the first.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
+from datetime import UTC
+
+from tidelake.storage.base import env
 
 
 def epoch_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return env.wall_ns() // 1_000_000
 
 
 def local_time_as_utc_ms() -> int:
     """Return the local wall clock as if it were UTC. Java records the creation time of data files like this.
     `DataFileMeta.created_epoch_ms` reverses it.
     """
-    return int(datetime.now().replace(tzinfo=UTC).timestamp() * 1000)
+    return int(env.local_now().replace(tzinfo=UTC).timestamp() * 1000)

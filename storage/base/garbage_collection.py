@@ -6,11 +6,12 @@ Reading 100,000 entries of manifests takes 5 % less time while it is paused (mea
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
+from tidelake.storage.base import env
+
+_lock = env.Lock()
 _pauses = 0
 _was_enabled = False
 

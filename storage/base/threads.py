@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
-from typing import Final, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
+
+from tidelake.storage.base import env
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -36,6 +37,7 @@ class _Threads:
     uncancellable: for `run_uncancellable`
     parallel_io: for `map_parallel`, `map_to_end` and `run_side_by_side`. Their caller does what no thread has begun, so
         they may call one another
+    fetching: for `Begun`, which only waits for answers of a store
     background: for `run_in_background`; tasks of all other pools may wait for it
     idle: at most one pool of one thread, which no call of `map_on_cores` uses at the moment
     """
@@ -46,19 +48,20 @@ class _Threads:
         os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
-        self.cpu_bound = ThreadPoolExecutor(1, "cpu-bound")
-        self.uncancellable = ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
-        self.parallel_io = ThreadPoolExecutor(IO_THREADS_MAX, "reading")
-        self.background = ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
-        self.idle = deque[ThreadPoolExecutor]()
+        self.cpu_bound = env.ThreadPoolExecutor(1, "cpu-bound")
+        self.uncancellable = env.ThreadPoolExecutor(IO_THREADS_MAX, "waiting")
+        self.parallel_io = env.ThreadPoolExecutor(IO_THREADS_MAX, "reading")
+        self.fetching = env.ThreadPoolExecutor(IO_THREADS_MAX, "fetching")
+        self.background = env.ThreadPoolExecutor(_BACKGROUND_THREADS, "background")
+        self.idle = deque[env.ThreadPoolExecutor]()
 
     @contextmanager
-    def single_thread_pool(self) -> Iterator[ThreadPoolExecutor]:
+    def single_thread_pool(self) -> Iterator[env.ThreadPoolExecutor]:
         """Return a pool of one thread that only this caller uses. The thread is kept for the next caller."""
         try:
             pool = self.idle.pop()
         except IndexError:  # other callers use the one that was kept
-            pool = ThreadPoolExecutor(1, "core")
+            pool = env.ThreadPoolExecutor(1, "core")
         try:
             yield pool
         finally:
@@ -83,7 +86,7 @@ def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     return _results(work, begun)
 
 
-def _results(work: Callable[[A], T], begun: deque[tuple[A, Future[T] | None]]) -> Iterator[T]:
+def _results(work: Callable[[A], T], begun: deque[tuple[A, env.Future[T] | None]]) -> Iterator[T]:
     try:
         while begun:
             item, running = begun.popleft()
@@ -119,7 +122,7 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
         take()
     finally:
         running = [helper for helper in helpers if helper is not None and not helper.cancel()]
-        wait(running)
+        env.wait(running)
     for one in running:
         one.result()
     return [outcomes[number] for number in range(len(items))]
@@ -133,7 +136,7 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
 
     The first error, in the order of the tasks, is raised when none of them is running any more. All of them are run.
     """
-    outcomes: list[Future[T]] = [Future() for _ in tasks]
+    outcomes: list[env.Future[T]] = [env.Future() for _ in tasks]
 
     def run(number: int) -> None:
         try:
@@ -152,8 +155,63 @@ def run_side_by_side(*tasks: Callable[[], T]) -> list[T]:
                 run(number)
     finally:
         # Not for cancelled ones: they count as done only when a thread has taken them from the queue.
-        wait([future for future in taken.values() if not future.cancelled()])
+        env.wait([future for future in taken.values() if not future.cancelled()])
     return [outcome.result() for outcome in outcomes]
+
+
+class Begun(Generic[T]):
+    """Work that another thread has begun, if one was free. For one consumer.
+
+    work: mostly waits, for a store. It may itself begin work: no consumer waits for a free thread.
+    decodes: whether it also decodes what comes. Each thread that ever did keeps memory of Arrow's allocator, so these
+        are other threads than the many that only wait.
+    """
+
+    def __init__(self, work: Callable[[], T], *, decodes: bool = False) -> None:
+        self._work: Callable[[], T] | None = work
+        pool = _threads.parallel_io if decodes else _threads.fetching
+        self._running: env.Future[object] | None = _try_submit(pool, work)
+
+    def result(self) -> T:
+        """Return the result, or raise the error. If no thread has taken the work by now, the caller does it."""
+        work, self._work = self._work, None
+        if work is not None and (self._running is None or self._running.cancel()):
+            self._running = env.Future()
+            try:
+                self._running.set_result(work())
+            except BaseException as error:
+                self._running.set_exception(error)
+        assert self._running is not None
+        return cast(T, self._running.result())
+
+    def drop(self) -> None:
+        """Don't begin the work any more. Work that is running ends by itself."""
+        if self._running is not None and self._work is not None:
+            self._running.cancel()
+
+    def end(self) -> None:
+        """Don't begin the work any more. Wait for its end if it is running."""
+        self.drop()
+        if self._running is not None and not self._running.cancelled():
+            env.wait([self._running])
+
+
+def map_ahead(work: Callable[[A], T], items: Iterable[A], at_once: int) -> Generator[T]:
+    """Yield the results in the order of items. Up to `at_once` of them are begun ahead of the consumer. Blocks.
+
+    work: as for `Begun`.
+    """
+    begun = deque[Begun[T]]()
+    try:
+        for item in items:
+            begun.append(Begun(partial(work, item)))
+            if len(begun) >= at_once:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for one in begun:
+            one.drop()
 
 
 class ReadAhead(Iterator[T]):
@@ -169,7 +227,7 @@ class ReadAhead(Iterator[T]):
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
-        self._running: Future[object] | None = self._begun()
+        self._running: env.Future[object] | None = self._begun()
 
     def __next__(self) -> T:
         running, self._running = self._running, None
@@ -179,7 +237,7 @@ class ReadAhead(Iterator[T]):
         self._running = self._begun()
         return cast(T, item)
 
-    def _begun(self) -> Future[object] | None:
+    def _begun(self) -> env.Future[object] | None:
         return _try_submit(_threads.parallel_io, partial(next, self._items, self._END))
 
     def __enter__(self) -> Self:
@@ -188,7 +246,7 @@ class ReadAhead(Iterator[T]):
     def __exit__(self, *error: object) -> None:
         running, self._running = self._running, None
         if running is not None and not running.cancel():
-            wait([running])
+            env.wait([running])
         if isinstance(self._items, Generator):
             self._items.close()
 
@@ -202,7 +260,7 @@ def run_in_background(work: Callable[[], object]) -> None:
         work()
 
 
-def _try_submit(pool: Executor, work: Callable[[], T]) -> Future[T] | None:
+def _try_submit(pool: Executor, work: Callable[[], T]) -> env.Future[T] | None:
     """Return None if the process ends, and starts no more work."""
     try:
         return pool.submit(work)
@@ -224,11 +282,11 @@ def map_on_cores(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
             try:
                 return [running.result()]
             finally:
-                wait([running])  # an interrupt came before its end
+                env.wait([running])  # an interrupt came before its end
     cores = os.cpu_count() or 1
     size = max(1, len(items) // (cores * _SHARES_A_CORE))
     shares = [items[start : start + size] for start in range(0, len(items), size)]
-    with ThreadPoolExecutor(max(1, min(len(shares), cores)), "cores") as threads:
+    with env.ThreadPoolExecutor(max(1, min(len(shares), cores)), "cores") as threads:
         return list(chain.from_iterable(threads.map(lambda share: [work(item) for item in share], shares)))
 
 
@@ -341,11 +399,11 @@ class ShortTaskRunner:
         return result
 
     def _timed(self, function: object, work: Callable[[], T]) -> T:
-        begin = time.thread_time()
+        begin = env.thread_cpu_s()
         try:
             return work()
         finally:
-            self._last_s[function] = time.thread_time() - begin
+            self._last_s[function] = env.thread_cpu_s() - begin
 
 
 def _submit(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:

@@ -5,13 +5,13 @@ Source: Java `catalog/RenamingSnapshotCommit.java` (with a lock).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from tidelake.errors import CommitConflict
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
@@ -36,8 +36,8 @@ class LockWaiting:
     first_sleep_ms: float
     sleep_ms_max: float
     timeout_ms: float
-    sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
-    monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+    sleep_ms: Callable[[float], None] = lambda wait_ms: env.sleep(wait_ms / 1000)
+    monotonic_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000
 
     def acquire_with_retries(self, acquire: Callable[[], T | None], what: str, where: str) -> T:
         """Call `acquire` until it returns something other than None, and return that.

@@ -9,7 +9,7 @@ from tidelake.storage.base.arguments import check_file_name, check_text
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.catalog.jdbc.database_address import check_sqlalchemy
-from tidelake.storage.catalog.options import CatalogOptions
+from tidelake.storage.catalog.options import CACHE_OPTIONS, CatalogOptions
 from tidelake.storage.fileio import FileIO, open_file_io
 from tidelake.storage.fileio.location import LOCAL_SCHEME, REMOTE_SCHEMES, absolute, local_path, scheme_of
 from tidelake.storage.model.options.catalog_values import CatalogValues
@@ -38,6 +38,12 @@ def open_catalog(warehouse: str, options: Mapping[str, str] | None = None, io: F
     other = given.own.get("warehouse", warehouse)
     if absolute(other).rstrip("/") != absolute(warehouse).rstrip("/"):
         raise BadInput(f"catalog option warehouse = {other!r}, but {warehouse!r} is opened; name the warehouse once")
+    if scheme_of(warehouse) not in REMOTE_SCHEMES and (wanted := sorted(CACHE_OPTIONS & given.store.keys())):
+        raise UnsupportedFeature(
+            f"catalog option {wanted[0]} for {warehouse}",
+            "only files in object stores are kept on a local disk",
+            "Leave it out",
+        )
     store = io or open_file_io(warehouse, given.store)
     if metastore == "jdbc":
         return _jdbc_catalog(store, warehouse, given, shown)

@@ -25,6 +25,8 @@ _STORE_OPTIONS: Final = (
     "azure.", "cosn.", "dfs.", "fs.", "gs.", "hadoop.", "ipc.", "jindo.", "obs.", "oss.", "s3.", "s3a.",
     "security.kerberos.",
 )  # fmt: skip
+# Not Paimon's: its `local-cache.*` also keep files whose names are used again.
+CACHE_OPTIONS: Final = frozenset({"cache.directory", "cache.max_bytes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class CatalogOptions:
 
         Raises BadInput for unknown names, and UnsupportedFeature for options that would be ignored silently.
         """
-        store = {key: value for key, value in options.items() if key.startswith(_STORE_OPTIONS)}
+        store = {k: value for k, value in options.items() if k.startswith(_STORE_OPTIONS) or k in CACHE_OPTIONS}
         defaults = {key.removeprefix(_DEFAULT): v for key, v in options.items() if key.startswith(_DEFAULT)}
         own = {key: v for key, v in options.items() if key not in store and not key.startswith(_DEFAULT)}
         for key, option in _known(own):
@@ -80,7 +82,7 @@ def _known(own: Mapping[str, str]) -> Iterator[tuple[str, Option]]:
     for key in own:
         option = CATALOG_REGISTRY.find(key)
         if option is None:
-            hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *_STORE_OPTIONS))
+            hint = did_you_mean(key, (*CATALOG_REGISTRY.keys, *sorted(CACHE_OPTIONS), *_STORE_OPTIONS))
             if find_option(key) is not None:
                 hint = f"; it is a table option: pass it to create_table, or as {_DEFAULT}{key}"
             remedy = hint or "; correct the name, or leave it out"

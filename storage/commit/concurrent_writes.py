@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tidelake.errors import HistoryExpired
+from tidelake.errors import CorruptFile, HistoryExpired
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
@@ -76,9 +76,16 @@ class ConcurrentWrites:
 
     def observe(self, snapshot: Snapshot) -> None:
         """Add a snapshot that follows the range, so that it is not read again."""
-        if snapshot.id == self._end:
+        if snapshot.id != self._end:
+            return
+        try:
             self._add(snapshot)
-            self._end += 1
+        except (CorruptFile, FileNotFoundError):
+            if not self._has_expired(snapshot.id):
+                raise
+            # Whoever needs to know what it wrote asks `after`, which then says so.
+            self._first, self._found = snapshot.id + 1, OthersWrites()
+        self._end = snapshot.id + 1
 
     def after(self, base_id: int, latest: Snapshot | None) -> OthersWrites:
         """Return what others wrote. Complete from base_id + 1 to the latest.
@@ -89,24 +96,35 @@ class ConcurrentWrites:
             self._first = self._end = base_id + 1
             self._found = OthersWrites()
         for snapshot_id in range(self._first - 1, base_id, -1):
-            self._add(self._get(snapshot_id, base_id))
+            self._read(snapshot_id, base_id)
             self._first = snapshot_id
         if latest is not None:
             for snapshot_id in range(self._end, latest.id + 1):
-                self._add(self._get(snapshot_id, base_id))
+                self._read(snapshot_id, base_id)
                 self._end = snapshot_id + 1
         return self._found
 
-    def _get(self, snapshot_id: int, base_id: int) -> Snapshot:
-        snapshot = self._store.find(snapshot_id)
-        if snapshot is None:
-            raise HistoryExpired(
-                f"{self._table_name}: the sequence numbers of this commit continue those of snapshot {base_id}, but "
-                f"snapshot {snapshot_id} has expired since, so it is unknown whether another writer committed rows "
-                "meanwhile. Nothing was published. Open the table and write again; keep snapshots longer than a "
-                "writer is idle"
-            )
-        return snapshot
+    def _read(self, snapshot_id: int, base_id: int) -> None:
+        snapshot, cause = self._store.find(snapshot_id), None
+        if snapshot is not None:
+            try:
+                self._add(snapshot)
+                return
+            except (CorruptFile, FileNotFoundError) as error:
+                if not self._has_expired(snapshot_id):
+                    raise
+                cause = error
+        raise HistoryExpired(
+            f"{self._table_name}: the sequence numbers of this commit continue those of snapshot {base_id}, but "
+            f"snapshot {snapshot_id} has expired since, so it is unknown whether another writer committed rows "
+            "meanwhile. Nothing was published. Open the table and write again; keep snapshots longer than a "
+            "writer is idle"
+        ) from cause
+
+    def _has_expired(self, snapshot_id: int) -> bool:
+        """Return whether it is gone, or below the hint: then its files are being deleted, and its own is the last."""
+        earliest = self._store.earliest_hint()
+        return not self._store.exists(snapshot_id) or (earliest is not None and snapshot_id < earliest)
 
     def _add(self, snapshot: Snapshot) -> None:
         if snapshot.id in self._own or snapshot.commit_kind is CommitKind.COMPACT:

@@ -9,6 +9,7 @@ A commit is refused for one of two reasons:
 
     what was computed                         from                       what others may not have changed since
     sequence numbers of new rows              `base.snapshot_id`         their buckets (compactions may)
+    keys of new rows                          the schema                 the types of key columns
     buckets of new rows, if fixed             `base.total_buckets`       the number of buckets of their partition, or
                                                                          that of the table for a new partition
     buckets of keys that move                 `base.key_index`           any bucket (compactions may)
@@ -92,6 +93,8 @@ class ConflictCheck:
         schema_id: the table's latest schema.
         """
         changes = request.changes(base)
+        if schema_id != self.context.schema.id and request.adds_rows:
+            self._check_keys(schema_id)
         self._check_since_base(request, base, schema_id)
         self._check_hash_index(request, changes, base)
         return self._check_content(request.committable.messages, changes, base, schema_id)
@@ -109,6 +112,15 @@ class ConflictCheck:
             if self._rules.rows_have_order:
                 written = self._others.after(min(read.values()), base)
                 check_base_is_current(read, written.newest, self._name_partition)
+
+    def _check_keys(self, schema_id: int) -> None:
+        """Check that the keys of the rows have the types that the table's keys have since a rewrite."""
+        if not self.context.schema.has_same_keys(self.context.schemas.get(schema_id)):
+            raise CommitConflict(
+                f"{self.context.name}: the table was rewritten with other types of its key columns, so rows with the "
+                "old ones can't be added. Nothing was published. Load the table again, open a new writer, and write "
+                "the uncommitted rows again"
+            )
 
     def _check_buckets(
         self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None, schema_id: int

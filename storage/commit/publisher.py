@@ -41,14 +41,12 @@ Source: Java `operation/FileStoreCommitImpl.java`.
 
 from __future__ import annotations
 
-import random
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.commit_request import CommitRequest, CommitResult
@@ -81,10 +79,10 @@ class CommitEnvironment:
     """
 
     now_ms: Callable[[], int] = epoch_ms
-    monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
-    sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000)
-    random: Callable[[], float] = random.random
-    new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
+    monotonic_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000
+    sleep_ms: Callable[[float], None] = lambda wait_ms: env.sleep(wait_ms / 1000)
+    random: Callable[[], float] = lambda: env.random_fraction()
+    new_uuid: Callable[[], str] = lambda: str(env.new_uuid())
 
 
 @dataclass(slots=True)

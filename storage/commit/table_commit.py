@@ -7,12 +7,12 @@ Source: Java `table/sink/TableCommitImpl.java`, `operation/FileStoreCommitImpl.j
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -248,4 +248,4 @@ class TableCommit:
 def new_commit_user(options: TableOptions) -> str:
     """Return a new commit user, for commits that are never repeated. Its prefix is option `commit.user-prefix`."""
     prefix = options.commit_user_prefix
-    return f"{prefix}_{uuid.uuid4()}" if prefix else str(uuid.uuid4())
+    return f"{prefix}_{env.new_uuid()}" if prefix else str(env.new_uuid())

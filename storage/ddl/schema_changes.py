@@ -26,7 +26,7 @@ from tidelake.storage.model.options.renamed_columns import rename_in_options
 from tidelake.storage.model.options.values import parse_names
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.schema.type_changes import can_change, indexed_columns
+from tidelake.storage.model.schema.type_changes import can_change, indexed_columns, is_wider_key
 from tidelake.storage.model.types import (
     ArrayType,
     DataField,
@@ -74,10 +74,15 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumnType:
-    """Changes a column's type, but not its nullability. Existing rows are cast when they are read."""
+    """Changes a column's type, but not its nullability. Existing rows are cast when they are read.
+
+    rewrites_keys: the column may belong to the key, because all rows are rewritten (`compaction.table_rewrite`). Then
+        the order of the keys must stay what it is.
+    """
 
     name: ColumnPath
     type: ColumnType
+    rewrites_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> Ta
         case RenameColumn():
             return _rename(schema, _path(change.name), change.new_name)
         case UpdateColumnType():
-            return _retype(schema, _path(change.name), change.type, has_snapshots)
+            return _retype(schema, _path(change.name), change.type, has_snapshots, change.rewrites_keys)
         case UpdateColumnNullability():
             return _change_nullability(schema, _path(change.name), change.nullable)
         case UpdateColumnDescription():
@@ -257,10 +262,16 @@ def _rename(schema: TableSchema, path: Path, new_name: str) -> TableSchema:
     )
 
 
-def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: bool) -> TableSchema:
-    keys = (*schema.primary_keys, *schema.partition_keys, *indexed_columns(schema))
-    _refuse_keys(path, keys, "given another type")
-    if has_snapshots:  # Java allows it, and then looks for old rows in the wrong bucket
+def _retype(
+    schema: TableSchema, path: Path, given: ColumnType, has_snapshots: bool, rewrites_keys: bool
+) -> TableSchema:
+    if rewrites_keys:
+        _refuse_keys(path, (*schema.partition_keys, *indexed_columns(schema)), "given another type")
+        _check_keeps_order(schema, path, _new_type(given, path))
+    else:
+        keys = (*schema.primary_keys, *schema.partition_keys, *indexed_columns(schema))
+        _refuse_keys(path, keys, "given another type")
+    if has_snapshots and not rewrites_keys:  # Java allows it, and then looks for old rows in the wrong bucket
         _refuse_keys(path, parse_names(schema.options.get("bucket-key", "")), "given another type")
     new = _new_type(given, path)
     if not new.nullable:
@@ -279,6 +290,22 @@ def _retype(schema: TableSchema, path: Path, given: ColumnType, has_snapshots: b
         return old if nullable(old) == new else replace(new, nullable=old.nullable)
 
     return _edit_type(schema, path, retype)
+
+
+def _check_keeps_order(schema: TableSchema, path: Path, new: DataType) -> None:
+    """Raise BadInput if keys of the new type could have another order, or lose digits."""
+    if len(path) > 1 or path[0] not in schema.primary_keys:
+        raise BadInput(
+            f"column {_text(path)} is not part of the primary key, so no rows are rewritten for it. Change its "
+            "type with `tidelake table alter`"
+        )
+    old = schema.by_name[path[0]].type
+    if is_wider_key(old, new):
+        return
+    raise BadInput(
+        f"column {_text(path)} of the key can't become {nullable(new)}: keys of {nullable(old)} can only become wider "
+        "integers or longer texts. Create another table"
+    )
 
 
 def _change_nullability(schema: TableSchema, path: Path, takes_nulls: bool) -> TableSchema:

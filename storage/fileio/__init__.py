@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
@@ -20,7 +21,7 @@ from tidelake.storage.fileio.location import (
 )
 from tidelake.storage.fileio.retrying import RetryingFileIO
 
-__all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io"]
+__all__ = ["FileIO", "FileStatus", "Output", "open_file_io", "open_retrying_file_io", "uncached"]
 
 
 def open_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:
@@ -56,6 +57,12 @@ def open_file_io(location: str, options: Mapping[str, str] | None = None) -> Fil
     schemes = (LOCAL_SCHEME, *REMOTE_SCHEMES, *HDFS_SCHEMES, MEMORY_SCHEME)
     known = ", ".join(f"{scheme}://" for scheme in schemes)
     raise BadInput(f"{scheme}:// locations are not supported; use a path or {known}")
+
+
+def uncached(io: FileIO) -> FileIO:
+    """Return the files as they are now, for checks: without what this process or its disk keeps of them."""
+    without = getattr(io, "uncached", None)
+    return io if without is None else cast(FileIO, without())
 
 
 def open_retrying_file_io(location: str, options: Mapping[str, str] | None = None) -> FileIO:

@@ -15,12 +15,12 @@ import errno
 import posixpath
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.fileio.store_errors import first_paragraph, retry_incomplete
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _ATTEMPTS: Final = 5
 
 def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
     """Return True if the object is ours, False if another one exists. After obstore's errors and OSError: unknown."""
-    mark = uuid4().hex
+    mark = env.new_uuid().hex
     for _ in range(_ATTEMPTS):
         try:
             _put_with_mark(store, key, data, mark)
@@ -53,10 +53,10 @@ def put_if_absent(store: ObjectStore, key: str, data: bytes, path: str) -> bool:
 def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
     """Test point 2 of the module, with a hidden object next to `key`. Raises UnsupportedFeature about `place`."""
     directory, name = posixpath.split(key)
-    test_key, mark = posixpath.join(directory, f".{name}.{uuid4().hex}.tmp"), uuid4().hex
+    test_key, mark = posixpath.join(directory, f".{name}.{env.new_uuid().hex}.tmp"), env.new_uuid().hex
     try:
         _put_with_mark(store, test_key, b"", mark)
-        _put_with_mark(store, test_key, b"", uuid4().hex)
+        _put_with_mark(store, test_key, b"", env.new_uuid().hex)
         fault = "it replaces an object that was to be created only if absent"
     except AlreadyExistsError:
         if _read_mark(store, test_key) == mark:

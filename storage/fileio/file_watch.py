@@ -7,13 +7,12 @@ milliseconds. The thread ends when no reader waits.
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.local import LocalFileIO
 
@@ -31,9 +30,9 @@ class FileWatch:
     """Polls for files. Thread-safe. A forked child process starts with a new, empty watch."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
         self._waits: set[_FileWait] = set()
-        self._thread: threading.Thread | None = None
+        self._thread: env.Thread | None = None
 
     def call_when_exists(
         self, path: str, call: Callable[[], None], or_when: Callable[[], bool] | None = None
@@ -46,7 +45,7 @@ class FileWatch:
         with self._lock:
             self._waits.add(wait)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._poll_files, name="file-watch", daemon=True)
+                self._thread = env.Thread(target=self._poll_files, name="file-watch", daemon=True)
                 self._thread.start()
 
         def cancel() -> None:
@@ -68,7 +67,7 @@ class FileWatch:
             ]
             if over:
                 self._notify(over)
-            time.sleep(_POLL_INTERVAL_S)
+            env.sleep(_POLL_INTERVAL_S)
 
     def _notify(self, over: Sequence[_FileWait]) -> None:
         with self._lock:

@@ -15,19 +15,17 @@ import errno
 import os
 import posixpath
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.hdfs_client import HdfsOptions, as_os_errors, hdfs_options, open_client
 from tidelake.storage.fileio.location import RemotePath, hdfs_path
-from tidelake.storage.fileio.range_reader import RangedFile
+from tidelake.storage.fileio.range_reader import RangedFile, RemoteInput
+from tidelake.storage.fileio.remote_output import RemoteOutput
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileReader, FileWriter
@@ -62,12 +60,12 @@ class HdfsFileIO:
         with as_os_errors(path):
             return client.read(name).read()
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str) -> RemoteInput:
         """Ask the name node where the file's blocks are. Its bytes come from the data nodes, as they are read."""
         client, name = self._locate(path)
         with as_os_errors(path):
             reader = client.read(name)
-        return pa.PythonFile(RangedFile(partial(_fetch, reader, path), len(reader), b""), mode="r")
+        return RemoteInput(RangedFile(partial(_fetch, reader, path), len(reader), b""))
 
     def exists(self, path: str) -> bool:
         client, name = self._locate(path)
@@ -158,7 +156,7 @@ class HdfsFileIO:
             for path in every:
                 self.delete(path)
             return
-        with ThreadPoolExecutor(min(len(every), _DELETES_IN_FLIGHT)) as threads:
+        with env.ThreadPoolExecutor(min(len(every), _DELETES_IN_FLIGHT)) as threads:
             list(threads.map(self.delete, every))
 
     def delete_directory(self, path: str) -> None:
@@ -207,7 +205,7 @@ def _fetch(reader: FileReader, path: str, start: int, end: int) -> Buffer:
 
 def _temporary_name(target: str) -> str:
     directory, name = posixpath.split(target)
-    return posixpath.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
+    return posixpath.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{env.random_bytes(16).hex()}.tmp")
 
 
 def _write_temporary(client: Client, target: str, data: bytes, *, durable: bool = True) -> str:
@@ -252,67 +250,30 @@ def _remove(client: Client, name: str) -> None:
         client.delete(name)
 
 
-class _HdfsOutput:
+class _HdfsOutput(RemoteOutput):
     """A file that is written under a hidden name, made durable, and then renamed."""
 
     def __init__(self, client: Client, name: str, path: str) -> None:
+        super().__init__(path, as_os_errors)
         self._client = client
         self._name = name
-        self._path = path
 
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @property
-    def stream(self) -> pa.NativeFile:
-        return self._stream
-
-    def write(self, data: bytes) -> None:
-        with as_os_errors(self._path):
-            self._writer.write(data)
-
-    def __enter__(self) -> Self:
+    def _open(self) -> None:
         self._temporary = _temporary_name(self._name)
-        with as_os_errors(self._path):
-            self._writer = self._client.create(self._temporary)
-        self._stream = pa.PythonFile(_Sink(self._writer, self._path), mode="w")
-        return self
+        self._writer = self._client.create(self._temporary)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._drop()
-            return
-        with as_os_errors(self._path):
-            try:
-                _finish(self._writer)
-                self._client.rename(self._temporary, self._name, overwrite=True)
-            except BaseException:
-                self._drop()
-                raise
+    def _send(self, data: Buffer) -> int:
+        return self._writer.write(data)
 
-    def _drop(self) -> None:
+    def _publish(self) -> None:
+        try:
+            _finish(self._writer)
+            self._client.rename(self._temporary, self._name, overwrite=True)
+        except BaseException as error:
+            self._drop(error)
+            raise
+
+    def _drop(self, error: BaseException) -> None:
         _remove(self._client, self._temporary)
         with suppress(OSError, RuntimeError):  # ends the client's lease of the file, which is gone
             self._writer.close()
-
-
-class _Sink:
-    """The file object for `pyarrow.PythonFile`. Closing it does not publish; the end of the output's block does."""
-
-    def __init__(self, writer: FileWriter, path: str) -> None:
-        self._writer = writer
-        self._path = path
-        self.closed = False
-
-    def write(self, data: Buffer) -> int:
-        with as_os_errors(self._path):
-            return self._writer.write(data)
-
-    def flush(self) -> None:
-        """Do nothing: the bytes are not visible yet."""
-
-    def close(self) -> None:
-        self.closed = True

@@ -11,11 +11,11 @@ writer that is closed.
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from tidelake.storage.base import env
 from tidelake.storage.base.threads import run_in_background
 from tidelake.storage.fileio.base import FileIO
 
@@ -28,7 +28,7 @@ class _LateHints:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = env.Condition()
         self._next: dict[str, int] = {}
         self._being_written: set[str] = set()
 

@@ -29,6 +29,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.fileio.access import Access, AccessErrors, access
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.location import local_path
@@ -252,7 +253,7 @@ def _status(entry: os.DirEntry[str]) -> FileStatus:
 def _create_temporary(target: str) -> tuple[int, str]:
     """Create an empty file next to `target`. Returns a descriptor and its name. Creates the directory if needed."""
     directory, name = os.path.split(target)
-    temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{os.urandom(16).hex()}.tmp")
+    temporary = os.path.join(directory, f".{name[:_TEMPORARY_STEM_LENGTH]}.{env.random_bytes(16).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for _ in range(_DIRECTORY_TRIES):  # another process may remove empty directories at this moment
         with suppress(FileNotFoundError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 from obstore.store import MemoryStore
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.fileio.location import MEMORY_SCHEME
 from tidelake.storage.fileio.object_store import ObjectStoreFileIO
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 _STORES: Final[dict[str, MemoryStore]] = {}
 # Added to the process id: a forked child has the same value, and a process of another machine may have the same id.
-_START: Final = uuid4().hex
+_START: Final = env.new_uuid().hex
 
 
 class MemoryFileIO(ObjectStoreFileIO):
     """Can be pickled within the process. Any other process is rejected: it would find no files and report them lost."""
+
+    def __init__(self) -> None:
+        super().__init__(is_cached=False)
 
     def _open(self, scheme: str, authority: str) -> ObjectStore:
         if scheme != MEMORY_SCHEME:

@@ -7,30 +7,31 @@ from __future__ import annotations
 
 import errno
 import posixpath
-import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import obstore
-import pyarrow as pa
 from obstore.exceptions import BaseError
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileStatus, Output
 from tidelake.storage.fileio.conditional_put import put_if_absent, require_conditional_put
+from tidelake.storage.fileio.disk_cache import DiskCacheSettings, disk_cache
 from tidelake.storage.fileio.late_hints import settle_hints
 from tidelake.storage.fileio.location import remote_path
 from tidelake.storage.fileio.object_output import ObjectOutput
 from tidelake.storage.fileio.own_process import require_own_process
-from tidelake.storage.fileio.range_reader import TAIL_BYTES, RangedFile
+from tidelake.storage.fileio.range_reader import TAIL_BYTES, RangedFile, RemoteInput
+from tidelake.storage.fileio.read_cache import SHARED_CACHE, KnownPart, ReadCache
 from tidelake.storage.fileio.store_errors import as_os_errors, retry_incomplete
 from tidelake.storage.fileio.store_requests import CountedRequest, Operation
-from tidelake.storage.fileio.stores import Options, open_store, store_options
+from tidelake.storage.fileio.stores import Options, endpoint_of, open_store, store_options
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta
@@ -43,9 +44,16 @@ _PAGE_ENTRIES: Final = 1_000  # of a listing in S3, and objects of one request t
 # An empty object that makes a directory without files exist. Java does not show it, and it is not listed here.
 _DIRECTORY_MARK: Final = ".directory"
 
+# The name of a file with the indexes of a data file, and how much of it is fetched with its size: a Bloom filter of
+# 800,000 values.
+_INDEX_SUFFIX: Final = ".index"
+_INDEX_BYTES: Final = 1 << 20
+
+_NO_CACHE: Final = ReadCache(max_bytes=0)
+
 # Buckets whose store passed require_conditional_put in this process. Only writers need it, so it runs on first use.
 _CHECKED_STORES: Final[set[tuple[str, str, Options]]] = set()
-_CHECK_LOCK: Final = threading.Lock()
+_CHECK_LOCK: Final = env.Lock()
 
 _log = get_logger(__name__)
 
@@ -57,11 +65,25 @@ class ObjectStoreFileIO:
     that can be repeated safely are repeated for about a minute.
     """
 
-    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: Mapping[str, str] | None = None, *, is_cached: bool = True) -> None:
         self._options = store_options(options or {})
+        self._is_cached = is_cached
+        self._disk = DiskCacheSettings.of(options or {}) if is_cached else None
+        if self._disk is not None:
+            disk_cache(self._disk)  # raises now, not at the first read
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}=...' for key, _ in self._options)})"  # values are secrets
+
+    @property
+    def _cache(self) -> ReadCache:
+        return SHARED_CACHE if self._is_cached else _NO_CACHE
+
+    def uncached(self) -> ObjectStoreFileIO:
+        """Return the same files as they are now in the store, for checks of a table."""
+        other = copy(self)
+        other._is_cached, other._disk = False, None
+        return other
 
     def _open(self, scheme: str, authority: str) -> ObjectStore:
         return open_store(scheme, authority, self._options)
@@ -83,16 +105,32 @@ class ObjectStoreFileIO:
     # ------------------------------------------------------------ reading
 
     def read(self, path: str) -> bytes:
+        """Return the whole file. Immutable files are asked for once by a process (see `read_cache`)."""
         store, key = self._locate_file(path)
+        known = self._cache.get(self._options, path)
+        if known is not None and known.is_whole:
+            return known.data
         with as_os_errors(path), CountedRequest(Operation.GET, path):
-            return obstore.get(store, key).bytes().to_bytes()
+            data = obstore.get(store, key).bytes().to_bytes()
+        self._cache.put(self._options, path, KnownPart(len(data), 0, data))
+        return data
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """Send one request for size and tail (see RangedFile). A file of up to 64 KiB needs no other request."""
+    def open_input(self, path: str) -> RemoteInput:
+        """Send one request for the size and the end of the file. A file of up to 256 KiB needs no other request.
+
+        Of an index it is the beginning, which says where the index of each column is. Immutable files are asked for
+        once by a process (see `read_cache`).
+        """
         store, key = self._locate_file(path)
-        with as_os_errors(path), CountedRequest(Operation.GET, path):
-            size_bytes, tail = _size_and_tail(store, key)
-        return pa.PythonFile(RangedFile(partial(_fetch, store, key, path), size_bytes, tail), mode="r")
+        known = self._cache.get(self._options, path)
+        if known is None:
+            with as_os_errors(path), CountedRequest(Operation.GET, path):
+                known = _beginning(store, key) if key.endswith(_INDEX_SUFFIX) else _end(store, key)
+            self._cache.put(self._options, path, known)
+        fetch: Callable[[int, int], Buffer] = partial(_fetch, store, key, path)
+        if self._disk is not None:
+            fetch = disk_cache(self._disk).reading(endpoint_of(self._options), path, known.size_bytes, fetch)
+        return RemoteInput(RangedFile(fetch, known.size_bytes, known.data, known.start))
 
     def exists(self, path: str) -> bool:
         store, key = self._locate(path)
@@ -130,6 +168,7 @@ class ObjectStoreFileIO:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         store, key = self._locate_file(path)
+        SHARED_CACHE.forget(self._options, [path])
         with as_os_errors(path), CountedRequest(Operation.PUT, path):
             retry_incomplete(lambda: obstore.put(store, key, data, use_multipart=False))
 
@@ -155,6 +194,8 @@ class ObjectStoreFileIO:
         self.delete_all([path])
 
     def delete_all(self, paths: Iterable[str]) -> None:
+        paths = list(paths)
+        SHARED_CACHE.forget(self._options, paths)
         buckets: dict[tuple[str, str], list[str]] = defaultdict(list)
         for scheme, authority, key in map(remote_path, paths):
             buckets[scheme, authority].append(key)
@@ -169,6 +210,7 @@ class ObjectStoreFileIO:
         if not key:
             raise BadInput(f"{path} is a whole bucket; name a directory in the bucket")
         settle_hints(path)
+        SHARED_CACHE.forget_below(self._options, path)
         with as_os_errors(path):
             _delete(store, [entry["path"] for entry in _list(store, key, path)], path)
 
@@ -183,6 +225,7 @@ class ObjectStoreFileIO:
             raise BadInput(f"{source} and {target} are in different buckets; copy the files with the store's tools")
         store = self._bucket(old_scheme, old_bucket)
         settle_hints(source)
+        SHARED_CACHE.forget_below(self._options, source)
         with as_os_errors(source):
             mark = f"{new}/{_DIRECTORY_MARK}"
             target_exists = any(entry["path"] != mark for entry in _list(store, new, target))
@@ -191,7 +234,7 @@ class ObjectStoreFileIO:
             raise FileExistsError(errno.EEXIST, "there are files already", target)
         if not entries:
             raise FileNotFoundError(errno.ENOENT, "there is no file below it", source)
-        with as_os_errors(source), ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
+        with as_os_errors(source), env.ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
             with CountedRequest(Operation.COPY, source, len(entries)):
                 list(threads.map(lambda entry: _copy(store, entry, new + entry["path"].removeprefix(old)), entries))
             _delete(store, [entry["path"] for entry in entries], source)
@@ -202,16 +245,27 @@ def _file_status(entry: ObjectMeta) -> FileStatus:
     return FileStatus(posixpath.basename(entry["path"]), entry["size"], modified_ms, is_directory=False)
 
 
-def _size_and_tail(store: ObjectStore, key: str) -> tuple[int, Buffer]:
+def _end(store: ObjectStore, key: str) -> KnownPart:
     try:
-        tail = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
-        return tail.meta["size"], tail.bytes()
+        end = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
+        return KnownPart(end.meta["size"], end.range[0], end.bytes().to_bytes())
     except FileNotFoundError:
         raise
     except BaseError:  # Azure has no range relative to the end, and S3 none for an empty object
         size_bytes = obstore.head(store, key)["size"]
         start = max(size_bytes - TAIL_BYTES, 0)
-        return size_bytes, obstore.get_range(store, key, start=start, end=size_bytes) if size_bytes else b""
+        data = obstore.get_range(store, key, start=start, end=size_bytes).to_bytes() if size_bytes else b""
+        return KnownPart(size_bytes, start, data)
+
+
+def _beginning(store: ObjectStore, key: str) -> KnownPart:
+    try:
+        beginning = obstore.get(store, key, options={"range": (0, _INDEX_BYTES)})
+        return KnownPart(beginning.meta["size"], 0, beginning.bytes().to_bytes())
+    except FileNotFoundError:
+        raise
+    except BaseError:  # an empty object has no range
+        return _end(store, key)
 
 
 def _fetch(store: ObjectStore, key: str, path: str, start: int, end: int) -> Bytes:

@@ -12,7 +12,6 @@ Clients of object stores have their own retries.
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,6 +20,7 @@ from typing import Final, Self, TypeVar
 import pyarrow as pa
 
 from tidelake.errors import TidelakeError
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.fileio.base import FileIO, FileStatus, Output
@@ -64,11 +64,11 @@ def is_transient(error: OSError) -> bool:
 
 
 def _now_ms() -> float:
-    return time.monotonic() * 1000
+    return env.monotonic_s() * 1000
 
 
 def _sleep_ms(wait_ms: float) -> None:
-    time.sleep(wait_ms / 1000)
+    env.sleep(wait_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True)

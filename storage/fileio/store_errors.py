@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -11,6 +10,7 @@ from typing import Final, TypeVar
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from tidelake.errors import AccessDenied, BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 
 # S3 and STS report these with status 400, which obstore treats like any other failure.
@@ -57,7 +57,7 @@ def retry_incomplete(ask: Callable[[], T]) -> T:
         except BaseError as error:
             if "body error" not in str(error) or attempt == _TORN_ATTEMPTS - 1:
                 raise
-            time.sleep(_TORN_BACKOFF.wait_ms(attempt) / 1000)
+            env.sleep(_TORN_BACKOFF.wait_ms(attempt) / 1000)
     raise AssertionError("unreachable")
 
 

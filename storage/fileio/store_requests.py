@@ -8,14 +8,13 @@ the client repeats after a failure are not seen here, so they count once.
 from __future__ import annotations
 
 import posixpath
-import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from enum import StrEnum
 from types import TracebackType
 from typing import Final
 
+from tidelake.storage.base import env
 from tidelake.storage.base.duration_histogram import DurationHistogram
 
 
@@ -65,7 +64,7 @@ class StoreRequests:
     """The requests since the process started. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
         self._counts: Counter[tuple[Operation, str]] = Counter()
         self._durations: dict[Operation, DurationHistogram] = defaultdict(DurationHistogram)
 
@@ -104,13 +103,13 @@ class CountedRequest:
         self.count = count
 
     def __enter__(self) -> CountedRequest:
-        self._began_s = time.perf_counter()
+        self._began_s = env.monotonic_s()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        STORE_REQUESTS.add(self._operation, self._path, self.count, time.perf_counter() - self._began_s)
+        STORE_REQUESTS.add(self._operation, self._path, self.count, env.monotonic_s() - self._began_s)
 
 
 STORE_REQUESTS: Final = StoreRequests()

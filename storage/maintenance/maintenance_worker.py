@@ -10,11 +10,11 @@ Source: Java `table/sink/TableCommitImpl.java` (maintain), which does it as a pa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.expire.changelog_expiry import ChangelogExpiry
@@ -93,8 +93,8 @@ class MaintenanceWorker:
         self._now_ms = now_ms
         self._tables: list[_MaintainedTable] = []
         self._waiting: list[_MaintainedTable] = []
-        self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
+        self._changed = env.Condition()
+        self._threads: list[env.Thread] = []
         self._threads_max = 1
         self.is_closing = False
         self._is_cancelled = False
@@ -159,7 +159,7 @@ class MaintenanceWorker:
                 return
             self._waiting.append(table)
             if len(self._threads) < min(self._threads_max, len(self._running) + len(self._waiting)):
-                thread = threading.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
+                thread = env.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
                 self._threads.append(thread)
                 thread.start()
             self._changed.notify_all()

@@ -9,6 +9,8 @@ Steps:
 2. Collect all references, twice.
 3. List the directories that hold unreferenced files again, for paths and times.
 
+The metadata for Iceberg readers has files of its own, which other metadata names.
+
 Memory holds one hash of 8 bytes for each file name.
 
 Source: Java `operation/OrphanFilesClean.java`, which makes one pass.
@@ -25,6 +27,7 @@ from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.deletion_plan import delete_empty_directories
 from tidelake.storage.commit.expire.retained_states import all_branches
+from tidelake.storage.commit.iceberg.metadata_files import iceberg_files
 from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of
 from tidelake.storage.fileio.base import FileStatus
 from tidelake.storage.maintenance.referenced_files import ReferencedFiles
@@ -67,11 +70,12 @@ def clean_orphans(
     named = ReferencedFiles(context)
     for _ in range(2):
         try:
-            candidates = _unreferenced(candidates, named.referenced_hashes())
+            referenced = named.referenced_hashes()
         except CorruptFile as error:
             required = "metadata of all snapshots, tags and branches, to know what is named"
             raise CorruptFile(context.location, required, str(error)) from error
-    found = temporary
+        candidates = _unreferenced(candidates, referenced)
+    found = [*temporary, *_of_iceberg_metadata(context, referenced)]
     for directory, unnamed in candidates.items():
         statuses = [status for status in context.io.list_directory(directory) if not status.is_directory]
         is_left = np.isin(hashes_of(status.name for status in statuses), unnamed)
@@ -89,6 +93,15 @@ def _directories(context: TableContext) -> Iterator[str]:
     paths = context.paths
     yield from (paths.manifest_directory, paths.index_directory, paths.statistics_directory)
     yield from bucket_directories(paths.data_root, len(context.schema.partition_keys), FileListing(context.io))
+
+
+def _of_iceberg_metadata(context: TableContext, referenced: Hashes) -> tuple[tuple[str, FileStatus], ...]:
+    """Return files of the Iceberg metadata that nothing names; none if not all of it can be read."""
+
+    def is_referenced(name: str) -> bool:
+        return bool(_is_contained(hashes_of([name]), referenced)[0])
+
+    return iceberg_files(context, is_referenced).unnamed
 
 
 def _names_in(context: TableContext, directory: str) -> Hashes:

@@ -9,7 +9,6 @@ Source: Java `operation/NormalPartitionExpire.java`, `partition/PartitionUpdateT
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -100,7 +100,7 @@ def expired_by_value(context: TableContext, entries: Iterable[ManifestEntry]) ->
     age_ms, strategy = context.options.partition_expiration_ms, context.options.partition_expiration_strategy
     if age_ms is None or strategy is not PartitionExpirationStrategy.VALUES_TIME or not context.schema.partition_keys:
         return []
-    return ExpiredPartitions(context, age_ms, strategy, datetime.now()).expired_partitions(entries)
+    return ExpiredPartitions(context, age_ms, strategy, env.local_now()).expired_partitions(entries)
 
 
 def partition_names(context: TableContext, partitions: Sequence[bytes]) -> list[str]:
@@ -141,7 +141,7 @@ def expire_partitions(
     if age_ms is None:
         raise BadInput(f"{context.name} has no option partition.expiration-time; set it, or pass the age")
     chosen = strategy or options.partition_expiration_strategy
-    over = ExpiredPartitions(context, age_ms, chosen, now or datetime.now())
+    over = ExpiredPartitions(context, age_ms, chosen, now or env.local_now())
     latest = context.snapshots.latest()
     expiring = (
         []
@@ -179,7 +179,7 @@ class PartitionExpiry:
         context: TableContext,
         *,
         now_ms: Callable[[], int] = epoch_ms,
-        random_fraction: Callable[[], float] = random.random,
+        random_fraction: Callable[[], float] = lambda: env.random_fraction(),
     ) -> None:
         self._context = context
         self._now_ms = now_ms

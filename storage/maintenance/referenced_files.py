@@ -14,16 +14,17 @@ import numpy as np
 from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.commit.expire.retained_states import (
     all_branches,
+    changelog_ids,
     changelog_list,
     changes_list,
     retained_states,
+    snapshot_ids,
     state_lists,
 )
 from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of, hashes_of_manifest
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
-from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -49,7 +50,7 @@ class ReferencedFiles:
     """Collects the references of all branches. Not thread-safe."""
 
     def __init__(self, context: TableContext) -> None:
-        self._context = context = context.with_cache(MetadataCache())  # a fresh cache: reads the current files
+        self._context = context = context.uncached()
         self._manifests = context.shared(ManifestStore)
         self._of_manifest: dict[str, Hashes] = {}
         self._of_index: dict[str, Hashes] = {}
@@ -93,7 +94,7 @@ class ReferencedFiles:
             yield _State(
                 snapshot,
                 (*state_lists(snapshot), None if may_lack else changes),
-                lambda i=snapshot_id, is_held=is_held: is_held and store.exists(i),  # type: ignore[misc]
+                lambda i=snapshot_id, is_held=is_held: is_held and i in snapshot_ids(io, paths)[1],  # type: ignore[misc]
                 (changes,) if may_lack else (),
             )
         changelogs = ChangelogStore(io, paths)
@@ -104,7 +105,7 @@ class ReferencedFiles:
                 yield _State(
                     replace(changelog, index_manifest=None),
                     (changes_list(changelog),),
-                    lambda i=changelog_id, is_held=is_held: is_held and changelogs.find(i) is not None,  # type: ignore[misc]
+                    lambda i=changelog_id, is_held=is_held: is_held and i in changelog_ids(io, paths)[1],  # type: ignore[misc]
                     state_lists(changelog),
                 )
         tags = TagStore(io, paths)

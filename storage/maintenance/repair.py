@@ -7,12 +7,12 @@ Source: Java `operation/ListUnexistingFiles.java`, `flink/action/RemoveUnexistin
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tidelake.errors import BadInput, CommitConflict
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
@@ -135,7 +135,7 @@ def _publish_without_manifests(
         total_record_count=sum(entry.file.row_count for entry in live),
         delta_record_count=0,
         operation=None,
-        uuid=str(uuid.uuid4()),
+        uuid=str(env.new_uuid()),
         writer_version=writer_version(),
     )
     if not snapshot_commit_of(context).commit(latest, snapshot, list):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from tidelake.errors import BadInput, SnapshotExpired
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.branch_files import BranchFiles
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
@@ -31,7 +32,7 @@ def create_tag(
     name: str,
     snapshot_id: int | None = None,
     retained: timedelta | None = None,
-    now: Callable[[], datetime] = datetime.now,
+    now: Callable[[], datetime] = lambda: env.local_now(),
 ) -> Snapshot:
     """Create a tag for a snapshot, and return the snapshot.
 
@@ -57,7 +58,7 @@ def replace_tag(
     name: str,
     snapshot_id: int | None = None,
     retained: timedelta | None = None,
-    now: Callable[[], datetime] = datetime.now,
+    now: Callable[[], datetime] = lambda: env.local_now(),
 ) -> Snapshot:
     """Move a tag to another snapshot, and return the snapshot. Files that only the old tag kept are deleted.
 
@@ -80,7 +81,7 @@ def rename_tag(context: TableContext, name: str, new_name: str) -> None:
     """Rename a tag. A crash in between leaves both names."""
     tags = context.tags
     old = tags.tag(name)
-    tags.create(new_name, old.snapshot, retained=old.retained, now=old.created_at or datetime.now())
+    tags.create(new_name, old.snapshot, retained=old.retained, now=old.created_at or env.local_now())
     context.io.delete(context.paths.tag(name))
     refresh_iceberg_metadata(context)
 

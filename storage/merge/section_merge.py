@@ -31,7 +31,7 @@ from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, 
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, arrow_schema
 
-_RUNS_AHEAD_MAX: Final = 8  # each has a second batch in memory
+_BYTES_AHEAD_MAX: Final = 64 << 20  # for the second batches of all runs
 
 T = TypeVar("T")
 
@@ -114,5 +114,8 @@ class SectionMerge:
 
         A batch of large rows may exceed its size, and so a merge holds as few of them as possible.
         """
-        are_few = len(self.runs) <= _RUNS_AHEAD_MAX and estimated_row_bytes(self.runs) < LARGE_ROW_BYTES
-        return are_few and is_remote(self.context.location)
+        if not is_remote(self.context.location):
+            return False
+        row_bytes = estimated_row_bytes(self.runs)
+        rows_ahead = sum(min(self.batch_size.rows, sum(file.row_count for file in run)) for run in self.runs)
+        return row_bytes < LARGE_ROW_BYTES and rows_ahead * row_bytes <= _BYTES_AHEAD_MAX

@@ -23,8 +23,6 @@ import math
 import os
 import socket
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tidelake.storage.base import env
 from tidelake.storage.fileio.access import Access, access
 
 _PREFIX: Final = "tidelake-spill-"
@@ -73,7 +72,7 @@ class SpillFolders:
     """The folders of this process, one per directory. Thread-safe."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = env.Lock()
         self._folders: dict[str, _Folder] = {}
         self._cleaned: set[str] = set()
         self._is_touching = False
@@ -125,11 +124,11 @@ class SpillFolders:
         """Start a thread that touches the locks while the process lives: a slow reader may spill rows for days."""
         if not self._is_touching:
             self._is_touching = True
-            threading.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()
+            env.Thread(target=self._heartbeat, name="spill-folders", daemon=True).start()
 
     def _heartbeat(self) -> None:
         while True:
-            time.sleep(TOUCHED_EVERY_S)
+            env.sleep(TOUCHED_EVERY_S)
             self.touch()
 
     def touch(self) -> None:
@@ -143,7 +142,7 @@ class SpillFolders:
         """Forget all folders in a forked process: they belong to the parent, and only the parent holds their locks."""
         for folder in self._folders.values():
             os.close(folder.lock)
-        self._guard = threading.Lock()
+        self._guard = env.Lock()
         self._folders.clear()
         self._is_touching = False
 

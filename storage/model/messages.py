@@ -21,13 +21,27 @@ def alter_command(table: str, location: str, *changes: str) -> str:
     location: its root directory. If it is unknown (""), the command lacks the warehouse.
     changes: made by the functions below.
     """
+    return f"tidelake table alter {_address(table, location)} {' '.join(changes)}"
+
+
+def rewrite_command(table: str, location: str, *changes: str) -> str:
+    """Return the command that rewrites a table, like `alter_command`."""
+    return " ".join(("tidelake", "table", "rewrite", _address(table, location), *changes))
+
+
+def _address(table: str, location: str) -> str:
     warehouse = f" -w {shlex.quote(location.rsplit('/', 2)[0])}" if location else ""
-    return f"tidelake table alter {shlex.quote(table)}{warehouse} {' '.join(changes)}"
+    return f"{shlex.quote(table)}{warehouse}"
 
 
 def add_column(path: str | Sequence[str], data_type: DataType) -> str:
     """Return the option that adds a column. It is always nullable, as existing rows lack the column."""
     return f"--add-column {shlex.quote(f'{path_text(path)} {nullable(data_type)}')}"
+
+
+def drop_column(name: str) -> str:
+    """Return the option that drops a column."""
+    return f"--drop {shlex.quote(name)}"
 
 
 def set_type(path: str | Sequence[str], data_type: DataType) -> str:

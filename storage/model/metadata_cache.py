@@ -6,12 +6,13 @@ hundreds of times this memory.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 from weakref import WeakSet
+
+from tidelake.storage.base import env
 
 _BYTES_OF_PROCESS: Final = 256 << 20
 _BYTES_OF_CACHE: Final = 32 << 20  # about 20,000 entries of ten columns
@@ -31,7 +32,7 @@ class CacheBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.lock = threading.Lock()  # shared by all caches: held for dictionary access, never while files are read
+        self.lock = env.Lock()  # shared by all caches: held for dictionary access, never while files are read
         self._max_bytes = max_bytes
         self._caches: WeakSet[MetadataCache] = WeakSet()
         self._uses = count()

@@ -7,12 +7,12 @@ table refuses what a later operation would refuse. Existing tables of this kind 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
 from tidelake.storage.model.format import DEFAULT_BRANCH
@@ -183,7 +183,7 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
 # ---------------------------------------------------------------- logged once
 
 _logged: set[str] = set()
-_logged_lock = threading.Lock()
+_logged_lock = env.Lock()
 
 
 def log_options_without_effect(registry: OptionRegistry, options: Mapping[str, str]) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.arguments import check_file_name
 from tidelake.storage.model.format import (
     BUCKET_DIRECTORY_PREFIX,
@@ -345,7 +345,7 @@ class DataFileNames:
     @cached_property
     def _stem(self) -> str:
         """Computed on first use: most writers of a table with thousands of buckets never need it."""
-        return f"{self._prefix}{uuid.uuid4()}"
+        return f"{self._prefix}{env.new_uuid()}"
 
     def next(self, extension: str) -> str:
         """extension: from `file_extension`."""
@@ -356,7 +356,7 @@ class MetadataFileNames:
     """Creates names for the files that one writer creates below `manifest/`. Thread-safe."""
 
     def __init__(self) -> None:
-        self._uuid = uuid.uuid4()
+        self._uuid = env.new_uuid()
         self._numbers = itertools.count()
 
     def manifest(self) -> str:
@@ -376,7 +376,7 @@ class IndexFileNames:
     """Creates names for the index files of one writer. Thread-safe."""
 
     def __init__(self) -> None:
-        self._uuid = uuid.uuid4()
+        self._uuid = env.new_uuid()
         self._numbers = itertools.count()
 
     def next(self) -> str:

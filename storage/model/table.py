@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 from tidelake.errors import BadInput
+from tidelake.storage.fileio import uncached
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.metadata_cache import MetadataCache
@@ -111,6 +112,16 @@ class TableContext:
 
     # ------------------------------------------------------------ copies
 
+    def with_keys_of(self, schema_id: int) -> TableContext:
+        """Return the table with the keys of a file that was written under this schema.
+
+        It is this object, unless the table was rewritten with wider keys since.
+        """
+        if schema_id == self.schema.id:
+            return self
+        written = self.schemas.get(schema_id)
+        return self if self.schema.has_same_keys(written) else self.with_schema(written)
+
     def with_schema(self, schema: TableSchema) -> TableContext:
         """Return the same table with another version of its schema and the same dynamic options."""
         return replace(self, schema=schema, options=self.options.rebase(schema.options))
@@ -127,6 +138,10 @@ class TableContext:
     def with_cache(self, cache: MetadataCache) -> TableContext:
         """Return the same table with a metadata cache of the caller."""
         return replace(self, metadata_cache=cache)
+
+    def uncached(self) -> TableContext:
+        """Return the same table, whose files are read as they are now in the store."""
+        return replace(self, io=uncached(self.io), metadata_cache=MetadataCache())
 
     def of_branch(self, branch: str) -> TableContext:
         """Return another branch of the table, with its latest schema. Raises BadInput if it does not exist."""

@@ -8,7 +8,7 @@
                 | [NOT] BETWEEN value AND value | [NOT] LIKE '%text_'
     column     := name { "." name } [ "[" 'key' "]" ]
     name       := word | "name" | `name`
-    value      := 12 | -1.5 | 1e3 | 'it''s' | TRUE | FALSE
+    value      := 12 | -1.5 | 1e3 | 'it''s' | [DATE | TIME | TIMESTAMP] '2026-05-01' | TRUE | FALSE
 
 A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP, `address.city`
 a field of a ROW. In a LIKE pattern % is any text, _ any one character; a backslash before one of them, or before a
@@ -56,6 +56,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _RESERVED: Final = frozenset({"and", "or", "not", "is", "null", "in", "between", "like", "true", "false"})
+
+_TYPED: Final = frozenset({"date", "time", "timestamp"})  # before a text in quotes: a literal of SQL
 
 _COMPARE: Final[dict[str, Callable[[Column, Any], Predicate]]] = {
     "=": lambda column, value: column == value,
@@ -201,6 +203,9 @@ class _Parser:
             return self._next().value == "true"
         if token.value == "null" and token.kind == "word":
             raise self._error("nothing equals null: write IS NULL or IS NOT NULL")
+        if token.kind == "name" and str(token.value).lower() in _TYPED and self._tokens[self._at + 1].kind == "text":
+            self._next()  # DATE '2026-05-01': the column decides how the text is read
+            return self._next().value
         if token.kind == "name":
             raise self._error("expected a value; strings are written in single quotes")
         if token.kind not in ("number", "text"):

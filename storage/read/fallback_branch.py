@@ -20,12 +20,14 @@ import pyarrow as pa
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_names
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import same_ignoring_nullability
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.split import Split
@@ -201,6 +203,53 @@ def _partitions(part: BranchRead) -> frozenset[bytes]:
     context = part.scan.context
     with raise_if_snapshot_expired(context, part.snapshot.id):
         return frozenset(entry.partition for entry in live_entries(context, part.snapshot))
+
+
+def read_of_other_branch(
+    context: TableContext, snapshot: Snapshot | None, predicate: Predicate | None
+) -> BranchRead | None:
+    """Return what a read of the newest state takes from another branch; None if the options name none.
+
+    snapshot: the newest one of the opened branch
+    """
+    other = fallback_branch(context, snapshot)
+    parts = branch_reads(lambda of_branch: TableScan(of_branch, predicate), context, snapshot, other)
+    return next((part for part in parts if part.of_fallback_branch), None)
+
+
+def refuse_change_of_other_branch(
+    context: TableContext,
+    snapshot: Snapshot | None,
+    predicate: Predicate,
+    is_changed: Callable[[pa.RecordBatch], bool],
+) -> None:
+    """Reject a change of rows that a read takes from another branch. A change is written to the opened branch.
+
+    snapshot: the newest one of the opened branch
+    predicate: a condition of the rows that may change
+    is_changed: whether one of these rows changes
+
+    Raises UnsupportedFeature.
+    """
+    part = read_of_other_branch(context, snapshot, predicate)
+    if part is None:
+        return
+    reader = SnapshotReader(part.scan.context, tuple(context.schema.names), predicate)
+    for split in part.splits():
+        if any(map(is_changed, reader.read([split]))):
+            raise change_of_other_branch(context, part, split.partition)
+
+
+def change_of_other_branch(context: TableContext, part: BranchRead, partition: bytes) -> UnsupportedFeature:
+    """Return the error for a change of rows in this partition of another branch."""
+    option, branch = named_branch(context) or (FALLBACK_BRANCH, part.scan.context.branch)
+    where = partition_directory(context, partition) or "a table without partitions"
+    name = context.name.partition("$")[0] + (f"$branch_{branch}" if branch != DEFAULT_BRANCH else "")
+    return UnsupportedFeature(
+        f"{context.name}: a change of rows in {where}, which is read from branch {branch} ({option})",
+        "a change is written to the opened branch, and would hide all other rows of the partition",
+        f"Change the rows in {name}, or exclude them in the condition",
+    )
 
 
 def rows_of_branch_reads(parts: list[BranchRead], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

@@ -5,11 +5,11 @@ Source: Java `table/source/DataTableStreamScan.java`, `table/source/snapshot/Bou
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.fileio.file_watch import call_when_exists
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -205,8 +205,8 @@ def follow(follower: Follower, stop: CancelEvent) -> Generator[ChangeBatch]:
 
 def _wait(follower: Follower, stop: CancelEvent) -> None:
     """Wait until the next snapshot exists, or until it is time for the next check."""
-    snapshot_exists = threading.Event()
-    cancel = follower.call_when_exists(snapshot_exists.set, stop.is_set) if isinstance(stop, threading.Event) else None
+    snapshot_exists = env.Event()
+    cancel = follower.call_when_exists(snapshot_exists.set, stop.is_set) if isinstance(stop, env.Event) else None
     if cancel is None:
         stop.wait(follower.wait_ms / 1000)
         return

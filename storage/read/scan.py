@@ -15,9 +15,8 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.manifests.snapshot_files import deletion_files, live_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.files.statistics import key_bounds, value_bounds
@@ -82,7 +81,7 @@ class TableScan:
             return []
         entries = self._entries(snapshot)
         with raise_if_snapshot_expired(self.context, snapshot.id):
-            vectors = deletion_files(self.context, snapshot.index_manifest) if self._has_vectors else {}
+            vectors = deletion_files(self.context, snapshot) if self._has_vectors else {}
         return self.splits_of(snapshot.id, entries, vectors)
 
     def splits_of(
@@ -175,6 +174,14 @@ class TableScan:
         keys = current.select(Bucketing.of(current, self.context.options).key_columns)
         return all(key.id in older and same_ignoring_nullability(older[key.id].type, key.type) for key in keys)
 
+    def _has_key_types(self, schema_id: int) -> bool:
+        """Return whether the keys had the same types in this schema.
+
+        If not, a rewrite of the table with wider keys is not finished, and keys of its files can't be compared yet.
+        """
+        schema = self.context.schema
+        return schema_id == schema.id or schema.has_same_keys(self.context.schemas.get(schema_id))
+
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
         """Return columns with the bucket keys of matching rows, if the condition names one value for each key column.
 
@@ -247,6 +254,8 @@ class TableScan:
         names = schema.names if by_value else schema.trimmed_primary_keys
         condition = self.predicate.within(frozenset(names)) if self.predicate is not None else None
         if condition is None or not files:
+            return files
+        if not by_value and not all(self._has_key_types(number) for number in {file.schema_id for file in files}):
             return files
         bounds = value_bounds(self.context, files) if by_value else key_bounds(self.context, files)
         maybe: Maybe | None = condition.may_match(bounds, schema.arrow)

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, starmap
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
 from tidelake.errors import BadInput
+from tidelake.storage.fileio.requests import is_remote
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -33,6 +36,8 @@ from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.row_masks import row_mask
+from tidelake.storage.read.sections_ahead import bytes_ahead, read_side_by_side
 from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 from tidelake.storage.read.split import Split
 
@@ -50,6 +55,7 @@ class _Bucket:
     directory: str
     partition: bytes
     deletion_files: Mapping[str, DeletionFile]
+    row_ranges: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,20 @@ class SnapshotReader:
         return pa.schema([special[name] if name in special else own.field(name) for name in self.columns])
 
     def read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot."""
-        for split in splits:
-            directory = bucket_directory(self.context, split.partition, split.bucket)
-            bucket = _Bucket(directory, split.partition, split.deletion_files)
-            with raise_if_snapshot_expired(self.context, split.snapshot_id):
-                for section in split.sections:
-                    yield from map(self._output, filter(_has_rows, self._section(section, bucket)))
+        """Yield batches of at least one row. Raises SnapshotExpired if files were deleted with their snapshot.
+
+        If the files are far away, the first batches of the next sections are read side by side with this one.
+        """
+        sections = ((split, section) for split in splits for section in split.sections)
+        if is_remote(self.context.location):
+            return read_side_by_side(sections, lambda one: self._rows(*one), lambda one: bytes_ahead(one[1]))
+        return chain.from_iterable(starmap(self._rows, sections))
+
+    def _rows(self, split: Split, section: Section) -> Iterator[pa.RecordBatch]:
+        directory = bucket_directory(self.context, split.partition, split.bucket)
+        bucket = _Bucket(directory, split.partition, split.deletion_files, split.row_ranges)
+        with raise_if_snapshot_expired(self.context, split.snapshot_id):
+            yield from map(self._output, filter(_has_rows, self._section(section, bucket)))
 
     def known_rows(self, split: Split) -> tuple[int, Split | None]:
         """Return how many rows of a split metadata knows, and the split of the others; None if there are no others.
@@ -108,9 +121,10 @@ class SnapshotReader:
             deletion = split.deletion_files.get(file.file_name)
             deleted = 0 if deletion is None else deletion.vector.cardinality
             has_retracts = self.context.schema.has_primary_key and _may_hold_retracts(file)
-            if deleted is None or has_retracts:
+            in_part = deletion is not None and file.file_name in split.row_ranges
+            if deleted is None or has_retracts or in_part:
                 return None
-            known += file.row_count - deleted
+            known += split.rows_of(file) - deleted
         return known
 
     def _output(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -207,6 +221,9 @@ class SnapshotReader:
             path = data_file_path(bucket.directory, file)
             deletion = bucket.deletion_files.get(file.file_name)
             selected = index_predicate.selected_rows(file, path)
+            if (range_of_rows := bucket.row_ranges.get(file.file_name)) is not None:
+                in_range = BitMap(range(*range_of_rows))
+                selected = in_range if selected is None else selected & in_range
             if selected is not None and not selected:
                 continue
             batches = read_data_file(
@@ -230,7 +247,15 @@ def filtered(
     """Yield rows that fulfil the condition; batches may be empty. Raises BadInput if it can't be applied."""
     if condition is None:
         return batches
-    return _filter_batches(context, batches, condition.expression(tracked_schema(context)))
+    schema = tracked_schema(context)
+    mask = row_mask(condition, schema)
+    if mask is not None:
+        return (_masked(batch, mask(batch)) for batch in batches)
+    return _filter_batches(context, batches, condition.expression(schema))
+
+
+def _masked(batch: pa.RecordBatch, mask: pa.Array) -> pa.RecordBatch:
+    return batch.filter(mask) if mask.true_count else batch.slice(0, 0)
 
 
 def _filter_batches(

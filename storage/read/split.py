@@ -7,7 +7,7 @@ vectors `split_generator.json`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from tidelake.storage.files.data_file import DataFileMeta
@@ -31,6 +31,8 @@ class Split:
     raw_convertible: the rows of the files, one after the other, are the rows of the table (Java's word).
     deletion_files: by data file name, where its deletion vector is stored. Rows at its positions are deleted.
     of_fallback_branch: the files are of the second branch that the options name, not of the opened one
+    row_ranges: by data file name, the positions in the file that are read, from the first to before the last; a file
+        that is not named is read whole
     """
 
     snapshot_id: int
@@ -40,6 +42,7 @@ class Split:
     raw_convertible: bool
     deletion_files: Mapping[str, DeletionFile] = field(default_factory=dict)
     of_fallback_branch: bool = False
+    row_ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def bucket_id(self) -> BucketId:
@@ -52,7 +55,35 @@ class Split:
     @property
     def row_count(self) -> int:
         """Rows in the files before merging, including deleted ones."""
-        return sum(file.row_count for file in self.files)
+        return sum(self.rows_of(file) for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the files; of a file that is read in part, that part of it."""
+        return sum(file.file_size * self.rows_of(file) // max(file.row_count, 1) for file in self.files)
+
+    @property
+    def is_of_one_file(self) -> bool:
+        """Whether it is one file that needs no merge."""
+        return len(self.sections) == 1 and len(self.sections[0]) == 1 and len(self.sections[0][0]) == 1
+
+    def rows_of(self, file: DataFileMeta) -> int:
+        """Return how many rows of a file are read, including deleted ones."""
+        start, end = self.row_ranges.get(file.file_name, (0, file.row_count))
+        return end - start
+
+    def of_sections(self, sections: tuple[Section, ...]) -> Split:
+        """Return the split of some of its sections."""
+        names = {file.file_name for section in sections for run in section for file in run}
+        vectors = {name: self.deletion_files[name] for name in self.deletion_files.keys() & names}
+        ranges = {name: self.row_ranges[name] for name in self.row_ranges.keys() & names}
+        return replace(self, sections=sections, deletion_files=vectors, row_ranges=ranges)
+
+    def of_rows(self, start: int, end: int) -> Split:
+        """Return the split of the rows `start` to `end`, `end` excluded, of the one file that it has."""
+        (file,) = self.files
+        first, _ = self.row_ranges.get(file.file_name, (0, file.row_count))
+        return replace(self, row_ranges={file.file_name: (first + start, first + end)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ Source: Java `mergetree/MergeTreeWriter.java`, `append/AppendOnlyWriter.java`.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -18,6 +16,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.files.data_file import DataFileMeta
@@ -152,7 +151,7 @@ class PrimaryKeyBucketWriter:
         self._changelog_files: list[DataFileMeta] = []
         self._compacted = CompactResult()
         self._handed_over: list[DataFileMeta] = []
-        self.lock = threading.Lock()
+        self.lock = env.Lock()
 
     @property
     def buffered(self) -> BufferedRows:
@@ -284,14 +283,14 @@ class PrimaryKeyBucketWriter:
 
     def _wait_for_fewer_runs(self, compactor: Compactor) -> None:
         """Back-pressure: a writer that is faster than compaction waits. Otherwise reads would become slow."""
-        started = time.monotonic()
+        started = env.monotonic_s()
         excess_runs = compactor.excess_runs
         self._take_compacted(wait=True)
         _log.info(
             "writing waited for compaction",
             table=self._table_name,
             directory=self.files.directory,
-            waited_ms=int((time.monotonic() - started) * 1000),
+            waited_ms=int((env.monotonic_s() - started) * 1000),
             reason=f"{excess_runs} sorted runs more than num-sorted-run.stop-trigger allows",
         )
 
@@ -333,7 +332,7 @@ class AppendBucketWriter:
         self._open: RollingFileWriter | None = None
         self._new_files: list[DataFileMeta] = []
         self.next_sequence_number = next_sequence_number
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
 
     def write(self, rows: pa.RecordBatch) -> None:
         with self._lock:

@@ -6,12 +6,12 @@ So a table that gets no more rows gives its memory to the tables that do.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 
+from tidelake.storage.base import env
 from tidelake.storage.write.buffered_rows import BufferedRows, large_row_bytes
 
 OWNER_BYTES_MAX: Final = 1 << 30  # for any limit: a column that is written at once has 32-bit offsets
@@ -53,7 +53,7 @@ class MemoryBudget:
         self._held: dict[MemoryOwner, int] = {}
         self._full: set[MemoryOwner] = set()
         self._sum = self._large_row = 0
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
 
     def register(self, owner: MemoryOwner) -> None:
         with self._lock:

@@ -5,19 +5,21 @@ Source: Java `table/sink/TableWriteImpl.java`, `operation/AbstractFileStoreWrite
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.errors import BadInput, CommitConflict, TidelakeError
-from tidelake.storage.base.threads import map_on_cores
+from tidelake.storage.base.threads import map_on_cores, map_to_end
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.owner_process import OwnerProcess
 from tidelake.storage.commit.uncommitted_files import check_files_exist, delete_uncommitted_files
+from tidelake.storage.fileio.requests import is_remote
 from tidelake.storage.files.partition_times import partition_check
 from tidelake.storage.merge.merge_functions import check_row_kinds, merge_function_of
 from tidelake.storage.model.bucket_id import BucketId
@@ -38,6 +40,9 @@ from tidelake.storage.write.open_buckets import OpenBucket, OpenBuckets
 from tidelake.storage.write.restored_table import RestoredState
 from tidelake.storage.write.row_converter import RowConverter
 from tidelake.storage.write.small_flush import flush_small_buckets
+
+_FLUSHES_MAX: Final = 8  # at the same time, in a store
+_FLUSH_BYTES_MAX: Final = 64 << 20  # of rows that they hold together, if more than one a core
 
 
 class TableWriter:
@@ -190,7 +195,7 @@ class TableWriter:
                 bucket.opened.prepare_commit(wait_compaction=waits, full_compaction=bucket in full)
 
             flush_small_buckets(self._context, self._merge_function, [bucket.opened for bucket in opened])
-            map_on_cores(prepare, opened)
+            self._for_each(prepare, opened)
             # Only after all were prepared: if one fails, `abort` deletes the files of the others, too.
             messages = [*self._assigner.prepare_commit(identifier)]
             messages += [message for bucket in opened if (message := self._handed_over(bucket)) is not None]
@@ -202,6 +207,16 @@ class TableWriter:
                 delete_uncommitted_files(self._context, messages)
                 raise
             return messages
+
+    def _for_each(self, prepare: Callable[[OpenBucket], None], buckets: Sequence[OpenBucket]) -> None:
+        """Prepare buckets in threads: one a core, or more if files go to a store and the rows of each are few."""
+        at_once = os.cpu_count() or 1
+        if len(buckets) > 1 and is_remote(self._context.location):
+            most_bytes = max(bucket.opened.buffered.nbytes for bucket in buckets)
+            at_once = max(at_once, min(_FLUSHES_MAX, _FLUSH_BYTES_MAX // max(1, most_bytes)))
+            map_to_end(prepare, buckets, at_once)
+        else:
+            map_on_cores(prepare, buckets)
 
     def _handed_over(self, bucket: OpenBucket) -> CommitMessage | None:
         """Return the files of a prepared bucket; None if it has none. Then it is closed if nothing is left to do."""

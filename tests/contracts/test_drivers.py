@@ -130,14 +130,14 @@ def both(history: History, spark: SparkSession, home: Path) -> tuple[Outcome, Ou
 # ---------------------------------------------------------------- histories
 
 
-def lines_of(records: Sequence[Record], topic: str = "depot.orders") -> Write:
+def lines_of(records: Sequence[Record], topic: str = "depot.orders", first: int = 0) -> Write:
     place = {"topic": topic, "partition": 0, "timestamp_ms": 1_760_000_000_000}
     lines = [
         {**place, "offset": n, "key": r.key and r.key.decode(), "value": None if r.value is None else r.value.decode()}
-        for n, r in enumerate(records)
+        for n, r in enumerate(records, first)
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    return lambda folder: (folder / "1.jsonl").write_text(text, encoding="utf-8")
+    return lambda folder: (folder / f"{first + 1}.jsonl").write_text(text, encoding="utf-8")
 
 
 def samples(name: str) -> History:
@@ -169,6 +169,16 @@ def canal(type_: str, row: dict[str, str], old: dict[str, str] | None = None) ->
     return Record(None, json.dumps({**value, "data": [row], "old": old and [old]}).encode())
 
 
+def document(id_: Any) -> Record:
+    source = {"connector": "mongodb", "db": "shop", "collection": "orders"}
+    value = {"op": "c", "after": json.dumps({"_id": id_, "n": 1}), "source": source}
+    return Record(json.dumps({"id": json.dumps(id_)}).encode(), json.dumps(value).encode())
+
+
+OID: Final = "65a0b1c2d3e4f5a6b7c8d9e0"
+DOCUMENTS: Final = (
+    "format: debezium-bson\ntables: [{name: shop.orders, match: '*', primary_key: [_id], options: {bucket: 2}}]\n"
+)
 A: Final = change("c", {"id": 1, "note": "a"})
 B: Final = change("c", {"id": 2, "note": "b"})
 ORDERS: Final = "tables: [{name: shop.orders, match: depot.orders, primary_key: [id], options: {bucket: 2}}]\n"
@@ -279,6 +289,9 @@ ALIKE: Final = {
     ),
     "DDL that is passed over": History(lines_of([A, DROPPED, B]), ORDERS),
     "DDL that stops": History(lines_of([A, DROPPED, B]), "schema_evolution: {mode: exception}\n" + ORDERS),
+    "documents with ids of several types": History(
+        lines_of([document({"$oid": OID}), document(7), document("x")]), DOCUMENTS
+    ),
     "a record without the table's key": History(lines_of([A, change("c", {"note": "x"})]), ORDERS),
 }
 
@@ -315,3 +328,34 @@ def test_both_drivers_give_the_same_table_for_random_changes(
         assert ours.error is None
 
     alike()
+
+
+def test_an_id_of_another_type_is_refused_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    """The id could be the same row as one that an earlier run wrote. The row stays, and the record stops the driver."""
+    drivers: Mapping[str, Callable[[Config], None]] = {
+        "asyncio": on_asyncio,
+        "Spark": lambda config: on_spark(spark, config, Path(config.warehouse) / "checkpoint"),
+    }
+    for name, drive in drivers.items():
+        home = tmp_path / name
+        home.mkdir()
+        with History(lines_of([document({"$oid": OID})]), DOCUMENTS).config(home) as config:
+            before = outcome(drive, config, home / "lake")
+        with History(lines_of([document(OID)], first=1), DOCUMENTS).config(home) as config:
+            after = outcome(drive, config, home / "lake")
+        assert before.error is None
+        assert after.error is not None, name
+        assert f"{OID} is a text, but {OID}, of another record, is an ObjectId" in after.error
+        assert tables_in(home / "lake") == before.tables
+
+
+def test_tasks_of_one_batch_compare_their_ids(spark: SparkSession, tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        for topic, id_ in (("a", {"$oid": OID}), ("b", OID)):
+            (folder / topic).mkdir()
+            lines_of([document(id_)], topic)(folder / topic)
+            (folder / topic / "1.jsonl").rename(folder / f"{topic}.jsonl")
+
+    _, theirs = both(History(write, DOCUMENTS), spark, tmp_path)
+    assert theirs.error is not None
+    assert "could become one row" in theirs.error

@@ -121,7 +121,7 @@ def beginning_at_the_tables(config: Config, catalog: tidelake.Catalog, partition
     offsets: dict[str, dict[int, Any]] = {topic: dict.fromkeys(range(n), 0) for topic, n in partitions.items()}
     for name in catalog.list_tables("shop"):
         context = catalog.table(f"shop.{name}").context
-        for partition, end in TablePosition.of(context.name, context.snapshots, None).position.ends.items():
+        for partition, end in TablePosition.of(context.name, context.snapshots, None, {}).position.ends.items():
             offsets[partition.topic][partition.partition] = end
     assert isinstance(config.source, KafkaSettings)
     return structs.replace(config, source=structs.replace(config.source, start=StartSettings(offsets=offsets)))

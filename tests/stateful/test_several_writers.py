@@ -2,8 +2,8 @@
 
 Two writers have one commit user, another one has its own, and one is write-only. Between their commits, and between
 their writes and their commits, the table is compacted, truncated, overwritten, rescaled and altered; rows are deleted
-and updated, and partitions dropped. After each step the table has the rows of the model, and its changelog adds up to
-them.
+and updated, partitions are dropped; partitions and snapshots expire. After each step the table has the rows of the
+model, and its changelog adds up to them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -25,10 +26,16 @@ import tidelake
 from tests.support.java_oracle import JavaOracle
 from tests.support.levels import examples
 from tidelake.catalog import Catalog
+from tidelake.errors import HistoryExpired
+from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.expire.expire_now import expire_now
+from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.fileio.memory import MemoryFileIO
+from tidelake.storage.maintenance.partition_expiry import expire_partitions
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.options.maintenance_options import PartitionExpirationStrategy
 
 Key: TypeAlias = tuple[str, int]
 Values: TypeAlias = tuple[int | None, int | None]
@@ -42,7 +49,9 @@ SCHEMA: Final = pa.schema(
         pa.field("s", pa.int64()),
     ]
 )
+PARTITIONS: Final = ("2020-05-01", "2099-05-01")  # the first one has expired
 KEYS: Final = 6
+DAY_MS: Final = 86_400_000
 
 
 def newest(old: Values | None, new: Values) -> Values:
@@ -168,7 +177,8 @@ class History:
         try:
             self._writer(name).commit(next(self.numbers))
         except tidelake.CommitConflict as error:
-            if "the table again" not in str(error):
+            # snapshots after the one that the writer is based on may have expired
+            if "the table again" not in str(error) and not isinstance(error, HistoryExpired):
                 raise
             self._open_again(name)
             self._writer(name).commit(next(self.numbers))
@@ -218,6 +228,19 @@ class History:
         self.compact(full=self.setting.options.get("changelog-producer") == "full-compaction")
         self.check()
         self.catalog.rescale_table("db.t", buckets)
+
+    def expire_partitions(self, by_value: bool) -> None:
+        """Drop the partition of the past, or all partitions, since none was written in the last day of `now`."""
+        strategy = PartitionExpirationStrategy.VALUES_TIME if by_value else PartitionExpirationStrategy.UPDATE_TIME
+        now = datetime.now() + timedelta(days=2)
+        expire_partitions(self.table.context, older_than_ms=DAY_MS, strategy=strategy, now=now)
+        self._replaced(set(PARTITIONS[:1] if by_value else PARTITIONS), [])
+
+    def expire_snapshots(self, retained: int) -> None:
+        """Expire all but the newest snapshots. Followers have read them; writers may be based on them."""
+        self._follow()
+        retention = Retention(retained, retained, DAY_MS, 1_000)
+        expire_now(self.table.context, retention=retention, now_ms=lambda: epoch_ms() + 2 * DAY_MS)
 
     def add_column(self) -> None:
         self.columns += 1
@@ -315,7 +338,7 @@ def _by_key(rows: pa.Table) -> dict[Key, Values]:
 
 def steps() -> st.SearchStrategy[list[tuple[Any, ...]]]:
     value = st.one_of(st.none(), st.integers(0, 99))
-    row = st.tuples(st.sampled_from("xy"), st.integers(0, KEYS), value, st.integers(1, 99))
+    row = st.tuples(st.sampled_from(PARTITIONS), st.integers(0, KEYS), value, st.integers(1, 99))
     rows = st.lists(row, min_size=1, max_size=8)
     names = st.sampled_from(list(WRITERS))
     return st.lists(
@@ -326,11 +349,13 @@ def steps() -> st.SearchStrategy[list[tuple[Any, ...]]]:
             st.tuples(st.just("both"), names, rows),
             st.tuples(st.just("both"), names, rows),
             st.tuples(st.just("compact"), st.booleans()),
-            st.tuples(st.just("truncate"), st.sampled_from([None, "x"])),
+            st.tuples(st.just("truncate"), st.sampled_from([None, PARTITIONS[0]])),
             st.tuples(st.just("overwrite"), rows),
             st.tuples(st.just("delete"), st.integers(0, KEYS)),
             st.tuples(st.just("update"), st.integers(0, KEYS), st.integers(0, 99)),
             st.tuples(st.just("rescale"), st.integers(1, 3)),
+            st.tuples(st.just("expire_partitions"), st.booleans()),
+            st.tuples(st.just("expire_snapshots"), st.integers(1, 2)),
             st.tuples(st.just("add_column")),
         ),
         min_size=4,

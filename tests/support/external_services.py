@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -53,9 +54,23 @@ def _may_mount() -> bool:
     )
 
 
+SYSTEM_PYTHON: Final = "/usr/bin/python3"
+"""The interpreter for which Debian has packages. It imports ours if it has our version."""
+
+
+def _has_pytorch() -> bool:
+    """Whether the system's Python has our version and PyTorch. Importing it would take seconds."""
+    program = "import sys, importlib.util as u; print(sys.version_info[:2], u.find_spec('torch') is not None)"
+    if shutil.which(SYSTEM_PYTHON) is None:
+        return False
+    run = subprocess.run([SYSTEM_PYTHON, "-c", program], capture_output=True, text=True, check=False)
+    return run.stdout.strip() == f"{sys.version_info[:2]} True"
+
+
 FEATURES: Final[dict[str, tuple[Callable[[], bool], str]]] = {
     "a small disk": (_may_mount, "a system that lets users have mount namespaces"),
     "glibc": (lambda: platform.libc_ver()[0] == "glibc", "glibc"),
+    "PyTorch": (_has_pytorch, "Debian's package python3-torch, and its version of Python"),
     "pyright": (lambda: find_spec("pyright") is not None, "pyright, of the extra dev"),
 }
 """What only some systems have: a check, and what the end of the run says that is needed."""

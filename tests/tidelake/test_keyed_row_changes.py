@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -13,6 +13,7 @@ import pytest
 import tidelake
 from tests.support.changelog_fold import check_changelog
 from tidelake import col
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.write.row_level.keyed_row_changes import keyed_messages
 
@@ -227,3 +228,37 @@ def test_changes_that_the_merge_engine_would_alter_are_refused(
     table = catalog.create_table("db.t", SCHEMA, primary_key=["k"], options={"bucket": "1", **options})
     with pytest.raises(tidelake.TidelakeError, match=message):
         table.delete(col("k") == 1) if values is None else table.update(col("k") == 1, values)
+
+
+@pytest.mark.parametrize("option", ["scan.fallback-branch", "scan.primary-branch"])
+@pytest.mark.parametrize("key", [["id", "dt"], []], ids=["primary key", "append table"])
+def test_a_change_of_rows_that_are_read_from_another_branch_is_refused(option: str, key: list[str]) -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("d")
+    schema = pa.schema([("id", pa.int64()), ("dt", pa.string()), ("v", pa.int64())])
+    options = {"bucket": "1"} if key else {}
+    table = catalog.create_table("d.t", schema, primary_key=key, partition_by=["dt"], options=options)
+    table.append([{"id": 2, "dt": "a", "v": 20}])
+    table.create_branch("hist")
+    catalog.table("d.t$branch_hist").append([{"id": 1, "dt": "b", "v": 10}, {"id": 3, "dt": "b", "v": 30}])
+    catalog.alter_table("d.t", [tidelake.SetOption(option, "hist")])
+    table = catalog.table("d.t")
+    assert len(table.scan().to_arrow()) == 3
+
+    refused = r"a change of rows in dt=b, which is read from branch hist \(" + option
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: table.delete(tidelake.col("id") == 1),
+        lambda: table.update(tidelake.col("v") < 15, {"v": 99}),
+        lambda: table.merge([{"id": 1, "dt": "b", "v": 99}], on=["id", "dt"]),
+    )
+    for change in changes:
+        with pytest.raises(UnsupportedFeature, match=refused) as error:
+            change()
+        assert "Change the rows in d.t$branch_hist" in str(error.value)
+    assert len(table.snapshots()) == 1
+
+    table.delete(tidelake.col("id") == 7)
+    table.update((tidelake.col("id") == 2), {"v": 21})
+    table.merge([{"id": 2, "dt": "a", "v": 22}, {"id": 9, "dt": "a", "v": 90}], on=["id", "dt"])
+    found = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {1: 10, 2: 22, 3: 30, 9: 90}

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import duckdb
@@ -35,7 +36,7 @@ def test_opening_and_reading_a_table_imports_no_package_that_only_other_calls_ne
     tidelake.open_catalog(str(tmp_path)).create_table("db.t", pa.schema([("v", pa.int64())]))
     program = (
         f"import sys, tidelake; tidelake.open_catalog({str(tmp_path)!r}).table('db.t').scan().to_arrow();"
-        "print({'sqlglot', 'duckdb', 'polars', 'pyspark', 'aiokafka', 'yaml'} & sys.modules.keys())"
+        "print({'sqlglot', 'duckdb', 'polars', 'pyspark', 'ray', 'torch', 'aiokafka', 'yaml'} & sys.modules.keys())"
     )
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert printed == "set()\n"
@@ -79,7 +80,13 @@ def test_every_type_that_users_meet_has_a_public_home() -> None:
             assert pickle.loads(pickle.dumps(kind)) is kind
 
 
-OPTIONAL: Final = {"duckdb": duckdb, "pd": pd, "pl": pl}  # imported only when a call needs them
+OPTIONAL: Final = {  # imported only when a call needs them; Ray and PyTorch are not even installed
+    "duckdb": duckdb,
+    "pd": pd,
+    "pl": pl,
+    "ray": SimpleNamespace(data=SimpleNamespace(Dataset=object)),
+    "IterableDataset": Iterator,
+}
 
 
 def types_met() -> set[Any]:
@@ -151,6 +158,7 @@ ERRORS: Final[list[TidelakeError]] = [
     errors.TableFailed("db.t", ValueError("a reason")),
     errors.QuarantineFull("a message"),
     errors.NotYetCaughtUp(),
+    errors.TablePaused("shop.orders"),
 ]
 
 

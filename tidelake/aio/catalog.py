@@ -33,6 +33,7 @@ class Catalog:
     alter_table = writes(BlockingCatalog.alter_table, Table)
     repair = writes(BlockingCatalog.repair)
     rescale_table = writes(BlockingCatalog.rescale_table)
+    rewrite_table = writes(BlockingCatalog.rewrite_table)
     refresh_table = writes(BlockingCatalog.refresh_table)
 
     async def clone_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,12 +40,21 @@ class Scan:
     def limit(self, rows: int) -> Scan:
         return Scan(self._inner.limit(rows))
 
+    def shard(self, index: int, count: int) -> Scan:
+        return Scan(self._inner.shard(index, count))
+
+    async def row_range(self, start: int, end: int) -> Scan:
+        return Scan(await asyncio.to_thread(self._inner.row_range, start, end))
+
     splits = reads(BlockingScan.splits)
     count = reads(BlockingScan.count)
     head = reads(BlockingScan.head)
     to_pandas = reads(BlockingScan.to_pandas)
     to_polars = reads(BlockingScan.to_polars)
     to_duckdb = reads(BlockingScan.to_duckdb)
+    to_ray_dataset = reads(BlockingScan.to_ray_dataset)
+    to_ray = to_ray_dataset
+    to_torch = reads(BlockingScan.to_torch)
     to_arrow_batch_reader = reads(BlockingScan.to_arrow_batch_reader)
     explain = reads(BlockingScan.explain)
     estimated_rows = reads(BlockingScan.estimated_rows)

@@ -71,11 +71,12 @@ def _add_demo(nouns: Verbs) -> None:
 
 
 def _add_ingest(verbs: Verbs) -> None:
-    from tidelake.cli.commands import ingest_plan, ingest_run, ingest_status
+    from tidelake.cli.commands import ingest_plan, ingest_run, ingest_status, ingest_tables
 
     ingest_run.add_run(verbs)
     ingest_plan.add_plan(verbs)
     ingest_status.add_status(verbs)
+    ingest_tables.add_requests(verbs)
 
 
 def _add_dead_letters(verbs: Verbs) -> None:
@@ -142,6 +143,7 @@ def _add_table(verbs: Verbs) -> None:
         tables.add_clone,
         migrating.add_migrate,
         rewriting.add_rescale,
+        rewriting.add_rewrite,
         refresh.add_refresh,
         tables.add_list,
         tables.add_show,

@@ -47,3 +47,8 @@ def _held(kind: Any) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_held(field.type)) for field in kind])
     return kind
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier of DuckDB's SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -77,9 +77,18 @@ def _remedy(given: object) -> str:
 
 
 def arrow_schema_of(given: object, what: str) -> pa.Schema:
-    """Return the columns of a schema, or of rows, in Arrow's types. Raises BadInput for anything else."""
+    """Return the columns of a schema, or of rows, in Arrow's types. Raises BadInput for anything else.
+
+    Polars and DuckDB have times of day in nanoseconds and microseconds only. Their columns become times in
+    milliseconds, those of a table; writing refuses a row that has more digits.
+    """
     if isinstance(given, pa.Schema):
         return given
+    found = _schema_of(given, what)
+    return pa.schema([f.with_type(pa.time32("ms")) if pa.types.is_time64(f.type) else f for f in found], found.metadata)
+
+
+def _schema_of(given: object, what: str) -> pa.Schema:
     if _is_of("pandas", "DataFrame", given):
         return _of_pandas(given, None, what).schema
     if _is_of("polars", "Schema", given):
@@ -87,7 +96,7 @@ def arrow_schema_of(given: object, what: str) -> pa.Schema:
 
         return pl.DataFrame(schema=given).to_arrow().schema  # type: ignore[arg-type]
     if _is_of("polars", "LazyFrame", given):
-        return arrow_schema_of(given.collect_schema(), what)  # type: ignore[attr-defined]
+        return _schema_of(given.collect_schema(), what)  # type: ignore[attr-defined]
     try:
         if hasattr(given, "__arrow_c_schema__"):
             return pa.schema(given)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.frames.duckdb import quoted
 
 DIALECT: Final = "duckdb"
 SOURCE: Final = "source"
@@ -106,10 +107,6 @@ class _Source:
         except TidelakeError as error:
             self._failed.append(error)
             raise
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _first_lines(error: Exception) -> str:

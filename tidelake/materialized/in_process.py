@@ -9,8 +9,9 @@ from functools import partial
 import pyarrow as pa
 
 from tidelake.errors import BadInput
+from tidelake.frames.duckdb import quoted
 from tidelake.materialized.changed_rows import has_key_of
-from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, check_installed, quoted, result_of, result_over
+from tidelake.materialized.duckdb_sql import DIALECT, SOURCE, Stream, check_installed, result_of, result_over
 from tidelake.materialized.plain_query import PlainQuery, columns_of
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.refresh import Refresh

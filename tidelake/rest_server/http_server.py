@@ -10,9 +10,7 @@ import hashlib
 import hmac
 import signal
 import ssl
-import time
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +23,7 @@ from tidelake.rest_server.answers import Refusal, refusal_of
 from tidelake.rest_server.requests import Request
 from tidelake.rest_server.routes import answer, only_reads
 from tidelake.rest_server.served_catalog import ServedCatalog
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 
 _THREADS: Final = 16
@@ -96,7 +95,7 @@ class RestServer:
     async def serving(self, host: str, port: int) -> AsyncIterator[None]:
         """Serve inside the block. port: 0 chooses a free one. Raises BadInput for an unavailable address."""
         self._bodies = asyncio.Semaphore(_BODIES_AT_ONCE)
-        self._threads = ThreadPoolExecutor(_THREADS, "rest request")
+        self._threads = env.ThreadPoolExecutor(_THREADS, "rest request")
         application = web.Application(client_max_size=_BODY_BYTES_MAX)
         application.router.add_get("/live", _live)
         application.router.add_route("*", "/{path:.*}", self._handle)
@@ -121,7 +120,7 @@ class RestServer:
             await asyncio.to_thread(self._threads.shutdown)
 
     async def _handle(self, http: web.Request) -> web.Response:
-        started = time.monotonic()
+        started = env.monotonic_s()
         try:
             status, body, reads = await self._answer(http)
         except Refusal as refusal:
@@ -132,7 +131,7 @@ class RestServer:
             method=http.method,
             path=http.raw_path,
             status=status,
-            ms=round((time.monotonic() - started) * 1000, 1),
+            ms=round((env.monotonic_s() - started) * 1000, 1),
         )
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
         if status == 503:

@@ -11,12 +11,13 @@ Names are imported at their first use: each Python worker of Spark imports this 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "update", "write"]
+__all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "sql", "update", "write"]
 
 if TYPE_CHECKING:
     from tidelake.ingest.spark.sink import SparkSink, sink
+    from tidelake.spark.registration import register
     from tidelake.spark.row_changes import delete, merge, update, write
-    from tidelake.spark.table_data_source import register
+    from tidelake.spark.sql_statements import sql
     from tidelake.spark.table_read import read
 else:
     _MODULES = {
@@ -27,7 +28,8 @@ else:
         "update": "tidelake.spark.row_changes",
         "write": "tidelake.spark.row_changes",
         "read": "tidelake.spark.table_read",
-        "register": "tidelake.spark.table_data_source",
+        "sql": "tidelake.spark.sql_statements",
+        "register": "tidelake.spark.registration",
     }
 
     def __getattr__(name: str) -> object:

@@ -9,21 +9,17 @@ Source: PySpark `sql/worker/plan_data_source_read.py`, `data_source_pushdown_fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelake.scan import Scan
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.pushed_filters import predicate_of
-from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
-from tidelake.storage.model.options import TableOptions
-from tidelake.storage.read.split import BinPacking, Split
-
-T = TypeVar("T")
+from tidelake.spark.scan_frame import packed, size_bytes
+from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, schema_of
+from tidelake.storage.read.split import Split
 
 
 class SplitsPartition(InputPartition):
@@ -54,7 +50,7 @@ class SnapshotBatchReader(DataSourceReader):
         splits = self._scan.splits()
         if self._pinned is not None:
             splits = self._pinned.rest(self._scan.context, splits)
-        groups = packed(splits, _size_bytes, self._scan.context.options, self._min_partitions)
+        groups = packed(splits, size_bytes, self._scan.context.options, self._min_partitions)
         return [SplitsPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -82,23 +78,3 @@ class FilteringBatchReader(SnapshotBatchReader):
             else:
                 self._scan = self._scan.where(condition)
         return left
-
-
-def schema_of(scan: Scan) -> StructType:
-    """Return the columns of the result in Spark's types."""
-    return table_columns(scan.context, scan.schema)
-
-
-def _size_bytes(split: Split) -> int:
-    return sum(file.file_size for file in split.files)
-
-
-def packed(pieces: Sequence[T], size_bytes: Callable[[T], int], options: TableOptions, min_tasks: int) -> list[list[T]]:
-    """Return the pieces of each task, in order, up to the target size of a split, as Spark packs small files.
-
-    Tasks are smaller if there would be fewer than `min_tasks`.
-    """
-    cost, largest = options.split_open_file_cost_bytes, options.split_target_size_bytes
-    sizes = {id(piece): size_bytes(piece) for piece in pieces}
-    share = sum(max(size, cost) for size in sizes.values()) // min_tasks
-    return BinPacking(min(largest, max(cost, share)), cost).pack(pieces, lambda piece: sizes[id(piece)])

@@ -16,9 +16,11 @@ from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options.registry import CATALOG_REGISTRY, find_option
+from tidelake.storage.model.snapshots.branches import FALLBACK_BRANCH, PRIMARY_BRANCH
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.stream.micro_batches import BatchLimits
 
+FORMAT: Final = "tidelake"
 MAX_FILES: Final = "read.stream.maxfilespertrigger"
 MAX_BYTES: Final = "read.stream.maxbytespertrigger"
 MAX_ROWS: Final = "read.stream.maxrowspertrigger"
@@ -28,6 +30,38 @@ SKIP_OVERWRITES: Final = "skip-overwrites"
 
 STREAM_OPTIONS: Final = (MAX_FILES, MAX_BYTES, MAX_ROWS, MIN_ROWS, MAX_DELAY_MS, SKIP_OVERWRITES)
 
+_DATABASE_SUFFIX: Final = ".db"  # of the directory of a database
+_OTHER_BRANCHES: Final = (FALLBACK_BRANCH, PRIMARY_BRANCH)  # they choose no state of the table
+_STARTS: Final = "A stream begins where scan.mode and scan.snapshot-id or scan.timestamp-millis say"
+_OF_OTHER_FORMATS: Final[Mapping[str, str]] = {  # Delta, Iceberg and Hudi; in lower case
+    "versionasof": "Did you mean 'snapshot'?",
+    "timestampasof": "Did you mean 'as-of'?",
+    "snapshot-id": "Did you mean 'snapshot'?",
+    "as-of-timestamp": "Did you mean 'as-of'?",
+    "as.of.instant": "Did you mean 'as-of'?",
+    "readchangefeed": "Did you mean 'read.changelog'?",
+    "readchangedata": "Did you mean 'read.changelog'?",
+    "startingversion": f"Did you mean 'scan.snapshot-id'? {_STARTS}; for a batch read see incremental-between",
+    "startingtimestamp": f"Did you mean 'scan.timestamp-millis'? {_STARTS}; for a batch read see incremental-between",
+    "endingversion": "Did you mean 'incremental-between'? It names both ends of a batch read of changes",
+    "endingtimestamp": "Did you mean 'incremental-between-timestamp'? It names both ends of a batch read of changes",
+    "start-snapshot-id": "Did you mean 'incremental-between'? It names both ends of a batch read of changes",
+    "end-snapshot-id": "Did you mean 'incremental-between'? It names both ends of a batch read of changes",
+    "stream-from-timestamp": f"Did you mean 'scan.timestamp-millis'? {_STARTS}",
+    "streaming-skip-overwrite-snapshots": "Did you mean 'skip-overwrites'?",
+    "ignorechanges": "Did you mean 'skip-overwrites'?",
+    "ignoredeletes": "Did you mean 'skip-overwrites'?",
+    "skipchangecommits": "Did you mean 'skip-overwrites'?",
+    "maxfilespertrigger": "Did you mean 'read.stream.maxFilesPerTrigger'?",
+    "maxbytespertrigger": "Did you mean 'read.stream.maxBytesPerTrigger'?",
+    "mergeschema": "A write changes no columns: add them with Catalog.alter_table, then write",
+    "merge-schema": "A write changes no columns: add them with Catalog.alter_table, then write",
+    "overwriteschema": "A write changes no columns: change them with Catalog.alter_table, then write",
+    "replacewhere": "Did you mean tidelake.spark.write(…, overwrite={column: value})? It replaces partitions",
+    "overwrite-mode": "Did you mean 'partitionOverwriteMode'?",
+    "txnappid": "Did you mean tidelake.spark.sink(commit_user=…)? It writes each batch once",
+    "txnversion": "Did you mean tidelake.spark.sink? It writes each batch once",
+}
 _PARTITIONS_MIN: Final = 8
 _CHANGELOG: Final = "read.changelog"
 _OVERWRITE_MODE: Final = "partitionoverwritemode"
@@ -115,15 +149,16 @@ class ReadOptions:
     def of(cls, given: Mapping[str, str]) -> ReadOptions:
         """Parse options. Raises BadInput."""
         options = {key.lower(): value for key, value in given.items()}
+        for key in options:
+            if key in _OF_OTHER_FORMATS:
+                raise BadInput(f"format tidelake has no option {key!r}. {_OF_OTHER_FORMATS[key]}")
         if "path" in options:
-            raise BadInput(
-                f"load({options['path']!r}): a table is named by options, not by a path. Write "
-                '.option("warehouse", "/data/lake").option("table", "shop.orders").load()'
-            )
+            options = {**_named_by_path(options), **{key: text for key, text in options.items() if key != "path"}}
         of_table = {key: value for key, value in options.items() if key not in _OWN and _is_of_table(key)}
         of_catalog = {key: value for key, value in options.items() if key not in _OWN and key not in of_table}
         places: list[str] = [key for key in ("snapshot", "tag", "as-of") if key in options]
-        places += [key for key in of_table if key.startswith(("scan.", "incremental-"))] if places else []
+        chosen = [key for key in of_table if key.startswith(("scan.", "incremental-")) and key not in _OTHER_BRANCHES]
+        places += chosen if places else []
         if len(places) > 1:
             raise BadInput(f"options {' and '.join(places)} each choose what to read; set one of them")
         return cls(
@@ -204,6 +239,30 @@ class ReadOptions:
             if CATALOG_REGISTRY.find(key) is None and "." not in key and (hint := did_you_mean(key, _OWN)):
                 raise BadInput(f"format tidelake has no option {key!r}{hint}")
         return open_catalog(self.warehouse, **self.catalog_options)
+
+
+def _named_by_path(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that `load(…)` stands for: a table's name, or the path of its directory.
+
+    Raises BadInput for another path, and for a table that is named twice.
+    """
+    text = options["path"].strip()
+    where = f"load({text!r})"
+    if "table" in options:
+        raise BadInput(f"{where}: option table = {options['table']!r} names the table, too; name it once")
+    parts = text.rstrip("/").split("/")
+    if len(parts) == 1:
+        return {"table": text}
+    database, table = parts[-2:]
+    if not database.endswith(_DATABASE_SUFFIX) or len(parts) < 3:
+        raise BadInput(
+            f"{where} is neither a name such as shop.orders nor the directory of a table such as "
+            f"/data/lake/shop{_DATABASE_SUFFIX}/orders. Write the name, and the lake as option warehouse"
+        )
+    warehouse = "/".join(parts[:-2]) or "/"
+    if "warehouse" in options and options["warehouse"].rstrip("/") != warehouse.rstrip("/"):
+        raise BadInput(f"{where}: option warehouse = {options['warehouse']!r} names another lake; leave it out")
+    return {"warehouse": warehouse, "table": f"{database.removesuffix(_DATABASE_SUFFIX)}.{table}"}
 
 
 def _replaces_partitions(text: str) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
+import pyspark
 from msgspec import structs
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -20,36 +20,43 @@ from pyspark.sql.utils import is_remote
 from pyspark.storagelevel import StorageLevel
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
+from tidelake.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.builder import configuration_differences, opened_tables
 from tidelake.ingest.settings import Config
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
 from tidelake.ingest.spark.query_monitor import QueryMonitor
+from tidelake.ingest.spark.release import HAS_DATA_SOURCES, RELEASE, check_session
 from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
+from tidelake.ingest.spark.task_errors import environment_error
 from tidelake.ingest.tables.table_differences import check_differences
-from tidelake.spark.changelog_folder.folder_data_source import ChangeLogFolderDataSource
-from tidelake.spark.kafka.connector_offsets import from_members
-from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
-from tidelake.spark.kafka.kafka_options import options_of
+from tidelake.spark.changelog_folder.folder_options import FORMAT as FOLDER_FORMAT
+from tidelake.spark.kafka.connector_offsets import from_members, to_members
+from tidelake.spark.kafka.kafka_options import (
+    CONTINUING_OFFSETS,
+    MAX_RECORD_BYTES,
+    STARTING_GROUP,
+    UNREACHABLE_AFTER_MS,
+    options_of,
+)
+from tidelake.spark.kafka.kafka_options import FORMAT as KAFKA_FORMAT
 from tidelake.spark.read_limits import HAS_LIMITS
+from tidelake.spark.registration import register
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
+from tidelake.spark.start_positions import StartPositions
 from tidelake.spark.table_creation import TableCreation
-from tidelake.spark.table_data_source import register_source
 from tidelake.storage.base.logs import get_logger
 
 _MAX_FILES_PER_BATCH: Final = 8  # so that a long backlog is committed in small steps
 _KAFKA_COLUMNS: Final = (  # the columns that the sink reads
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
+_SHARED: Final = frozenset({"kafka.bootstrap.servers", "kafka.isolation.level"})  # mean the same to both clients
 _RUN_REMEDY: Final = "Run it with `tidelake ingest run`, or write a Spark job that uses tidelake.spark.sink"
-
-_MISSING_PACKAGE: Final = re.compile(
-    r"ModuleNotFoundError: No module named '((?:ingest|storage|checkpoint|compaction|tidelake|pyarrow|numpy)\b[\w.]*)'"
-)
 
 _log = get_logger(__name__)
 
@@ -82,6 +89,9 @@ class PipelineQuery:
 def start_query(spark: SparkSession, config: Config, checkpoint: str) -> PipelineQuery:
     """Start a pipeline's query. Tables that don't exist are created after their first record.
 
+    With a new checkpoint directory, it begins at the position of the tables, and where they have none at the
+    configured start. A directory of an earlier start has its own position.
+
     Raises UnsupportedFeature for unsupported settings that would change the rows. A warning names settings without
     effect.
     """
@@ -91,12 +101,22 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
             "its driver runs in the server, which has no access to the tables and errors of this process",
             "Run it with --master or `tidelake spark submit`, or write a job that uses tidelake.spark.sink",
         )
+    check_session(spark)
     config = lower_case_for_catalog(config)
     check_settings(config)
     check_differences(configuration_differences(config, opened_tables(config)))
+    positions = StartPositions.of(config)
+    begins = {} if has_started(spark, checkpoint) else positions.begins()
+    if begins:
+        _log.info("begins at the position of the tables", offsets=to_members(begins))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
-    feed = _ForeachBatch(tuple(sinks_of(config)), TableCreation(config), SchemaFollowing(config), monitor)
-    writer: DataStreamWriter = read_source(spark, config).writeStream.queryName(config.pipeline)
+    shared_with = {table.name: table.other_users for table in config.tables}
+    sinks = tuple(
+        replace(one, reached=positions.reached.get(one.table, {}), shared_with=shared_with[one.table])
+        for one in sinks_of(config)
+    )
+    feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, checkpoint)
+    writer: DataStreamWriter = read_source(spark, config, begins).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
         writer = writer.trigger(availableNow=True)
@@ -114,12 +134,8 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
 
     Other errors are returned unchanged.
     """
-    if (found := _MISSING_PACKAGE.search(str(error))) is not None:
-        return UnsupportedFeature(
-            "Spark's executors",
-            f"their Python has no module {found[1]}",
-            "Give the executors the driver's environment, with --archives or in their image: see docs/spark.md",
-        )
+    if (found := environment_error(str(error))) is not None:
+        return found
     lines = str(error).splitlines()
     for number, line in enumerate(lines):
         name, _, message = line.strip().partition(": ")
@@ -151,6 +167,7 @@ class _ForeachBatch:
     creation: TableCreation
     schemas: SchemaFollowing
     monitor: QueryMonitor
+    checkpoint: str
     failures: list[TidelakeError] = field(default_factory=list)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -167,12 +184,27 @@ class _ForeachBatch:
             missing = self.creation.missing
             sinks = [self.schemas.with_decisions(one) for one in self.sinks if one.table not in missing]
             write_batch(sinks, batch, batch_id, self.schemas, self.monitor)
+        except PositionRefused as error:
+            refused = self._with_one_remedy(error)
+            self.failures.append(refused)
+            raise refused from None
         except TidelakeError as error:
             self.failures.append(error)
             raise
         finally:
             if creates:
                 batch.unpersist()
+
+    def _with_one_remedy(self, error: PositionRefused) -> PositionRefused:
+        """Return the error with the remedy that a pipeline has: Spark's log in the directory can't be corrected."""
+        return PositionRefused(
+            f"{error.found}. Spark's checkpoint directory {self.checkpoint} says where the query reads, and it does "
+            "not fit the tables: another driver has written to them, or it is not the directory of the last run",
+            [
+                f"start with a new checkpoint directory, such as `--checkpoint {self.checkpoint.rstrip('/')}-2`: the "
+                "query then begins at the position of the tables by itself"
+            ],
+        )
 
 
 @dataclass
@@ -226,24 +258,96 @@ def _with_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
 # ---------------------------------------------------------------- sources
 
 
-def read_source(spark: SparkSession, config: Config) -> DataFrame:
-    """Return the records of the configured source as a streaming DataFrame."""
+def has_started(spark: SparkSession, checkpoint: str) -> bool:
+    """Return whether a query has planned a batch with this checkpoint directory."""
+    jvm: Any = spark.sparkContext._jvm
+    log = jvm.org.apache.hadoop.fs.Path(f"{checkpoint.rstrip('/')}/offsets")
+    files = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    try:
+        return bool(len(files.listStatus(log)))
+    except Exception as error:
+        if "java.io.FileNotFoundException" in str(error):
+            return False
+        raise
+
+
+def read_source(spark: SparkSession, config: Config, begins: Mapping[TopicPartition, int] | None = None) -> DataFrame:
+    """Return the records of the configured source as a streaming DataFrame.
+
+    begins: where a new query begins to read partitions, whatever the configured start is.
+    """
     source = config.source
     if isinstance(source, FolderSettings):
         if not source.path.is_dir():
             raise BadInput(f"{source.path} is not a folder. Set `source.path` to the folder with the change logs")
-        register_source(spark, ChangeLogFolderDataSource)
+        if not HAS_DATA_SOURCES:
+            return _lines(spark, source, begins or {})
+        register(spark)
         limits = {"maxFilesPerTrigger": str(_MAX_FILES_PER_BATCH)} if HAS_LIMITS else {}
         headers = ",".join(sorted(open_format(config.format, config.format_options).KEPT_HEADERS))
-        starts = {} if source.start == "earliest" else {"startingOffsets": _offsets_text(source.start.offsets)}
-        folder = spark.readStream.format(ChangeLogFolderDataSource.name()).options(**limits, **starts, headers=headers)
+        at = {} if source.start == "earliest" else source.start.offsets
+        at = merged_offsets(at, begins or {})
+        starts = {"startingOffsets": _offsets_text(at)} if at else {}
+        folder = spark.readStream.format(FOLDER_FORMAT).options(**limits, **starts, headers=headers)
         return folder.load(str(source.path.absolute()))
-    register_source(spark, KafkaDataSource)
     kept = sorted(open_format(config.format, config.format_options).KEPT_HEADERS)
+    if not HAS_DATA_SOURCES:
+        return _records_of_connector(spark, source, begins or {}, has_headers=bool(kept))
+    register(spark)
     schema = _KAFKA_COLUMNS + (", headers array<struct<key string, value binary>>" if kept else "")
     named = {"headers": ",".join(kept)} if kept else {}
-    reader = spark.readStream.format(KafkaDataSource.name()).schema(schema)
-    return reader.options(**kafka_options(source), **named).load()
+    reader = spark.readStream.format(KAFKA_FORMAT).schema(schema)
+    continued = {CONTINUING_OFFSETS: json.dumps(to_members(begins))} if begins else {}
+    return reader.options(**kafka_options(source), **named, **continued).load()
+
+
+def _lines(spark: SparkSession, source: FolderSettings, begins: Mapping[TopicPartition, int]) -> DataFrame:
+    """Return the lines of the folder's files, read by Spark's text source."""
+    if begins or source.start != "earliest":
+        raise UnsupportedFeature(
+            f"a folder that is not read from its beginning, with PySpark {pyspark.__version__}",
+            "Spark's text source reads whole files, and the data source that can skip records needs PySpark 4.1",
+            "Continue with the checkpoint directory of the query that read the folder, or with `tidelake ingest run`",
+        )
+    if compressed := sorted(source.path.glob("*.jsonl.zst")):
+        raise UnsupportedFeature(
+            f"{compressed[0]} with PySpark {pyspark.__version__}",
+            "Spark's text source doesn't read Zstandard",
+            "Compress the files with gzip, or use PySpark 4.1 or newer",
+        )
+    lines = spark.readStream.option("maxFilesPerTrigger", _MAX_FILES_PER_BATCH).option("lineSep", "\n")
+    return lines.option("pathGlobFilter", "*.jsonl*").text(str(source.path.absolute()))
+
+
+def _records_of_connector(
+    spark: SparkSession, source: KafkaSettings, begins: Mapping[TopicPartition, int], *, has_headers: bool
+) -> DataFrame:
+    """Return the records of topics, read by Spark's own connector."""
+    given = kafka_options(source)
+    own = sorted(key for key in given if key == STARTING_GROUP or (key.startswith("kafka.") and key not in _SHARED))
+    if own:
+        raise UnsupportedFeature(
+            f"{', '.join(own)} with PySpark {pyspark.__version__}",
+            "Spark's own connector reads Kafka there, and has other names for logins, certificates and groups",
+            "Use PySpark 4.1 or newer, or write a Spark job that reads with the connector and uses tidelake.spark.sink",
+        )
+    options = {key: text for key, text in given.items() if key not in (MAX_RECORD_BYTES, UNREACHABLE_AFTER_MS)}
+    if begins:
+        options = {key: text for key, text in options.items() if not key.startswith("starting")}
+        options["startingOffsets"] = json.dumps(to_members(begins))
+    reader = spark.readStream.format("kafka").options(**options, includeHeaders=str(has_headers).lower())
+    try:
+        return reader.load()
+    except AnalysisException as error:
+        if "kafka" not in str(error):
+            raise
+        scala = "2.12" if RELEASE < (4, 0) else "2.13"
+        package = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{pyspark.__version__}"
+        raise UnsupportedFeature(
+            f"a Kafka source with PySpark {pyspark.__version__}",
+            "tidelake's own data source needs PySpark 4.1 or newer, and Spark's connector is not in this session",
+            f"Add the connector: --conf spark.jars.packages={package}",
+        ) from None
 
 
 def kafka_options(source: KafkaSettings) -> dict[str, str]:
@@ -259,6 +363,15 @@ def kafka_options(source: KafkaSettings) -> dict[str, str]:
     elif source.start.offsets is not None:
         options["startingOffsets"] = _offsets_text(source.start.offsets)
     return options
+
+
+def merged_offsets(
+    topics: Mapping[str, Mapping[int, int]], begins: Mapping[TopicPartition, int]
+) -> dict[str, dict[int, int]]:
+    found = {topic: dict(of_topic) for topic, of_topic in topics.items()}
+    for partition, offset in begins.items():
+        found.setdefault(partition.topic, {})[partition.partition] = offset
+    return found
 
 
 def _offsets_text(topics: Mapping[str, Mapping[int, int]]) -> str:
@@ -294,6 +407,11 @@ def check_settings(config: Config) -> None:
     )
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't compute derived columns"))
+    refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))
+    shapes = any(ShapedColumns.of(table, config.mask_salt) for table in config.tables)
+    refused.append(
+        (shapes, "keep_columns, drop_columns, rename_columns, masks and filter", "Spark's tasks write whole records")
+    )
     source = config.source
     if isinstance(source, KafkaSettings):
         stops_early = source.until_timestamp_ms is not None

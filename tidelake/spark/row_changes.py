@@ -10,30 +10,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, count, expr, lit, when
+from pyspark.sql.functions import coalesce, col, count, expr, lit, unix_micros, when
+from pyspark.sql.functions import max as max_
+from pyspark.sql.types import TimestampType
 
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict, UnsupportedFeature
 from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.release import HAS_DATA_SOURCES, check_session
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
+from tidelake.one_commit import OneCommit
 from tidelake.rescaling import rescale_partition
-from tidelake.spark.table_data_source import TidelakeDataSource, register
+from tidelake.spark.registration import register
+from tidelake.spark.table_read import read
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.overwrite import matching_partitions
 from tidelake.storage.commit.table_commit import new_commit_user
 from tidelake.storage.maintenance.automatic_tags import tag_batch_write
+from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.messages import did_you_mean
-from tidelake.storage.model.options import ChangelogProducer
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.conditions import as_predicate
+from tidelake.storage.read.fallback_branch import change_of_other_branch, named_branch, read_of_other_branch
+from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.write.row_level.keyed_row_changes import (
     ALL_LEVELS,
     check_keyed_rows_can_change,
     check_no_row_waits,
+    value_is_kept,
 )
+from tidelake.storage.write.row_level.row_changes import RowLevelOperation, removes_partitions
 
 _ATTEMPTS: Final = 5
 _BATCH_ID: Final = 1  # its commit user has no other batch
@@ -74,12 +86,17 @@ def delete(
 ) -> int | None:
     """Delete the rows of a table with primary key that match a condition of Spark (`"amount < 3"`).
 
+    If the merge engine takes no deletes, whole partitions can be deleted: by a text about partition columns alone.
+
     Returns the snapshot; None if no row matches. Raises CommitConflict if others repeatedly committed first.
     """
     change = _Change.of(spark, table, warehouse, options)
+    if (partitions := change.whole_partitions(where)) is not None:
+        return OneCommit(change.context, None, None).delete(partitions)
     change.check_can("delete")
     return change.publish_change(
-        lambda old: old.filter(_condition(where)).withColumn(KIND_COLUMN, lit(int(RowKind.DELETE)).cast("byte"))
+        lambda old: old.filter(_condition(where)).withColumn(KIND_COLUMN, lit(int(RowKind.DELETE)).cast("byte")),
+        lambda old: old.filter(_condition(where)),
     )
 
 
@@ -96,7 +113,8 @@ def update(
 
     values: by column, an expression of Spark over the old row (`{"amount": "amount * 2", "status": "'paid'"}`)
 
-    Otherwise like `delete`. The newest row of a key must win (merge-engine = deduplicate). Columns of the key and of
+    Otherwise like `delete`. The newest row of a key must win (merge-engine = deduplicate), or the merge engine is
+    partial-update without sequence groups and aggregations, and no value becomes NULL. Columns of the key and of
     `sequence.field` can't be changed.
     """
     change = _Change.of(spark, table, warehouse, options)
@@ -107,10 +125,13 @@ def update(
 
     def rows(old: DataFrame) -> DataFrame:
         matching = old.filter(_condition(where))
+        change.check_no_value_is_kept(
+            matching, {name: (_column(name), _condition(new)) for name, new in values.items()}
+        )
         new = [change.assigned(name, values, _column(name)) for name in change.context.schema.names]
         return change.with_old_rows(matching, matching.select(*new, _kind(RowKind.UPDATE_AFTER)))
 
-    return change.publish_change(rows)
+    return change.publish_change(rows, lambda old: old.filter(_condition(where)))
 
 
 def merge(
@@ -179,12 +200,20 @@ def merge(
             .alias(name)
             for name in names
         ]
-        updated = joined.filter(col(KIND_COLUMN) == int(RowKind.UPDATE_AFTER)).select("target.*")
+        changed = joined.filter(col(KIND_COLUMN) == int(RowKind.UPDATE_AFTER))
+        change.check_no_value_is_kept(
+            changed, {name: (_column(name, "target"), new_values[name]) for name in names if name not in keys}
+        )
+        updated = changed.select("target.*")
         new = joined.select(*columns, KIND_COLUMN)
         change.check_once(new)
         return change.with_old_rows(updated, new)
 
-    return change.publish_change(rows)
+    def changed(old: DataFrame) -> DataFrame:
+        is_changed = lit(True) if matched_update is not None else _condition(matched_delete or "false")
+        return old.alias("target").join(source.alias("source"), condition).filter(is_changed).select("target.*")
+
+    return change.publish_change(rows, changed)
 
 
 @dataclass(frozen=True)
@@ -199,31 +228,61 @@ class _Change:
 
     @staticmethod
     def of(spark: SparkSession, table: str, warehouse: str, options: Mapping[str, str] | None) -> _Change:
-        register(spark)
+        check_session(spark)
+        if HAS_DATA_SOURCES:
+            register(spark)
         context = open_catalog(warehouse, options or {}).load(table)
         return _Change(spark, str(Identifier.parse(table)), context, warehouse, options or {})
 
-    def publish_change(self, rows: Callable[[DataFrame], DataFrame]) -> int | None:
+    def publish_change(
+        self, rows: Callable[[DataFrame], DataFrame], changed: Callable[[DataFrame], DataFrame]
+    ) -> int | None:
         """Publish the change, with retries.
 
         rows: computes the rows to write from the existing rows.
+        changed: selects the existing rows that change.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             latest = self.context.snapshots.latest()
             check_no_row_waits(self.context, None, latest)
+            self._refuse_other_branch(latest, changed)
             base = None if latest is None else latest.id
-            if base is None:
-                given = self.spark.read.format(TidelakeDataSource.name())
-            else:
-                given = self.spark.read.format(TidelakeDataSource.name()).option("snapshot", base)
-            given = given.options(warehouse=self.warehouse, table=self.table, **self.options)
-            made = rows(given.options(**ALL_LEVELS).load())
+            made = rows(self._rows_of(self.table, base))
             try:
                 return self.publish(made, [_STEP] if _STEP in made.columns else [], _refuse_commits_after(base or 0))
             except CommitConflict:
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _rows_of(self, table: str, snapshot: int | None) -> DataFrame:
+        """Return the rows of all levels, in one branch.
+
+        snapshot: None for the latest
+        """
+        one_branch = {} if (named := named_branch(self.context)) is None else {named[0]: ""}
+        at = {} if snapshot is None else {"snapshot": str(snapshot)}
+        given = {**self.options, **ALL_LEVELS, **one_branch, **at}
+        return read(self.spark, table, self.warehouse, native=False, options=given)
+
+    def _refuse_other_branch(self, latest: Snapshot | None, changed: Callable[[DataFrame], DataFrame]) -> None:
+        """Raise UnsupportedFeature if a changed row is read from another branch (`scan.fallback-branch`)."""
+        part = read_of_other_branch(self.context, latest, None)
+        partitions = [] if part is None else sorted({split.partition for split in part.splits()})
+        if part is None or not partitions:
+            return
+        table = str(replace(Identifier.parse(self.table), branch=part.scan.context.branch))
+        rows = changed(self._rows_of(table, None))
+        keys = [
+            unix_micros(_column(name)) if isinstance(rows.schema[name].dataType, TimestampType) else _column(name)
+            for name in self.context.schema.partition_keys
+        ]
+        found = {tuple(row) for row in rows.select(*keys).distinct().collect()}
+        decoded = decode_rows(partitions, [field.type for field in self.context.schema.partition_fields])
+        of_partitions = zip(*(_as_spark(column).to_pylist() for column in decoded), strict=True)
+        for partition, values in zip(partitions, of_partitions, strict=True):
+            if values in found:
+                raise change_of_other_branch(self.context, part, partition)
 
     def checked_overwrite(self, given: str | Mapping[str, Any] | None) -> Overwrite | None:
         """Check the argument before a task runs. Raises BadInput if it doesn't fit the table."""
@@ -266,8 +325,10 @@ class _Change:
 
     @property
     def _needs_old_rows(self) -> bool:
-        """Whether readers of the changelog need the rows that an update replaced."""
-        return self.context.options.changelog_producer is ChangelogProducer.INPUT
+        """Whether readers of the changelog need the rows that an update replaced, and the merge engine takes them."""
+        options = self.context.options
+        is_input = options.changelog_producer is ChangelogProducer.INPUT
+        return is_input and options.merge_engine is MergeEngine.DEDUPLICATE
 
     def with_old_rows(self, old: DataFrame, new: DataFrame) -> DataFrame:
         """Return the new rows, with the old rows before them if the changelog needs these.
@@ -300,9 +361,32 @@ class _Change:
             raise UnsupportedFeature(
                 f"tidelake.spark.{verb} on {self.context.name}",
                 "it has no primary key, by which tasks find rows",
-                f"Use Table.{verb}, which runs in one process and marks rows in deletion vectors",
+                f"Use Table.{verb}, which runs in one process",
             )
-        check_keyed_rows_can_change(self.context, values)
+        check_keyed_rows_can_change(self.context, values, checks_nulls=True)
+
+    def whole_partitions(self, where: Condition) -> Predicate | None:
+        """Return the condition of a delete if `Table.delete` removes whole partitions by it, without deletes."""
+        if not isinstance(where, str):
+            return None
+        try:
+            found = as_predicate(where, self.context.schema.arrow)
+        except BadInput:  # only Spark can read it
+            return None
+        return found if removes_partitions(self.context, RowLevelOperation(found)) else None
+
+    def check_no_value_is_kept(self, rows: DataFrame, changed: Mapping[str, tuple[Column, Column]]) -> None:
+        """Raise UnsupportedFeature for a null in place of a value that the merge engine would keep.
+
+        rows: the rows that are updated.
+        changed: old and new value of each column.
+        """
+        if self.context.options.merge_engine is not MergeEngine.PARTIAL_UPDATE or not changed:
+            return
+        lost = [max_((old.isNotNull() & new.isNull()).cast("int")) for old, new in changed.values()]
+        for name, is_lost in zip(changed, rows.agg(*lost).collect()[0], strict=True):
+            if is_lost:
+                raise value_is_kept(self.context, name)
 
     def is_older(self, values: Mapping[str, Column], old: DataFrame) -> Column:
         """Whether the new row loses to the old one by `sequence.field`. Nulls are the oldest, in either order."""
@@ -346,6 +430,14 @@ def _column(name: str, alias: str = "") -> Column:
 
 def _condition(text: Condition) -> Column:
     return expr(text) if isinstance(text, str) else text
+
+
+def _as_spark(column: pa.Array) -> pa.Array:
+    """Return partition values in Spark's form: a time with a zone as its microseconds."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    micros = column.cast(pa.timestamp("us", column.type.tz))
+    return micros.cast(pa.int64()) if column.type.tz is not None else micros
 
 
 def _kind(kind: RowKind) -> Column:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import RecordRefused
+from tidelake.errors import BadInput, RecordRefused
 from tidelake.ingest.evolution.behavior import Action, ChangeKind
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.formats.base import DecodeFailure, Target
@@ -27,7 +27,7 @@ from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.opening import open_catalog
-from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.ddl.schema_changes import SchemaChange, UpdateColumnType
 from tidelake.storage.model.table import TableContext
 
 NewColumns: TypeAlias = dict[str, dict[TopicPartition, int]]
@@ -126,6 +126,11 @@ class _TargetSchemas:
         return self._catalog.load(table)
 
     def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
+        if any(isinstance(one, UpdateColumnType) and one.rewrites_keys for one in changes):
+            raise BadInput(
+                f"all rows of {table} must be rewritten for a wider key. Stop the query, run `tidelake table rewrite "
+                f"{table} --set-type …` with the wider type, and start it again"
+            )
         self._catalog.alter_table(table, changes)
         return self._catalog.load(table)
 

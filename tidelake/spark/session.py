@@ -13,7 +13,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from tidelake.errors import BadInput, TidelakeError
 from tidelake.ingest.allocators import WORKER_ENVIRONMENT
+from tidelake.storage.base import env
 
 SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
@@ -67,7 +67,8 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
     builder = SparkSession.builder.appName(_app_name(submitted) or name).master(master)
     for key, value in {**{k: v for k, v in options.items() if k not in submitted}, **settings}.items():
         builder = builder.config(key, value)
-    with ThreadPoolExecutor(1) as other_thread:  # PySpark changes the signal handler when it starts in the main thread
+    # In another thread: PySpark changes the signal handler when it starts in the main thread.
+    with env.ThreadPoolExecutor(1) as other_thread:
         starting = other_thread.submit(builder.getOrCreate)
         try:
             return starting.result()

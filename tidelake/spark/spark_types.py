@@ -14,13 +14,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.scan import Scan
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import Root, arrow_type
 
-# PySpark 4.1 and 4.2 assume UTC, 4.3 needs it as an argument.
+try:
+    from pyspark.sql.types import VariantType
+except ImportError:  # PySpark 3.5
+    VariantType = None  # type: ignore[assignment,misc]
+
+# PySpark before 4.3 assumes UTC, which needs it as an argument.
 _to_arrow_schema: Final[Callable[[StructType], pa.Schema]] = (
     partial(to_arrow_schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema
 )
@@ -57,6 +63,12 @@ def spark_schema(columns: pa.Schema, variants: Iterable[str] = ()) -> StructType
         pa.schema([field.with_type(_spark_arrow_type(field.type)) for field in columns]), prefer_timestamp_ntz=True
     )
     of_variant = frozenset(variants)
+    if of_variant and VariantType is None:
+        raise UnsupportedFeature(
+            f"column {min(of_variant)} of type VARIANT",
+            "PySpark 3.5 has no such type",
+            "Leave the column out, or use PySpark 4.0 or newer",
+        )
     return StructType(
         [
             StructField(field.name, VariantType() if field.name in of_variant else field.dataType, field.nullable)
@@ -79,6 +91,11 @@ def table_columns(context: TableContext, columns: pa.Schema) -> StructType:
         and column.type == arrow_type(fields[column.name].type)  # a system table may return another type
     ]
     return spark_schema(columns, variants)
+
+
+def schema_of(scan: Scan) -> StructType:
+    """Return the columns of a scan's result in Spark's types."""
+    return table_columns(scan.context, scan.schema)
 
 
 def arrow_form(schema: StructType) -> pa.Schema:

@@ -10,7 +10,6 @@ Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Java `spark/s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -20,10 +19,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.errors import BadInput, UnsupportedFeature
-from tidelake.spark.batch_reader import packed
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.read_limits import HAS_LIMITS, ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from tidelake.spark.scan_frame import packed
 from tidelake.spark.spark_types import arrow_form, check_columns, in_arrow_form, table_columns
+from tidelake.storage.base import env
 from tidelake.storage.kinds.system_tables.audit_log import symbols
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.read.stream.micro_batches import BatchLimits, MicroBatches, StreamOffset, StreamUnit, read_units
@@ -51,7 +51,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(
-        self, options: ReadOptions, schema: StructType, now_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+        self, options: ReadOptions, schema: StructType, now_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000
     ) -> None:
         self._options = options
         self._context: TableContext = options.stream_context()

@@ -10,24 +10,14 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from tidelake.errors import UnsupportedFeature
-from tidelake.spark.batch_reader import FilteringBatchReader, SnapshotBatchReader, schema_of
+from tidelake.ingest.spark.release import error_condition
+from tidelake.spark.batch_reader import FilteringBatchReader, SnapshotBatchReader
 from tidelake.spark.batch_writer import AppendWriter
-from tidelake.spark.changelog_folder.folder_data_source import ChangeLogFolderDataSource
-from tidelake.spark.data_source_options import ReadOptions
-from tidelake.spark.kafka.kafka_data_source import KafkaDataSource
+from tidelake.spark.data_source_options import FORMAT, ReadOptions
+from tidelake.spark.spark_types import schema_of
 from tidelake.spark.stream_reader import TableStreamReader
 
 _ALREADY_REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
-
-
-def register(spark: SparkSession) -> None:
-    """Register formats `tidelake`, `tidelake-kafka` and `tidelake-changelog-folder` in a session.
-
-    Its Python workers need this package, too. The first two need no registration if Spark found them by itself
-    (`pyspark_tidelake`).
-    """
-    for source in (TidelakeDataSource, KafkaDataSource, ChangeLogFolderDataSource):
-        register_source(spark, source)
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
@@ -35,7 +25,7 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     try:
         spark.dataSource.register(source)
     except PySparkException as error:
-        if error.getCondition() != _ALREADY_REGISTERED:
+        if error_condition(error) != _ALREADY_REGISTERED:
             raise
 
 
@@ -44,7 +34,7 @@ class TidelakeDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return "tidelake"
+        return FORMAT
 
     def schema(self) -> StructType:
         return schema_of(ReadOptions.of(self.options).scan())

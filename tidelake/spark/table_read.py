@@ -9,13 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.ingest.spark.release import HAS_DATA_SOURCES, check_session
 from tidelake.scan import Scan
-from tidelake.spark.batch_reader import schema_of
-from tidelake.spark.data_source_options import ReadOptions
+from tidelake.spark.data_source_options import FORMAT, ReadOptions
 from tidelake.spark.native.native_files import FileKey, native_files, without_files
 from tidelake.spark.native.parquet_frame import parquet_frame
 from tidelake.spark.native.pinned_read import PINNED_READ, PinnedRead
-from tidelake.spark.table_data_source import TidelakeDataSource, register
+from tidelake.spark.registration import register
+from tidelake.spark.scan_frame import scan_frame
+from tidelake.spark.spark_types import schema_of
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 
@@ -50,24 +52,41 @@ def read(
             raise BadInput(f"tidelake.spark.read: leave {name} out of options; pass table and warehouse as arguments")
     given |= {"warehouse": warehouse, "table": table}
     asked = ReadOptions.of(given)
-    register(spark)
+    check_session(spark)
+    if HAS_DATA_SOURCES:
+        register(spark)
     scan = asked.scan()
     if columns is not None:
         scan = scan.select(columns)
     schema = _all_nullable(schema_of(scan))
-    source = spark.read.format(TidelakeDataSource.name()).schema(schema).options(**given)
     if not _is_snapshot_read(asked, scan):
-        return source.load()
+        return _of_data_source(spark, schema, given) if HAS_DATA_SOURCES else _of_tasks(spark, asked, scan, {})
     files = _native_files(spark, scan, native)
-    pinned = PinnedRead.of(scan, files, any_store=bool(native))
-    rest = source.option(PINNED_READ, pinned.to_text())
+
+    def rest() -> DataFrame:
+        if not HAS_DATA_SOURCES:
+            return _of_tasks(spark, asked, scan, files)
+        pinned = PinnedRead.of(scan, files, any_store=bool(native))
+        return _of_data_source(spark, schema, {**given, PINNED_READ: pinned.to_text()})
+
     if not files:
-        return rest.load()
+        return rest()
     assert scan.snapshot_id is not None
     types = {name: scan.context.schema.by_name[name].type for name in scan.schema.names}
     with raise_if_snapshot_expired(scan.context, scan.snapshot_id):
         rows = parquet_frame(spark, list(files.values()), schema, types)
-    return rows.union(rest.load()) if without_files(scan.splits(), files) else rows
+    return rows.union(rest()) if without_files(scan.splits(), files) else rows
+
+
+def _of_data_source(spark: SparkSession, schema: StructType, given: Mapping[str, str]) -> DataFrame:
+    return spark.read.format(FORMAT).schema(schema).options(**given).load()
+
+
+def _of_tasks(spark: SparkSession, asked: ReadOptions, scan: Scan, files: Mapping[FileKey, str]) -> DataFrame:
+    """Return the rows that Spark's reader doesn't read, on a release of PySpark without data sources."""
+    asked.check_batch_read()
+    splits = without_files(scan.splits(), files) if scan.has_splits else None
+    return scan_frame(spark, scan, splits, _all_nullable(schema_of(scan)), asked.min_partitions)
 
 
 def _is_snapshot_read(asked: ReadOptions, scan: Scan) -> bool:

@@ -135,7 +135,7 @@ class FormatScan(Scan):
         whole = self._context.schema.arrow
         return pa.schema([whole.field(name) for name in self._columns])
 
-    def splits(self) -> list[Split]:
+    def _planned_splits(self, predicate: Predicate | None) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of {self._context.name}",
             "a table without snapshots can only be read as a whole",

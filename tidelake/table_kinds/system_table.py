@@ -151,7 +151,7 @@ class SystemScan(Scan):
         whole = self._system_table.schema(self._at.context)
         return pa.schema([whole.field(name) for name in self._columns])
 
-    def splits(self) -> list[Split]:
+    def _planned_splits(self, predicate: Predicate | None) -> list[Split]:
         raise UnsupportedFeature(
             f"splits of {self._context.name}${self._system_table.name}",
             "a system table can only be read as a whole",

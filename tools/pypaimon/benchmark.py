@@ -106,6 +106,40 @@ def merge_read(warehouse: str, table: str, warm_up: str, input_rows: int, batche
     tell(input_rows, clock, out_rows=out_rows, versions=versions())
 
 
+def frames(warehouse: str, question: str, input_rows: int, key: int) -> None:
+    """Answer a question of benchmarks/frames.py by pypaimon-rust, with Arrow's functions over the columns it needs."""
+    repetitions = {"polars": 1, "aggregate": 3, "point": 10, "first": 10}[question]
+    answer: Any = None
+
+    def ask() -> Any:
+        target = CatalogFactory.create({"warehouse": warehouse}).get_table("bench.rows").copy(switches(native=True))
+        builder = target.new_read_builder()
+        if question == "aggregate":
+            builder = builder.with_projection(["qty", "amount"])
+        if question == "point":
+            builder = builder.with_projection(["id", "note"])
+            builder = builder.with_filter(builder.new_predicate_builder().equal("id", key))
+        splits = builder.new_scan().plan().splits()
+        reader = builder.new_read()
+        reader._native_fallback = refuse_fallback.__get__(reader, TableRead)
+        if question == "first":
+            return reader.to_arrow_batch_reader(splits).read_next_batch().num_rows > 0
+        rows = reader.to_arrow(splits)
+        if question == "polars":
+            return rows.num_rows
+        if question == "point":
+            return rows["note"][0].as_py()
+        groups = rows.group_by("qty").aggregate([("amount", "sum")])
+        return [groups.num_rows, str(sum(groups["amount_sum"].to_pylist()))]
+
+    ask()
+    clock = Clock()
+    with clock:
+        for _ in range(repetitions):
+            answer = ask()
+    tell(input_rows * repetitions, clock, answer=answer, versions=versions())
+
+
 def commits(warehouse: str, total: int, rows_file: str, rows_per_commit: int, native: bool) -> None:
     rows = load(rows_file, ["id"], rows_max=rows_per_commit)
     table = new_table(warehouse, "commits", rows.schema, ["id"], {"bucket": "1", "write-only": "true"}, native)
@@ -118,5 +152,7 @@ def commits(warehouse: str, total: int, rows_file: str, rows_per_commit: int, na
     tell(total, costs.total, each=costs.each, versions=versions())
 
 
+JOBS = {"flush": flush, "merge_read": merge_read, "frames": frames, "commits": commits}
+
 if __name__ == "__main__":
-    {"flush": flush, "merge_read": merge_read, "commits": commits}[sys.argv[1]](**json.loads(sys.argv[2]))
+    JOBS[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -2,7 +2,7 @@
 
     PYTHONPATH=<the repository, and metadata of this package> <python with a PySpark> smoke.py classic|connect FOLDER
 
-A step is "done", or how its error begins and ends.
+Names of steps after the folder leave out the others. A step is "done", or how its error begins and ends.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tidelake
 from tidelake.ingest.config.config import parse_config
 from tidelake.spark import delete, merge, procedures, read, register, sink, update, write
 
+_NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
 
 
@@ -32,17 +33,19 @@ class Smoke:
         self._lake = str(home / "lake")
         self._catalog = tidelake.open_catalog(self._lake)
         self._catalog.create_database("shop")
-        for name in ("keyed", "raw", "streamed"):
+        for name in ("keyed", "raw", "streamed", "counted"):
             self._catalog.create_table(f"shop.{name}", SCHEMA, primary_key=["id"], options={"bucket": "2"})
         self._catalog.create_table("shop.log", SCHEMA)
 
     def steps(self) -> dict[str, Callable[[], object]]:
         return {
+            "register": lambda: register(self._spark),
             "write": self._write,
             "read": self._read,
             "append": self._append,
             "sink of typed rows": self._sink,
             "sink of change records": self._records,
+            "replay of a batch with state": self._state,
             "stream of changes": self._changes,
             "delete, update, merge": self._row_changes,
             "compact": lambda: procedures.compact(self._spark, "shop.keyed", self._lake),
@@ -85,6 +88,32 @@ class Smoke:
         rows = self._spark.readStream.text(str(self._home / "records"), lineSep="\n")
         self._stream(rows, sink("shop.raw", self._lake, format="debezium-json", commit_user="smoke"), "raw")
         self._expect("raw", [(1, "a"), (2, "b")])
+
+    def _state(self) -> None:
+        """Let the driver fail after the table's commit: the restart repeats the batch, and goes on with its state."""
+        into, fails = sink("shop.counted", self._lake, commit_user="smoke"), [True]
+
+        def apply(batch: Any, batch_id: int) -> None:
+            into(batch, batch_id)
+            if fails and batch_id == 1:
+                fails.clear()
+                raise RuntimeError("after the commit")
+
+        self._lines("events", [json.dumps({"id": 1}), json.dumps({"id": 2})])
+        for number in range(2, 5):
+            (self._home / "events" / f"{number}.jsonl").write_text(json.dumps({"id": 1}) + "\n")
+        for _ in range(2):
+            rows = self._spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+            counts = rows.json(str(self._home / "events")).groupBy("id").count()
+            counts = counts.selectExpr("id", "cast(count as string) name")
+            query = counts.writeStream.outputMode("update").foreachBatch(apply).trigger(availableNow=True)
+            query = query.option("checkpointLocation", str(self._home / "c-counted")).start()
+            try:
+                query.awaitTermination()
+            except Exception as error:
+                if "after the commit" not in str(error):
+                    raise
+        self._expect("counted", [(1, "4"), (2, "1")])
 
     def _changes(self) -> None:
         rows = self._reader(self._spark.readStream, "streamed").option("read.changelog", "true").load()
@@ -159,18 +188,21 @@ def _session(kind: str) -> SparkSession:
 
 
 def main() -> None:
-    kind, home = sys.argv[1], Path(sys.argv[2])
+    kind, home, only = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     spark = _session(kind)
     found = {}
     try:
-        register(spark)
         for name, step in Smoke(spark, home).steps().items():
+            if only and name not in only:
+                continue
             try:
                 step()
                 found[name] = "done"
             except Exception as error:  # reported, and judged by the caller
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 found[name] = f"{type(error).__name__}: {' … '.join([*lines[:1], *lines[1:][-3:]])}"
+                if _NOT_FOUND in str(error):  # within the text of Java's error
+                    found[name] = f"{_NOT_FOUND}: {found[name]}"
     finally:
         spark.stop()
     print(json.dumps({"pyspark": pyspark.__version__, "steps": found}))

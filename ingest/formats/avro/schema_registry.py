@@ -8,7 +8,6 @@ Apicurio, Karapace and Redpanda have the same API.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from tidelake.ingest.formats.avro.registry_options import RegistryOptions
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.secrets import Secret
 from tidelake.ingest.tls import TlsFiles, TlsNames, client_context
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 
 _CONNECT_TIMEOUT_S: Final = 5.0
@@ -80,8 +80,8 @@ class SchemaRegistry:
     def __init__(
         self,
         options: RegistryOptions,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = lambda wait_s: env.sleep(wait_s),
+        clock: Callable[[], float] = lambda: env.monotonic_s(),
     ) -> None:
         if not options.urls:
             raise BadInput(

@@ -6,14 +6,13 @@ Source: Paimon `cdc/format/debezium/DebeziumBsonRecordParser.java`; Debezium 3.5
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from tidelake.ingest.formats.base import Skipped, Target
 from tidelake.ingest.formats.debezium.origin import origin_of
 from tidelake.ingest.formats.debezium.record_key import key_members
-from tidelake.ingest.formats.envelopes.document_ids import DocumentIds
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelope, NotThisFormat, Op
 from tidelake.ingest.formats.envelopes.envelope_decoder import EnvelopeDecoder
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
@@ -154,14 +153,15 @@ def _json_text(raw: bytes, what: str) -> bytes:
 class BsonDecoder(EnvelopeDecoder):
     """Refuses ids that the text of another id could be equal to."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._ids = DocumentIds()
-
     def _check_identity(self, target: Target, record: Envelope) -> None:
-        raw = record.raw_id() if isinstance(record, BsonEnvelope) and target.schema.primary_keys == (ID,) else None
+        raw = record.raw_id() if isinstance(record, BsonEnvelope) and ID in target.schema.primary_keys else None
         if raw is not None and raw != b"null":
-            self._ids.check(target.name, raw)
+            target.document_ids.check(target.name, raw, _column_text(raw))
+
+
+def _column_text(raw: bytes) -> str:
+    plain = plain_json(raw)
+    return read_text(plain) if kind_of(plain) is JsonKind.TEXT else plain.decode()
 
 
 class DebeziumBson(EnvelopeFormat):
@@ -169,5 +169,5 @@ class DebeziumBson(EnvelopeFormat):
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope
-    CAPABILITIES: ClassVar = FormatCapabilities(origin_of)
+    CAPABILITIES: ClassVar = FormatCapabilities(origin_of, has_document_ids=True)
     DECODER: ClassVar = BsonDecoder

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import random
 import struct
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, SupportsIndex
@@ -38,6 +36,7 @@ from tidelake.ingest.sources.kafka.fetched_batch import FetchedBatch
 from tidelake.ingest.sources.kafka.login import TokenLogin
 from tidelake.ingest.sources.kafka.metadata import requests_topic_ids
 from tidelake.ingest.sources.kafka.retries import BrokerBackoff
+from tidelake.storage.base import env
 
 _LARGE_BYTES: Final = 256 << 10  # the largest piece that a transport delivers
 
@@ -237,7 +236,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
             idle.close()
         held = self._conns.get(key)
         token = self._tokens.get(held) if held is not None else None
-        if token is None or self._login is None or time.monotonic() < token.renewal_s(_RECONNECT_AT):
+        if token is None or self._login is None or env.monotonic_s() < token.renewal_s(_RECONNECT_AT):
             return
         try:
             current = await self._login.current()
@@ -269,7 +268,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
         """Request metadata without creating topics, unlike aiokafka's method. Returns whether a broker answered."""
         request = MetadataRequest(list(topics) or None, allow_auto_topic_creation=False)
         nodes = [broker.nodeId for broker in self.cluster.brokers()] or ["bootstrap"]
-        for node in random.sample(nodes, len(nodes)):
+        for node in env.random_sample(nodes, len(nodes)):
             try:
                 metadata = await self.send(node, request)
             except (KafkaError, TimeoutError):

@@ -6,13 +6,13 @@ Source: `aws-msk-iam-sasl-signer-python`, which is optional.
 from __future__ import annotations
 
 import importlib
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from tidelake.errors import BadInput
 from tidelake.ingest.access_tokens import AccessToken, TokenUnavailable
 from tidelake.ingest.secrets import Secret
+from tidelake.storage.base import env
 
 _REMEDY = (
     "Give this process credentials of AWS (a role of the machine or the pod, AWS_… variables, `source.aws_profile` or "
@@ -30,7 +30,7 @@ class MskIamSigner:
 
     def request(self) -> AccessToken:
         """See `TokenSource.request`."""
-        signed_s, now = time.monotonic(), time.time()
+        signed_s, now = env.monotonic_s(), env.wall_s()
         try:
             value, expires_ms = self._sign(_signer())
         except BadInput:

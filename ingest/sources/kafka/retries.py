@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -14,6 +13,7 @@ from tidelake.errors import BadInput, SourceUnavailable, TidelakeError
 from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.sources.kafka.broker_error_log import BrokerErrorLog
 from tidelake.ingest.sources.kafka.login import LoginRefused
+from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 
 INITIAL_BACKOFF_MS: Final = 200
@@ -30,7 +30,7 @@ class BrokerBackoff:
     random: returns a number from 0 up to 1.
     """
 
-    def __init__(self, random: Callable[[], float] = random.random) -> None:
+    def __init__(self, random: Callable[[], float] = lambda: env.random_fraction()) -> None:
         self._random = random
         self._failures = 0
 

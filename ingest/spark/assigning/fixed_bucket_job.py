@@ -22,6 +22,8 @@ from tidelake.compaction.fixed_bucket_batch import (
     has_batch_write_fixed_bucket,
     plan_fixed_bucket_writes,
 )
+from tidelake.ingest.spark.job_names import named_jobs
+from tidelake.ingest.spark.shuffling.partitioning import repartitioned
 from tidelake.ingest.spark.shuffling.shuffle import SHUFFLE_SCHEMA, PayloadKind, payload_row
 from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.commit.commit_message import CommitMessage
@@ -51,9 +53,10 @@ def written_in_fixed_buckets(
     if not plan.writes:
         return list(plan.kept)
     works = _split_into_tasks(plan.writes, cores)
-    given = pa.table({"task": pa.array(range(len(works)), pa.int32()), "work": [pickle.dumps(one) for one in works]})
-    tasks = spark.createDataFrame(given).repartitionById(len(works), "task")
-    rows = tasks.mapInArrow(_FixedBucketTask(context, replaces), SHUFFLE_SCHEMA).select("payload").collect()
+    given = [(number, bytearray(pickle.dumps(one))) for number, one in enumerate(works)]
+    tasks = repartitioned(spark.createDataFrame(given, "task int, work binary"), len(works), "task")
+    with named_jobs(spark, "rescale", [context.name]):
+        rows = tasks.mapInArrow(_FixedBucketTask(context, replaces), SHUFFLE_SCHEMA).select("payload").collect()
     messages = [message for row in rows for message in pickle.loads(bytes(row.payload))]
     TableCommit(context, commit_user).abort(plan.staged)
     return [*plan.kept, *messages]

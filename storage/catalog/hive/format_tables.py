@@ -5,13 +5,13 @@ Source: Java `hive/HiveTableUtils.java` (tryToFormatSchema), `hive/HiveCatalog.j
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.table_entries import EXTERNAL, MANAGED, EntryStyle, is_external, is_paimon, is_view
@@ -149,7 +149,7 @@ def format_table_schema(entry: Any) -> TableSchema | None:
 
 def new_format_entry(identifier: Identifier, schema: TableSchema, location: str, *, is_external: bool) -> Any:
     """Return the entry of a new format table. It contains the columns with the types of Hive, all nullable."""
-    now = int(time.time())
+    now = int(env.wall_s())
     options = TableOptions(schema.options)
     format_name = format_of_table(options)
     library, reads, writes = _CLASSES[format_name]

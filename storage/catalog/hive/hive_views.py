@@ -5,13 +5,13 @@ Source: Java `hive/HiveCatalog.java` (createView, getView, renameView).
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.table_entries import VIEW, is_view
@@ -59,7 +59,7 @@ class HiveViews:
                 "a Hive metastore stores only one query of a view",
                 "Pass only one query, without dialects, or create the view in another catalog",
             )
-        now = int(time.time())
+        now = int(env.wall_s())
         comment = {} if view.comment is None else {_COMMENT: view.comment}
         entry = ttypes.Table(
             tableName=identifier.table,

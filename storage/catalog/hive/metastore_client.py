@@ -6,8 +6,6 @@ The messages are the classes that Thrift generates from Hive's definition; the p
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.catalog.hive.metastore_address import MetastoreAddress
 
 T = TypeVar("T")
@@ -61,7 +60,7 @@ class MetastoreClient:
 class _Pool:
     def __init__(self, address: MetastoreAddress) -> None:
         self._address = address
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
         self._idle: list[tuple[float, Any, Any]] = []  # idle since (monotonic seconds), transport, client
 
     def call(self, call: Callable[[Any], T]) -> T:
@@ -83,7 +82,7 @@ class _Pool:
             self._return_connection(transport, client, is_sound=is_sound)
 
     def _take(self) -> tuple[Any, Any]:
-        now = time.monotonic()
+        now = env.monotonic_s()
         with self._lock:
             stale = [transport for since, transport, _ in self._idle if now - since > _IDLE_S_MAX]
             self._idle = [entry for entry in self._idle if now - entry[0] <= _IDLE_S_MAX]
@@ -95,7 +94,7 @@ class _Pool:
     def _return_connection(self, transport: Any, client: Any, *, is_sound: bool) -> None:
         with self._lock:
             if is_sound and len(self._idle) < self._address.pool_size:
-                self._idle.append((time.monotonic(), transport, client))
+                self._idle.append((env.monotonic_s(), transport, client))
                 return
         transport.close()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Final
 from pymetastore.hive_metastore import ttypes
 
 from tidelake.errors import CommitConflict
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.identifier import Identifier
@@ -45,8 +45,8 @@ class MetastoreLocks:
         self,
         table: Identifier,
         *,
-        sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000),
-        monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        sleep_ms: Callable[[float], None] = lambda wait_ms: env.sleep(wait_ms / 1000),
+        monotonic_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000,
     ) -> Iterator[None]:
         """Hold the lock of a table while the block runs.
 

@@ -9,7 +9,6 @@ Source: Java `metastore/AddPartitionCommitCallback.java`, `hive/HiveCatalog.java
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 from pymetastore.hive_metastore import ttypes
 from thrift.Thrift import TException
 
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.hive.metastore_client import MetastoreClient
 from tidelake.storage.catalog.hive.table_entries import EntryStyle, has_partition_entries
@@ -145,7 +145,7 @@ class PartitionEntries:
                 continue
 
     def _entry(self, table: Any, directory: str, context: TableContext) -> Any:
-        now = int(time.time())
+        now = int(env.wall_s())
         partition = ttypes.Partition(
             values=list(parse_partition_path(directory).values()),
             dbName=table.dbName,

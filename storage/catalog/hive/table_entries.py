@@ -5,13 +5,13 @@ Source: Java `hive/HiveCatalog.java` (newHmsTable, updateHmsTable), `hive/Locati
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pymetastore.hive_metastore import ttypes
 
+from tidelake.storage.base import env
 from tidelake.storage.catalog.base import table_properties
 from tidelake.storage.catalog.hive.metastore_lock import user_name
 from tidelake.storage.catalog.hive.type_names import hive_type
@@ -75,7 +75,7 @@ class EntryStyle:
     # ------------------------------------------------------------ tables
 
     def new_table(self, identifier: Identifier, schema: TableSchema, location: str) -> Any:
-        now = int(time.time())
+        now = int(env.wall_s())
         entry = ttypes.Table(
             tableName=identifier.table,
             dbName=identifier.database,

@@ -13,13 +13,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.model.options.catalog_values import CatalogValues
 from tidelake.storage.model.options.values import INT, one_of
 
@@ -193,7 +194,7 @@ def _local_zone() -> str:
     Java's driver sends the time zone of its process to PostgreSQL, and the time of a lock is stored without a zone. A
     process that compared that time in another zone would mistake a fresh lock for an expired one.
     """
-    offset = datetime.now().astimezone().utcoffset() or timedelta(0)
+    offset = env.local_now().astimezone().utcoffset() or timedelta(0)
     minutes = int(offset.total_seconds()) // 60
     sign = "-" if minutes >= 0 else "+"
     return f"<local>{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

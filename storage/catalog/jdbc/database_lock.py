@@ -8,7 +8,6 @@ Source: Java `jdbc/JdbcCatalogLock.java`, `jdbc/*DistributedLockDialect.java`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Final
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.jdbc.database_address import DatabaseAddress
@@ -58,8 +58,8 @@ class LockTable:
         self,
         table: Identifier,
         *,
-        sleep_ms: Callable[[float], None] = lambda wait_ms: time.sleep(wait_ms / 1000),
-        monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        sleep_ms: Callable[[float], None] = lambda wait_ms: env.sleep(wait_ms / 1000),
+        monotonic_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000,
     ) -> Iterator[None]:
         """Hold the lock of a table while the block runs.
 

@@ -10,18 +10,18 @@ hour before the old ones expire. With a lifetime of less than an hour, it reques
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from tidelake.errors import BadInput
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.rest.rest_client import Refused, RestClient
-from tidelake.storage.fileio import FileIO, open_file_io
+from tidelake.storage.fileio import FileIO, open_file_io, uncached
 from tidelake.storage.fileio.base import FileStatus, Output
 
 _REFRESH_AT_MS: Final = 3_600_000  # remaining lifetime
@@ -51,6 +51,7 @@ class TokenFileIO:
     location: the location of the table.
     store_options: options of the store. The credentials override them.
     now_ms: the clock, in epoch milliseconds.
+    is_cached: see `tidelake.storage.fileio.uncached`.
     """
 
     client: RestClient
@@ -58,11 +59,19 @@ class TokenFileIO:
     location: str
     store_options: Mapping[str, str] = field(repr=False)
     now_ms: Callable[[], int] = field(default=epoch_ms, repr=False)
+    is_cached: bool = field(default=True, repr=False)
     _given: _Credentials | None = field(default=None, init=False, repr=False)
-    _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
+    _lock: Any = field(default_factory=lambda: env.Lock(), init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TokenFileIO, (self.client, self.resource, self.location, self.store_options, self.now_ms)
+        return TokenFileIO, (
+            self.client,
+            self.resource,
+            self.location,
+            self.store_options,
+            self.now_ms,
+            self.is_cached,
+        )
 
     def _io(self) -> FileIO:
         given = self._given
@@ -89,7 +98,12 @@ class TokenFileIO:
         ahead_ms = min(_REFRESH_AT_MS, max(0, expires_at_ms - now_ms) // 2)
         options = {**self.store_options, **{str(key): str(value) for key, value in token.items()}}
         _log.info("credentials given", location=self.location, expires_at_ms=expires_at_ms)
-        return _Credentials(open_file_io(self.location, options), expires_at_ms - ahead_ms, expires_at_ms)
+        io = open_file_io(self.location, options)
+        return _Credentials(io if self.is_cached else uncached(io), expires_at_ms - ahead_ms, expires_at_ms)
+
+    def uncached(self) -> TokenFileIO:
+        """See `tidelake.storage.fileio.uncached`."""
+        return replace(self, is_cached=False)
 
     # ------------------------------------------------------------ FileIO
 

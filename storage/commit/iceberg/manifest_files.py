@@ -9,13 +9,13 @@ Source: Java `iceberg/manifest/IcebergManifestFile.java`, `IcebergManifestList.j
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import count
 from typing import Any, Final
 
 from tidelake.errors import CorruptFile
+from tidelake.storage.base import env
 from tidelake.storage.commit.manifests.record_file import AvroRecordWriter, Record, avro_codec, read_records
 from tidelake.storage.model.iceberg.manifest_schemas import AvroSchema, manifest_list_schema, manifest_schema
 from tidelake.storage.model.iceberg.values import bound, number_of
@@ -64,7 +64,7 @@ class IcebergManifests:
         self._entry_schema = manifest_schema(self._partition_fields, version)
         self._is_legacy = options.iceberg_manifest_legacy_version
         self._list_schema = manifest_list_schema(version, self._is_legacy)
-        self._uuid = uuid.uuid4()
+        self._uuid = env.new_uuid()
         self._numbers = count(1)
         self._list_numbers = count(1)
 

@@ -133,7 +133,7 @@ def _blocks(context: TableContext, snapshot: Snapshot) -> AvroBlocks | None:
     metas = table_manifests(store, snapshot)
     if sum(meta.num_added_files + meta.num_deleted_files for meta in metas) < _ENTRIES_MIN:
         return None
-    files = [store.read_bytes(meta) for meta in metas]
+    files = store.read_bytes(metas)
     is_sound = (
         len(data) >= (meta.file_size or 0) and format_of_metadata(data) == "avro"
         for data, meta in zip(files, metas, strict=True)

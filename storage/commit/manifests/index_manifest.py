@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests.record_file import Record, file_name, read_records
-from tidelake.storage.files.index_file import IndexFileMeta, deletion_files_of, index_file_path
+from tidelake.storage.files.index_file import IndexFileMeta, index_file_path
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, DeletionVectorMeta
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionVectorMeta
 from tidelake.storage.model.format import INDEX_MANIFEST_VERSION, FileKind
 from tidelake.storage.model.table import TableContext
 
@@ -68,15 +68,6 @@ def index_files_by_bucket(entries: Sequence[IndexEntry]) -> dict[BucketId, list[
     for entry in entries:
         found[entry.bucket_id].append(entry.file)
     return found
-
-
-def deletion_files(context: TableContext, name: str | None) -> dict[BucketId, dict[str, DeletionFile]]:
-    """Return by (partition, bucket) the deletion vector of each data file that has one.
-
-    name: name of the index manifest.
-    """
-    of_buckets = index_files_by_bucket(read_index_manifest(context, name))
-    return {bucket: deletion_files_of(context, *bucket, files) for bucket, files in of_buckets.items()}
 
 
 def entry_from_record(record: Record) -> IndexEntry:

@@ -49,8 +49,8 @@ def merge_with_cache(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]
     """
     found = manifests.pop_cached(_NAME)
     known = found if isinstance(found, MergedManifests) and found.is_beginning_of(metas) else MergedManifests()
-    new = metas[len(known.names) :]
-    for meta, entries in zip(new, manifests.read_all(new), strict=True):
+    added = metas[len(known.names) :]
+    for meta, entries in zip(added, manifests.read_all(added), strict=True):
         known.add(meta.file_name, entries)
     live = list(known.entries.values())
     manifests.keep(_NAME, known, known.size_bytes)

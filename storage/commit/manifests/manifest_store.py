@@ -33,7 +33,7 @@ from tidelake.storage.commit.manifests.manifest_file_meta import (
 )
 from tidelake.storage.commit.manifests.partition_stats import partition_stats
 from tidelake.storage.commit.manifests.record_file import format_of_metadata, read_records
-from tidelake.storage.fileio.requests import map_requests, run_requests
+from tidelake.storage.fileio.requests import is_remote, read_side_by_side, run_requests
 from tidelake.storage.files.data_file import SimpleStats
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.paths import MetadataFileNames
@@ -89,32 +89,45 @@ class ManifestStore:
             self._cache.put(path, metas, _bytes_of_metas(metas))
         return metas
 
-    def read_lists(self, files: Sequence[ListFile]) -> Iterator[Sequence[ManifestFileMeta]]:
-        """Read these lists, side by side if the store is remote."""
-        return self._each(self.read_list, files, [file.name for file in files])
+    def read_lists(self, files: Sequence[ListFile]) -> list[ManifestFileMeta]:
+        """Return the manifests of several lists, in their order."""
+        return [meta for metas in read_side_by_side(self._paths.location, self.read_list, files) for meta in metas]
 
     def read(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry]:
         """Return the entries in the order in which they were written."""
         path = self._paths.manifest(meta.file_name)
         entries = self._cache.get(path)
-        if entries is None:
-            entries = read_records(self._bytes(path), path, entry_from_record, meta.file_size)
-            self._check_partitions([entry.partition for entry in entries], path)
-            self._cache.put(path, entries, bytes_of_entries(entries))
-        return entries
+        return self._decoded(meta, self._bytes(path)) if entries is None else entries
 
     def read_all(self, metas: Sequence[ManifestFileMeta]) -> Iterator[Sequence[ManifestEntry]]:
-        """Read these manifests, side by side if the store is remote."""
-        return self._each(self.read, metas, [meta.file_name for meta in metas])
+        """Yield the entries of each manifest. If they are far away, the next ones are fetched while one is decoded."""
+        if not is_remote(self._paths.location):
+            return map(self.read, metas)
+        return map(
+            self._decoded_unless_kept, metas, read_side_by_side(self._paths.location, self._kept_or_bytes, metas)
+        )
 
-    def _each(self, read: Callable[[A], T], files: Sequence[A], names: Sequence[str]) -> Iterator[T]:
-        """Read files. What is cached is not worth a thread."""
-        absent = sum(not self._cache.has(self._paths.manifest(name)) for name in names)
-        return map_requests(self._paths.location, read, files) if absent > 1 else map(read, files)
+    def _kept_or_bytes(self, meta: ManifestFileMeta) -> Sequence[ManifestEntry] | bytes:
+        path = self._paths.manifest(meta.file_name)
+        entries = self._cache.get(path)
+        return self._bytes(path) if entries is None else entries
 
-    def read_bytes(self, meta: ManifestFileMeta) -> bytes:
-        """Return a manifest's bytes as stored. Decoding detects a truncated file."""
-        return self._bytes(self._paths.manifest(meta.file_name))
+    def _decoded_unless_kept(
+        self, meta: ManifestFileMeta, found: Sequence[ManifestEntry] | bytes
+    ) -> Sequence[ManifestEntry]:
+        return self._decoded(meta, found) if isinstance(found, bytes) else found
+
+    def _decoded(self, meta: ManifestFileMeta, data: bytes) -> Sequence[ManifestEntry]:
+        path = self._paths.manifest(meta.file_name)
+        entries = read_records(data, path, entry_from_record, meta.file_size)
+        self._check_partitions([entry.partition for entry in entries], path)
+        self._cache.put(path, entries, bytes_of_entries(entries))
+        return entries
+
+    def read_bytes(self, metas: Sequence[ManifestFileMeta]) -> list[bytes]:
+        """Return the bytes of manifests as stored. Decoding detects a truncated file."""
+        paths = [self._paths.manifest(meta.file_name) for meta in metas]
+        return list(read_side_by_side(self._paths.location, self._bytes, paths))
 
     def read_index(self, name: str | None) -> Sequence[IndexEntry]:
         """Return all index files of a snapshot.

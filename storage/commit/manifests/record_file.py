@@ -11,7 +11,6 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -26,6 +25,7 @@ from fastavro.write import Writer, schemaless_writer
 from pyarrow import orc
 
 from tidelake.errors import BadInput, CorruptFile
+from tidelake.storage.base import env
 from tidelake.storage.base.garbage_collection import paused_collection
 from tidelake.storage.commit.manifests.avro_schemas import AvroSchema
 from tidelake.storage.model.format import AVRO_CODECS
@@ -105,7 +105,7 @@ class AvroRecordWriter:
         self._parsed, header = _beginning(schema, codec)
         self._compress = _COMPRESSORS[codec]
         self._zstd_level = zstd_level
-        self._sync_marker = os.urandom(_SYNC_MARKER_BYTES)
+        self._sync_marker = env.random_bytes(_SYNC_MARKER_BYTES)
         self._file = io.BytesIO()
         self._file.write(header + self._sync_marker)
         self._block = io.BytesIO()

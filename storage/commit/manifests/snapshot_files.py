@@ -5,16 +5,22 @@ Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain, compress
 
-from tidelake.errors import CorruptFile
+from tidelake.errors import CorruptFile, TidelakeError
+from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
 from tidelake.storage.commit.manifests.live_files import merge_with_cache
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry, merge_entries
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
 from tidelake.storage.commit.manifests.partition_stats import may_hold
+from tidelake.storage.fileio.requests import is_remote, run_requests
+from tidelake.storage.files.index_file import deletion_files_of
+from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -71,17 +77,45 @@ def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[Manifes
 
 def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Return the manifests whose entries, in this order, are the state of the table."""
-    lists = manifests.read_lists((base_list(snapshot), delta_list(snapshot)))
-    return list(chain.from_iterable(lists))
+    return manifests.read_lists([base_list(snapshot), delta_list(snapshot)])
 
 
-def merged(manifests: ManifestStore, metas: Iterable[ManifestFileMeta], where: str) -> list[ManifestEntry]:
+def prefetch_lists(context: TableContext, snapshot: Snapshot | None, *, beside: Callable[[], object]) -> None:
+    """Run `beside`. If the table is far away, read what a scan of the snapshot reads first in the same round trip.
+
+    What can't be read is no error here, but in the scan.
+    """
+    if snapshot is None or not is_remote(context.location):
+        beside()
+        return
+    store = context.shared(ManifestStore)
+    reads: list[Callable[[], object]] = [partial(store.read_lists, [base_list(snapshot), delta_list(snapshot)])]
+    if context.options.deletion_vectors_enabled:
+        reads.append(partial(store.read_index, snapshot.index_manifest))
+    run_requests(context.location, beside, *map(_unless_it_fails, reads))
+
+
+def _unless_it_fails(read: Callable[[], object]) -> Callable[[], object]:
+    def attempt() -> None:
+        with suppress(TidelakeError, OSError):
+            read()
+
+    return attempt
+
+
+def deletion_files(context: TableContext, snapshot: Snapshot) -> dict[BucketId, dict[str, DeletionFile]]:
+    """Return by (partition, bucket) the deletion vector of each data file that has one."""
+    of_buckets = index_files_by_bucket(context.shared(ManifestStore).read_index(snapshot.index_manifest))
+    return {bucket: deletion_files_of(context, *bucket, files) for bucket, files in of_buckets.items()}
+
+
+def merged(manifests: ManifestStore, metas: Sequence[ManifestFileMeta], where: str) -> list[ManifestEntry]:
     """Return the merged entries of consecutive manifests.
 
     where: for the message of CorruptFile.
     """
     with _each_added_once(where):
-        return list(merge_entries(chain.from_iterable(map(manifests.read, metas))).values())
+        return list(merge_entries(chain.from_iterable(manifests.read_all(metas))).values())
 
 
 @contextmanager
@@ -107,4 +141,4 @@ def changelog_list(snapshot: Snapshot) -> ListFile | None:
 
 
 def _entries(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
-    return list(chain.from_iterable(map(manifests.read, metas)))
+    return list(chain.from_iterable(manifests.read_all(metas)))

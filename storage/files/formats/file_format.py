@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.errors import BadInput, CorruptFile, TidelakeError, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.files.stats_collection import Bounds, ColumnMinMax
 from tidelake.storage.model.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType, VectorType
 
@@ -32,7 +32,7 @@ LARGE_ROW_BYTES: Final = 4 * 1024 * 1024
 
 # Decoding a large row takes up to three times its size, and encoding takes twice its size. So flushes, compactions and
 # readers take turns.
-one_large_row_group: Final = threading.Lock()
+one_large_row_group: Final = env.Lock()
 
 
 @dataclass(frozen=True, slots=True)

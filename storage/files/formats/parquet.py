@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidelake.storage.fileio.range_reader import RemoteInput, pieces_of
 from tidelake.storage.files.formats.arrow_conversion import (
     in_column,
     to_arrow_type,
@@ -41,10 +42,11 @@ from tidelake.storage.model.types import DataField, arrow_schema
 _INITIAL_ROW_BYTES: Final = 64 * 1024
 _FIRST_BATCH_ROWS_MAX: Final = 1024
 
-# Read-ahead of each column chunk. A small buffer is enough for local files. In object stores a request costs more than
-# its bytes.
+# Read-ahead of each column chunk. A small buffer is enough for local files, and for parts that were fetched ahead. In
+# object stores a request costs more than its bytes.
 _LOCAL_BUFFER_BYTES: Final = 64 * 1024
-_REMOTE_BUFFERS_BYTES: Final = 16 * 1024 * 1024  # for all columns together
+_BUFFER_BYTES_AHEAD: Final = 128 * 1024
+_REMOTE_BYTES: Final = 16 * 1024 * 1024  # for all columns together
 _REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
 _REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -119,15 +121,18 @@ def _stored_batches(
     row_groups = contents.row_groups(wanted, chunk_filter)
     if not chosen:
         return _batches_without_columns(metadata, row_groups, batch_rows)
+    columns = sorted(chosen)
+    row_bytes = {number: _mean_row_bytes(metadata, number) for number in row_groups}
+    reads_ahead = isinstance(source, RemoteInput) and max(row_bytes.values(), default=0) < LARGE_ROW_BYTES
+    if reads_ahead:
+        source.read_ahead(pieces_of([_chunks(metadata, group, columns) for group in row_groups], _REMOTE_BYTES))
     file = pq.ParquetFile(
         source,
         metadata=metadata,
         pre_buffer=False,  # otherwise a whole row group would be in memory
-        buffer_size=_buffer_bytes(source, len(chosen)),
+        buffer_size=_BUFFER_BYTES_AHEAD if reads_ahead else _buffer_bytes(source, len(chosen)),
         page_checksum_verification=True,
     )
-    columns = sorted(chosen)
-    row_bytes = {number: _mean_row_bytes(metadata, number) for number in row_groups}
 
     def is_read_whole(row_group: int) -> bool:
         rows = metadata.row_group(row_group).num_rows
@@ -143,6 +148,19 @@ def _stored_batches(
             yield from _streamed(file.reader, numbers, columns, most_bytes, batch_rows, batch_bytes)
 
     return batches()
+
+
+def _chunks(metadata: pq.FileMetaData, row_group: int, columns: Sequence[int]) -> list[range]:
+    """Return where the column chunks of a row group are in the file."""
+    group = metadata.row_group(row_group)
+    chunks = []
+    for number in columns:
+        chunk = group.column(number)
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page:
+            start = min(start, chunk.dictionary_page_offset)
+        chunks.append(range(start, start + chunk.total_compressed_size))
+    return chunks
 
 
 def _mean_row_bytes(metadata: pq.FileMetaData, row_group: int) -> int:
@@ -263,5 +281,5 @@ def _batches_without_columns(
 def _buffer_bytes(source: pa.NativeFile, columns: int) -> int:
     if isinstance(source, pa.OSFile | pa.MemoryMappedFile | pa.BufferReader):
         return _LOCAL_BUFFER_BYTES
-    share = _REMOTE_BUFFERS_BYTES // columns
+    share = _REMOTE_BYTES // columns
     return max(_REMOTE_BUFFER_BYTES_MIN, min(_REMOTE_BUFFER_BYTES_MAX, share))

@@ -8,12 +8,12 @@ Source: Java `stats/Statistics.java`, `StatsFileHandler.java`; Spark's `PaimonAn
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
@@ -55,7 +55,7 @@ def analyze(context: TableContext, columns: Sequence[str] | None = None) -> int 
     if snapshot is None:
         return None
     found = _count(context, snapshot, _fields(context, columns))
-    name = f"stat-{uuid.uuid4()}-0"
+    name = f"stat-{env.new_uuid()}-0"
     context.io.create_if_absent(context.paths.statistics(name), pretty_json(_to_json(found)).encode())
     return TableCommit(context, new_commit_user(context.options)).add_statistics(name)
 

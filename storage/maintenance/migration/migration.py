@@ -1,4 +1,4 @@
-"""Migrates a folder in Hive's layout to a table, in steps that can be repeated.
+"""Migrates a folder in Hive's layout to a table, in steps that can be repeated; or an Iceberg table (`iceberg_source`).
 
 1. All footers are read: columns, rows, bounds. A folder that can't be migrated is refused here; nothing has changed.
 2. The table is created, without rows.
@@ -109,7 +109,7 @@ class MigrationPlan:
 
     @property
     def partition_count(self) -> int:
-        return len({partition.location for partition, _ in self.files})
+        return len({tuple(value.as_py() for value in partition.values) for partition, _ in self.files})
 
 
 def partition_types_of(io: FileIO, location: str, given: Mapping[str, str]) -> dict[str, DataType]:
@@ -299,7 +299,8 @@ def _is_same(source: FileIO, one: str, target: FileIO, other: str) -> bool:
 
 
 def _remove_empty_directories(plan: MigrationPlan) -> None:
-    for location in sorted({p.location for p, _ in plan.files} - {plan.source.location}, reverse=True):
+    root = f"{plan.source.location}/"
+    for location in sorted({file.path.rpartition("/")[0] for _, file in plan.files}, reverse=True):
         place = location
-        while place != plan.source.location and plan.source.io.delete_empty_directory(place):
+        while place.startswith(root) and plan.source.io.delete_empty_directory(place):
             place = place.rpartition("/")[0]

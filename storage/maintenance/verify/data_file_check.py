@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from tidelake.errors import TidelakeError
@@ -19,6 +20,7 @@ from tidelake.storage.merge.sorted_run import key_ranges
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataType
 
 _EFFECT_ON_READERS: Final = "Readers of this snapshot fail or lose rows"
 
@@ -111,9 +113,13 @@ def _check_numbers(context: TableContext, entry: ManifestEntry, where: str) -> I
 
 
 def _check_keys(context: TableContext, entries: list[ManifestEntry], where: str) -> Iterator[Finding]:
-    types = [field.type for field in context.schema.key_fields]
     try:
-        ranges = key_ranges([entry.file for entry in entries], types)
+        by_schema = sorted((entry.file for entry in entries), key=lambda file: file.schema_id)
+        ranges = [
+            item
+            for schema_id, files in groupby(by_schema, key=lambda file: file.schema_id)
+            for item in key_ranges(list(files), _key_types(context, schema_id))
+        ]
     except (TidelakeError, ValueError) as error:
         yield Finding("entry-malformed", where, f"a key of its data files can't be read: {error}", REPORT)
         return
@@ -121,3 +127,7 @@ def _check_keys(context: TableContext, entries: list[ManifestEntry], where: str)
         if item.min_key > item.max_key:
             what = f"data file {item.file.file_name} has a smallest key above its largest"
             yield Finding("entry-malformed", where, what, REPORT)
+
+
+def _key_types(context: TableContext, schema_id: int) -> list[DataType]:
+    return [field.type for field in context.with_keys_of(schema_id).schema.key_fields]

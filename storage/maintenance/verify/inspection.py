@@ -9,6 +9,7 @@ from typing import Final
 from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.retained_states import all_branches
+from tidelake.storage.commit.iceberg.metadata_files import iceberg_files
 from tidelake.storage.maintenance.verify.branch_check import BranchCheck, HistoryCheck
 from tidelake.storage.maintenance.verify.data_file_check import DataFileCheck
 from tidelake.storage.maintenance.verify.file_listing import FileListing
@@ -68,6 +69,7 @@ def inspect(
     orphans_older_than_ms: younger files may belong to an unfinished commit.
     Raises BadInput for a snapshot that does not exist.
     """
+    context = context.uncached()
     listing = FileListing(context.io)
     manifests, files = ManifestCheck(context, listing), DataFileCheck(listing)
     names: set[str] = set()
@@ -97,9 +99,13 @@ def inspect(
     if deep:
         findings += check_rows(files.files.values())
     orphans = None
+    named = names | manifests.names | files.names
+    of_iceberg = iceberg_files(context, named.__contains__)
+    if of_iceberg.problem is not None:
+        findings.append(_damaged_iceberg_metadata(*of_iceberg.problem))
     if manifests.is_complete:
         now = epoch_ms() if now_ms is None else now_ms
-        named = names | manifests.names | files.names
+        unnamed += of_iceberg.unnamed
         orphans = orphans_among(unnamed, named, now - orphans_older_than_ms)
     return _report(findings, files, snapshots=snapshots, tags=tags, branches=len(branches) - 1, orphans=orphans)
 
@@ -111,6 +117,15 @@ def _incomplete(branch: str) -> Finding:
         "it has no schema, so it can't be read: it is being created, or its creation was interrupted",
         "If nothing creates it, delete it (`tidelake table branch delete NAME BRANCH`) and create it again",
         Severity.NOTE,
+    )
+
+
+def _damaged_iceberg_metadata(path: str, what: str) -> Finding:
+    return Finding(
+        "iceberg-metadata",
+        path,
+        f"{what}: Iceberg readers can't read the table. Its own metadata is not concerned",
+        "Make it again: tidelake table iceberg NAME",
     )
 
 

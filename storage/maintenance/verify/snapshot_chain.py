@@ -22,6 +22,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import DataType
 
 
 class SnapshotChain:
@@ -34,8 +35,7 @@ class SnapshotChain:
         self._context = context
         self._manifests = manifests
         self._files = files
-        self._key_types = [field.type for field in context.schema.key_fields]
-        self._checks_levels = bool(self._key_types) and not context.options.pk_clustering_override
+        self._checks_levels = context.schema.has_primary_key and not context.options.pk_clustering_override
         self._last: Snapshot | None = None
         self._metas: Sequence[ManifestFileMeta] = ()
         self._live: dict[BucketId, dict[Identity, ManifestEntry]] = {}
@@ -137,11 +137,16 @@ class SnapshotChain:
         try:
             check_bucket_counts(entries, self._name_partition)
             if self._checks_levels:
-                check_levels(entries, self._key_types, self._name_partition)
+                check_levels(entries, self._key_types_of(entries), self._name_partition)
         except CommitConflict as conflict:
             yield Finding("levels", where, str(conflict).partition(". ")[0], REPORT)
         except (TidelakeError, ValueError) as error:
             yield Finding("levels", where, f"the keys of its files can't be compared: {error}", REPORT)
+
+    def _key_types_of(self, entries: Sequence[ManifestEntry]) -> list[DataType]:
+        """Return the types of the files' keys, which may have become wider since."""
+        schema_id = max((entry.file.schema_id for entry in entries), default=self._context.schema.id)
+        return [field.type for field in self._context.with_keys_of(schema_id).schema.key_fields]
 
     def _name_partition(self, partition: bytes) -> str:
         return partition_directory(self._context, partition) or self._context.name

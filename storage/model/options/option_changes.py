@@ -18,9 +18,10 @@ from tidelake.storage.model.format import UNAWARE_BUCKET
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options.option import Option
 from tidelake.storage.model.options.registry import TABLE_REGISTRY, find_option
-from tidelake.storage.model.options.table_options import TableOptions
+from tidelake.storage.model.options.table_options import ChangelogProducer, TableOptions
 
 _FORMAT_OF_MANIFESTS: Final = "manifest.format"
+_LEVELS: Final = frozenset({"num-levels", "num-sorted-run.compaction-trigger"})  # the default of one follows the other
 
 
 def check_spelling(keys: Iterable[str]) -> None:
@@ -50,6 +51,8 @@ def _names_like(key: str) -> Iterable[str]:
 def check_dynamic_options(stored: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
     """Raise BadInput for a dynamic option that is misspelt, or that may not override the stored one."""
     check_spelling(dynamic)
+    for key in _LEVELS & dynamic.keys():
+        _check_highest_level(key, stored, {**stored, **dynamic})
     for key, text in dynamic.items():
         option = find_option(key)
         if option is None or not is_fixed_for_callers(option) or has_same_meaning(key, text, text_of(stored, key)):
@@ -135,8 +138,25 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
             )
         case "partition.default-name" | "partition.legacy-name" if old.text(key) != _text(key, new):
             raise BadInput(f"option {key}: directories of partitions are named by it; create another table")
+        case "num-levels" | "num-sorted-run.compaction-trigger":
+            _check_highest_level(key, options, {k: v for k, v in {**options, key: new}.items() if v is not None})
         case "clustering.columns" if "pk-clustering-override" in options:
             raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
+
+
+def _check_highest_level(key: str, stored: Mapping[str, str], changed: Mapping[str, str]) -> None:
+    """Raise BadInput if the highest level would rise in a table whose changelog is made of what arrives there.
+
+    Java allows it, and its next full compaction announces each row a second time.
+    """
+    old, new = TableOptions(stored), TableOptions(changed)
+    if old.changelog_producer is ChangelogProducer.FULL_COMPACTION and new.num_levels > old.num_levels:
+        raise BadInput(
+            f"option {key}: the table would have {new.num_levels} levels instead of {old.num_levels}. A full "
+            "compaction then moves its files to the new highest level, and changelog-producer = full-compaction "
+            f"would announce all rows again. Set 'num-levels' = '{old.num_levels}' first, and the trigger may have any "
+            "value"
+        )
 
 
 def _is_on(key: str, value: str | None) -> bool:

@@ -5,10 +5,12 @@ Source: Java `schema/SchemaManager.java`.
 
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 
-from tidelake.errors import BadInput, CorruptFile
+from tidelake.errors import BadInput, CorruptFile, TidelakeError
+from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.requests import is_remote, run_both
 from tidelake.storage.model.paths import TablePaths, parse_schema_id
 from tidelake.storage.model.schema.table_schema import TableSchema
 
@@ -20,7 +22,7 @@ class SchemaStore:
         self._io = io
         self._paths = paths
         self._known: dict[int, TableSchema] = {}
-        self._lock = threading.Lock()
+        self._lock = env.Lock()
 
     def get(self, schema_id: int) -> TableSchema:
         """Return a version. Raises CorruptFile if it is missing, as files of the table refer to it."""
@@ -38,6 +40,16 @@ class SchemaStore:
         with self._lock:
             return self._known.setdefault(schema_id, schema)
 
+    def expect(self, schema: TableSchema) -> None:
+        """Let `get` return a version that is not published yet, for files that are written under it."""
+        with self._lock:
+            self._known[schema.id] = schema
+
+    def forget(self, schema_id: int) -> None:
+        """Undo `expect`."""
+        with self._lock:
+            self._known.pop(schema_id, None)
+
     def ids(self) -> list[int]:
         """Return the ids of all versions, ascending. Schemas have no hint file, so this lists the directory."""
         entries = self._io.list_directory(self._paths.schema_directory)
@@ -47,9 +59,19 @@ class SchemaStore:
         return max(self.ids(), default=None)
 
     def latest(self) -> TableSchema | None:
-        """Return the newest version, or None if the table doesn't exist."""
-        latest = self.latest_id()
+        """Return the newest version, or None if the table doesn't exist.
+
+        Of an object store the first version is asked for together with the list: most tables have no other.
+        """
+        if is_remote(self._paths.location):
+            latest, _ = run_both(self._paths.location, self.latest_id, self._read_first)
+        else:
+            latest = self.latest_id()
         return None if latest is None else self.get(latest)
+
+    def _read_first(self) -> None:
+        with suppress(TidelakeError, OSError):  # the list decides whether it is needed
+            self.get(0)
 
     def publish(self, schema: TableSchema) -> bool:
         """Write a new version.

@@ -45,6 +45,7 @@ from tidelake.storage.model.types import (
     field_from_json,
     field_to_json,
     not_null,
+    nullable,
 )
 
 SEQUENCE_FIELD = DataField(SEQUENCE_FIELD_ID, SEQUENCE_COLUMN, not_null(BIGINT))
@@ -108,6 +109,11 @@ class TableSchema:
     @cached_property
     def partition_fields(self) -> tuple[DataField, ...]:
         return self.select(self.partition_keys)
+
+    def has_same_keys(self, other: TableSchema) -> bool:
+        """Return whether keys of both schemas can be compared, because their types are the same."""
+        mine, others = ([nullable(f.type) for f in one.key_fields] for one in (self, other))
+        return mine == others
 
     @property
     def has_primary_key(self) -> bool:

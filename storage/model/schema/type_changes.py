@@ -92,6 +92,18 @@ def can_change(old: DataType, new: DataType, *, explicit: bool = True) -> bool:
     return old.root in EXPLICIT.get(new.root, ()) or (new == STRING and old.root in _ONLY_AS_STRING)
 
 
+def is_wider_key(old: DataType, new: DataType) -> bool:
+    """Return whether a column of the key can become `new` when all rows are rewritten: no two keys become equal, and
+    their order stays.
+    """
+    old, new = nullable(old), nullable(new)
+    if not isinstance(old, AtomicType) or not isinstance(new, AtomicType):
+        return False
+    if {old.root, new.root} <= _INTEGERS:
+        return INTEGER_ROOTS.index(new.root) >= INTEGER_ROOTS.index(old.root)
+    return old.root in _TEXTS and new.root is Root.VARCHAR and new.length >= old.length
+
+
 def type_of_both(old: DataType, given: DataType) -> DataType | None:
     """Return the type that a column of type `old` can change to so that it also holds values of type `given`.
 

@@ -18,7 +18,7 @@ from tidelake.storage.base.pretty_json import pretty_json
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.disk_space import is_disk_full
 from tidelake.storage.fileio.late_hints import settle_hints, write_hint_later
-from tidelake.storage.fileio.requests import is_remote, run_requests
+from tidelake.storage.fileio.requests import is_remote, run_both
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, SNAPSHOT_VERSION, CommitKind
 from tidelake.storage.model.paths import TablePaths, parse_snapshot_id
 
@@ -175,6 +175,7 @@ class SnapshotStore:
         self._io = io
         self._paths = paths
         self._parsed: deque[tuple[bytes, Snapshot]] = deque(maxlen=_PARSED_MAX)
+        self._last_latest: int | None = None  # the result of the last `latest`, if the files are far away
 
     def get(self, snapshot_id: int) -> Snapshot:
         path = self._paths.snapshot(snapshot_id)
@@ -206,11 +207,43 @@ class SnapshotStore:
         return self._listed_latest_id()
 
     def latest(self) -> Snapshot | None:
-        hint = self._latest_hint()
-        if hint is not None and not self.exists(hint + 1) and (found := self.find(hint)) is not None:
+        """Return the newest snapshot, or None for a table without snapshots.
+
+        In an object store the last result is a hint, too: whether it is still the newest is asked together with the
+        hint file, in one round trip.
+        """
+        if not is_remote(self._paths.latest_hint):
+            return self._if_latest(self._latest_hint()) or self._listed_latest()
+        last = self._last_latest
+        if last is None:
+            hint, found = self._latest_hint(), None
+        else:
+            hint, found = run_both(self._paths.location, self._latest_hint, partial(self._if_latest, last))
+        if found is None and hint != last:
+            found = self._if_latest(hint)
+        if found is None:
+            found = self._listed_latest()
+        self._last_latest = None if found is None else found.id
+        return found
+
+    def _if_latest(self, snapshot_id: int | None) -> Snapshot | None:
+        """Return this snapshot, if it exists and the next one does not."""
+        if snapshot_id is None:
+            return None
+        if not is_remote(self._paths.latest_hint):
+            return None if self.exists(snapshot_id + 1) else self.find(snapshot_id)
+        next_exists, this = partial(self.exists, snapshot_id + 1), partial(self.find, snapshot_id)
+        has_next, found = run_both(self._paths.location, next_exists, this)
+        return None if has_next else found
+
+    def _listed_latest(self) -> Snapshot | None:
+        """List the directory. Then ask for single files, because a listing may be outdated."""
+        latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
+        if latest_id >= FIRST_SNAPSHOT_ID and (found := self._if_latest(latest_id)) is not None:
             return found
-        latest_id = self._listed_latest_id()
-        return None if latest_id is None else self.get(latest_id)
+        while self.exists(latest_id + 1):
+            latest_id += 1
+        return self.get(latest_id) if latest_id >= FIRST_SNAPSHOT_ID else None
 
     def latest_since(self, known: Snapshot | None) -> Snapshot | None:
         """Do the same as `latest`. If the newest snapshot is still `known`, this waits only once for a store.
@@ -219,9 +252,7 @@ class SnapshotStore:
         """
         if known is None:
             return self.latest()
-        follower = partial(self.exists, known.id + 1)
-        has_follower, same = run_requests(self._paths.location, follower, lambda: self.find(known.id) == known)
-        return known if same and not has_follower else self.latest()
+        return known if self._if_latest(known.id) == known else self.latest()
 
     def _listed_latest_id(self) -> int | None:
         """List the directory, then check single files, because a listing may be outdated."""

@@ -13,6 +13,7 @@ from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.schema.table_schema import TableSchema
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 
 
 class TableIdentity:
@@ -28,6 +29,7 @@ class TableIdentity:
         self._schema = schema
         self._name = name
         self._same: bytes | None = None  # a content of the file that is known to be this schema
+        self._read: Snapshot | None = None  # the last snapshot that is known to be of this table
 
     def change_since_open(self) -> str | None:
         """Return what happened to the table, as a part of a sentence; None if it is the same."""
@@ -46,7 +48,14 @@ class TableIdentity:
         if (loss := self.change_since_open()) is not None:
             raise CommitConflict(f"{self._name} {loss}. Nothing was changed. Open the table and write again")
 
-    def check_before_read(self) -> None:
-        """Raise BadInput if the table is not the one that was opened."""
+    def check_before_read(self, snapshot: Snapshot | None = None) -> None:
+        """Raise BadInput if the table is not the one that was opened. Call it after the snapshot was read.
+
+        snapshot: what is to be read. If it is the one of the last call, it is of the same table, and nothing is asked:
+            no other table has a snapshot with its manifest lists.
+        """
+        if snapshot is not None and snapshot == self._read:
+            return
         if (loss := self.change_since_open()) is not None:
             raise BadInput(f"{self._name} {loss}. Open the table again and read it from its beginning")
+        self._read = snapshot

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tidelake.storage.commit.manifests.index_manifest import deletion_files
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.commit.manifests.snapshot_files import delta_entries
+from tidelake.storage.commit.manifests.snapshot_files import deletion_files, delta_entries
 from tidelake.storage.model.format import FileKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -65,7 +64,7 @@ def _splits(scan: TableScan, snapshot: Snapshot | None, snapshot_id: int, entrie
     snapshot: None if it expired and its deletion vectors are not needed
     """
     has_vectors = snapshot is not None and scan.context.options.deletion_vectors_enabled
-    vectors = deletion_files(scan.context, snapshot.index_manifest) if snapshot is not None and has_vectors else {}
+    vectors = deletion_files(scan.context, snapshot) if snapshot is not None and has_vectors else {}
     return scan.splits_of(snapshot_id, entries, vectors)
 
 

@@ -6,12 +6,13 @@ the consumer is slow or stops, the thread waits and memory does not grow.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Final
 
 import pyarrow as pa
+
+from tidelake.storage.base import env
 
 READ_AHEAD_BYTES: Final = 32 << 20
 
@@ -34,13 +35,13 @@ class _ReadAheadThread:
     def __init__(self, batches: Iterator[pa.RecordBatch], bytes_max: int) -> None:
         self._batches = batches
         self._bytes_max = bytes_max
-        self._changed = threading.Condition()
+        self._changed = env.Condition()
         self._ready: deque[pa.RecordBatch] = deque()
         self._bytes = 0
         self._is_stopped = False
         self._is_done = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
+        self._thread = env.Thread(target=self._read, name="read-ahead", daemon=True)
         self._thread.start()
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -15,10 +15,10 @@ Source: Java `consumer/ConsumerManager.java`, `flink/source/ConsumerProgressCalc
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from tidelake.errors import BadInput, CorruptFile
+from tidelake.storage.base import env
 from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.options.scan_options import ConsumerMode
 from tidelake.storage.model.snapshots.consumers import NEXT_SNAPSHOT, Consumer, consumer_names
@@ -76,7 +76,7 @@ class ConsumerProgress:
         self._written = position
 
     def _is_due(self, position: ChangePosition, is_end: bool) -> bool:
-        now_s = time.monotonic()
+        now_s = env.monotonic_s()
         is_due = self._written is None or is_end or (now_s >= self._next_write_s and not position.rows)
         if is_due:
             self._next_write_s = now_s + _WRITE_INTERVAL_S

@@ -10,8 +10,6 @@ Source: Java `mergetree/LookupFile.java` (`createCache`).
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from tidelake.errors import TidelakeError
+from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.options import TableOptions
@@ -96,7 +95,10 @@ class LookupCache:
     """
 
     def __init__(
-        self, options: TableOptions, directory: str | None = None, now_s: Callable[[], float] = time.monotonic
+        self,
+        options: TableOptions,
+        directory: str | None = None,
+        now_s: Callable[[], float] = lambda: env.monotonic_s(),
     ) -> None:
         self._disk_bytes_max = options.lookup_cache_max_disk_bytes
         self._memory_bytes_max = options.lookup_cache_max_memory_bytes
@@ -106,7 +108,7 @@ class LookupCache:
         self._now_s = now_s
         self._files: dict[str, _CachedDataFile] = {}
         self._kept: OrderedDict[Span, _CachedPart] = OrderedDict()  # the last used one comes last
-        self._guard = threading.Lock()
+        self._guard = env.Lock()
 
     def find(
         self,

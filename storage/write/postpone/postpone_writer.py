@@ -5,13 +5,13 @@ Source: Java `postpone/PostponeBucketWriter.java`, `postpone/PostponeBucketFileS
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.files.writer import RollingFileWriter
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import SEQUENCE_COLUMN
@@ -59,6 +59,6 @@ def _file_context(context: TableContext) -> TableContext:
 
     The file name prefix differs for each writer. A reader uses it to keep the order of each writer's rows.
     """
-    write_id = random.randrange(_WRITE_ID_LIMIT)
+    write_id = env.random_below(_WRITE_ID_LIMIT)
     prefix = f"{context.options.data_file_prefix}-u-{_USER}-s-{write_id}-w-"
     return context.with_options({"file.format": "avro", "metadata.stats-mode": "none", "data-file.prefix": prefix})

@@ -10,6 +10,7 @@ Source: Java `spark/commands/DeleteFromPaimonTableCommand.scala`, `UpdatePaimonT
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -104,16 +105,21 @@ def _keeps_only_nulls(context: TableContext) -> bool:
     return not found.groups and not found.aggregations
 
 
+def value_is_kept(context: TableContext, column: str) -> UnsupportedFeature:
+    """Return the error for an update to NULL in an engine that keeps the value."""
+    return UnsupportedFeature(
+        f"{context.name}: UPDATE by a condition can't set {column} to NULL",
+        "merge-engine = partial-update keeps the value that a column had before a null",
+        "Overwrite the rows, or their partitions",
+    )
+
+
 def _check_no_value_is_kept(context: TableContext, old: pa.RecordBatch, new: pa.RecordBatch) -> None:
     """Raise UnsupportedFeature for a null in place of a value that the merge engine would keep."""
     if context.options.merge_engine is MergeEngine.PARTIAL_UPDATE:
         for name in context.schema.names:
             if pc.any(pc.and_(new.column(name).is_null(), old.column(name).is_valid())).as_py():
-                raise UnsupportedFeature(
-                    f"{context.name}: UPDATE by a condition can't set {name} to NULL",
-                    "merge-engine = partial-update keeps the value that a column had before a null",
-                    "Overwrite the rows, or their partitions",
-                )
+                raise value_is_kept(context, name)
 
 
 def _removes_rows(options: TableOptions) -> bool:
@@ -239,7 +245,7 @@ def _check_sequences(context: TableContext, rows: pa.RecordBatch) -> None:
         g for g in PartialUpdateOptions.of(context.schema, context.options).groups if {*g.ordered_by} & {*removing}
     ]
     fields = sorted({name for group in groups for name in group.ordered_by})
-    if any(all(row[name] is None for name in fields) for row in rows.select(fields).to_pylist()):
+    if pc.any(reduce(pc.and_, [rows.column(name).is_null() for name in fields])).as_py():
         raise UnsupportedFeature(
             f"{context.name}: DELETE by a condition",
             f"a matching row is null in {', '.join(fields)}, and a delete without a sequence removes no row",

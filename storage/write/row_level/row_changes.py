@@ -42,6 +42,7 @@ from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
+from tidelake.storage.read.fallback_branch import refuse_change_of_other_branch
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.scan import wanted_partitions
 from tidelake.storage.write.compactor import CompactorFactory
@@ -112,8 +113,9 @@ def _attempt(
     context = _with_latest_schema(context)  # read after the snapshot, so that it has all columns of its files
     if change.where is not None:
         change.where.expression(tracked_schema(context))  # raises for columns that the table lacks
-    if _removes_partitions(context, change):
+    if removes_partitions(context, change):
         return _without_partitions(context, change.where, commit_user, identifier)
+    _refuse_other_branch(context, change, snapshot)
     writer = TableWriter(context if adds_rows else _without_defaults(context), compactor_factory=compactor_factory)
     commit = TableCommit(context, commit_user, on_lost_compaction=writer.restart_compaction)
     try:
@@ -130,7 +132,18 @@ def _attempt(
         writer.abort()  # deletes the files that were not handed over
 
 
-def _removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
+def _refuse_other_branch(
+    context: TableContext, change: RowLevelOperation | MergeOperation, snapshot: Snapshot | None
+) -> None:
+    """Raise UnsupportedFeature if a changed row is read from another branch (`scan.fallback-branch`)."""
+    if isinstance(change, RowLevelOperation):
+        refuse_change_of_other_branch(context, snapshot, change.where, lambda rows: rows.num_rows > 0)
+    elif change.where is not None and change.when_matched is not WhenMatched.IGNORE:
+        running = RunningMerge(context, change)
+        refuse_change_of_other_branch(context, snapshot, change.where, lambda rows: len(running.matches(rows)[0]) > 0)
+
+
+def removes_partitions(context: TableContext, change: RowLevelOperation | MergeOperation) -> bool:
     """Return whether a delete of whole partitions is done without deletes, which the merge engine does not take."""
     return (
         isinstance(change, RowLevelOperation)
@@ -167,7 +180,7 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
     else:
         what = f"{change.operation} by a condition"
         assigned = None if change.assignments is None else list(change.assignments.values)
-    if _removes_partitions(context, change):
+    if removes_partitions(context, change):
         pass
     elif context.schema.has_primary_key:
         check_keyed_rows_can_change(context, assigned, checks_nulls=True)

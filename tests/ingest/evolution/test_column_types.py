@@ -14,6 +14,7 @@ from tidelake.ingest.formats.connect_schema import SourceType
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.storage.model.types import BIGINT, parse_type
 
@@ -190,11 +191,11 @@ def test_unmapped_types_are_unchanged() -> None:
 )
 def test_a_new_column_gets_the_type_of_its_declared_source_type(word: str, made: str) -> None:
     """Where Paimon has one for it; `time us` has none, and the digits of a decimal must be declared."""
-    types = ColumnTypes.of(TableSettings(name="a.b", source_types={"no": word}), "debezium-json")
+    types = ColumnTypes.of(TableSettings(name="a.b", source_types={"no": word}), "debezium-json", ShapedColumns())
     assert str(types.type_of("no", None, BIGINT)) == made
     assert str(types.type_of("other", None, BIGINT)) == "BIGINT"
 
 
 def test_a_declared_column_type_wins_over_a_declared_source_type() -> None:
     settings = TableSettings(name="a.b", source_types={"no": "bigint unsigned"}, columns={"no": "STRING"})
-    assert str(ColumnTypes.of(settings, "debezium-json").type_of("no", None, BIGINT)) == "STRING"
+    assert str(ColumnTypes.of(settings, "debezium-json", ShapedColumns()).type_of("no", None, BIGINT)) == "STRING"

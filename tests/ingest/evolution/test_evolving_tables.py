@@ -210,7 +210,7 @@ def test_ignored_columns_do_not_slow_the_others_down() -> None:
 
 UNFIT = [
     pytest.param({"id": "INT", "v": "INT"}, {"id": 2, "v": 1.5}, r"INT can't become", id="another kind"),
-    pytest.param({"id": "INT", "v": "INT"}, {"id": 2**40, "v": 1}, "primary key can't change", id="a key"),
+    pytest.param({"id": "INT", "v": "INT"}, {"id": 1.5, "v": 1}, "INT can't become", id="a key"),
 ]
 
 

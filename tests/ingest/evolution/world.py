@@ -53,17 +53,18 @@ class EvolvingWorld:
 
     settings: str = ""
     table_settings: str = ""
+    options: str = "options: {bucket: 1}"
     log: MemoryLog = field(default_factory=MemoryLog)
     warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
     store: FileIO = field(default_factory=MemoryFileIO)
 
-    def create(self, columns: Mapping[str, str], primary_key: Sequence[str] = ("id",)) -> None:
+    def create(self, columns: Mapping[str, str], primary_key: Sequence[str] = ("id",), bucket: int = 1) -> None:
         self.catalog.create_database("shop", if_not_exists=True)
         fields = [
             DataField(i, name, (not_null if name in primary_key else nullable)(parse_type(text)))
             for i, (name, text) in enumerate(columns.items())
         ]
-        self.catalog.create_table(TABLE, fields, primary_key=primary_key, options={"bucket": "1"})
+        self.catalog.create_table(TABLE, fields, primary_key=primary_key, options={"bucket": str(bucket)})
 
     def add(
         self, row: Mapping[str, Any], types: Mapping[str, str] | None = None, *, op: str = "c", partition: int = 0
@@ -81,7 +82,7 @@ class EvolvingWorld:
 
     def run(self, io: FileIO | None = None, batch_records: int = 2, skip: Sequence[str] = ()) -> RunMetrics:
         """One process, from its start to the end of the log. skip: records to pass over."""
-        table = f"name: {TABLE}, match: '*', options: {{bucket: 1}}{self.table_settings and ', ' + self.table_settings}"
+        table = f"name: {TABLE}, match: '*', {self.options}{self.table_settings and ', ' + self.table_settings}"
         text = (
             f"{{warehouse: '{self.warehouse}', source: {{type: change-log-folder, path: /unused}}, "
             f"checkpoint: {{bytes_max: 500, interval_ms: 3600000}}, "

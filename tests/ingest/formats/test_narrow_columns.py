@@ -164,7 +164,7 @@ def test_a_member_of_a_column_is_named_by_its_path(type_: str, value: Any, path:
 def test_a_key_cannot_change_its_type_and_the_message_says_what_can_be_done() -> None:
     failure = decoded(change("c", after={"id": 2**40}), orders({"id": "INT"})).failures[0]
     assert "column id of shop.orders is INT" in failure.reason
-    assert "create a new table with id BIGINT" in failure.reason
+    assert "`tidelake table rewrite shop.orders --set-type 'id BIGINT'`" in failure.reason
     assert "tidelake table alter" not in failure.reason
 
 

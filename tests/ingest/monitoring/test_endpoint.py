@@ -26,6 +26,7 @@ from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
 from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.status import status_document
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.base.clock import epoch_ms
@@ -335,6 +336,34 @@ def test_the_number_of_labels_is_bounded_and_totals_are_complete() -> None:
     assert of("tidelake_source_lag_records") == {
         ("a", "0"): 7, ("a", "1"): 7, ("a", "2"): 7, ("_other", "_other"): 7,
     }  # fmt: skip
+
+
+def test_a_lag_is_absent_while_the_source_does_not_answer() -> None:
+    """It may have grown. A zero, or the last known number, would say that the pipeline keeps up."""
+    observed = RunObservations(1_000, ManualClock())
+    partition = TopicPartition("a", 0)
+    observed.reading_started({partition: 0})
+    observed.set_end_offsets({partition: 7})
+    gauges = ProcessGauges(lambda: 0, 1, lambda: 0, lambda: 0)
+    collector = PipelineCollector(observed, gauges, ("p", "1"), tables_max=2, partitions_max=3)
+    of_lag = {"tidelake_source_lag_records", "tidelake_source_lag_seconds", "tidelake_source_end_offset"}
+
+    def shown() -> tuple[Any, ...]:
+        status = status_document(observed, gauges, "p", "1")
+        of_partition = status["partitions"][0]
+        samples = {sample.name for one in collector.collect() for sample in one.samples}
+        return (
+            *(status["lag"], of_partition["lag"], of_partition["end"], observed.lag),
+            *(status["lag_ms"] is None, of_partition["lag_ms"] is None, samples & of_lag),
+        )
+
+    known = (7, 7, 7, 7, False, False, of_lag)
+    assert shown() == known
+    observed.source_failed("no broker answers")
+    assert shown() == (None, None, None, None, True, True, set())
+    assert status_document(observed, gauges, "p", "1")["partitions"][0]["committed"] == 0
+    observed.source_answered()
+    assert shown() == known
 
 
 def test_every_metric_is_documented() -> None:

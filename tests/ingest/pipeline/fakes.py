@@ -333,6 +333,9 @@ class FakeSink:
     def created_ms(self) -> int:
         return 1
 
+    def finish_rewrite(self) -> None:
+        pass
+
     def read_state(self) -> TableState:
         self.at_read_state()
         count = len(self._table.snapshots)

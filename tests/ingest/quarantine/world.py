@@ -68,7 +68,7 @@ class GrowingSource(MemoryLogSource):
 class QuarantineWorld:
     """tables: append tables `shop.t0`, `shop.t1` …, so that a repeated row is detected.
     is_shared: all tables share one topic; otherwise each has its own.
-    entry: more settings of each table.
+    entry: more settings of each table. entries: of single ones.
     broken: tables that can't be written now. refuses: narrows which calls that are.
     """
 
@@ -80,6 +80,7 @@ class QuarantineWorld:
     retry_ms: int = 20
     tolerance: str = "none"
     entry: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
     log: MemoryLog = field(default_factory=MemoryLog)
     warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
     store: FileIO = field(default_factory=MemoryFileIO)
@@ -114,7 +115,8 @@ class QuarantineWorld:
         return FaultyFileIO(self.store, decide)
 
     def pipeline(self, source: GrowingSource, io: FileIO | None = None) -> Pipeline:
-        tables = ", ".join(f"{{name: shop.{name}, topics: [{self.topic(name)}], {self.entry}}}" for name in self.names)
+        of_each = {name: self.entry + self.entries.get(name, "") for name in self.names}
+        tables = ", ".join(f"{{name: shop.{n}, topics: [{self.topic(n)}], {more}}}" for n, more in of_each.items())
         text = CONFIG.format(
             warehouse=self.warehouse,
             interval_ms=self.interval_ms,

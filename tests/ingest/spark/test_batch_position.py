@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,10 +36,12 @@ class History:
 
     table: tidelake.Table
     snapshots: SnapshotStore
+    reached: dict[TopicPartition, int] = field(default_factory=dict)
+    shared_with: tuple[str, ...] = ()
 
     def standing(self, query: str) -> TablePosition:
         own = [snapshot for snapshot in self.table.snapshots() if snapshot.commit_user == query]
-        return TablePosition.of("shop.t", self.snapshots, own[-1] if own else None)
+        return TablePosition.of("shop.t", self.snapshots, own[-1] if own else None, self.reached, self.shared_with)
 
     def add(self, query: str, found: Ranges, *, reread: bool = False, accept_gap: bool = False) -> Mapping[str, str]:
         properties = self.standing(query).next_position(found, reread=reread, accept_gap=accept_gap).properties
@@ -164,3 +166,25 @@ def test_a_gap_between_alternating_queries_is_reported(history: History) -> None
     with history.table.writer(commit_user="one") as writer:
         writer.commit(identifier=9, properties={POSITION_PROPERTY: position_to_text(jumped)})
     assert [finding.check for finding in inspect_table(history.table).problems] == ["position-chain"]
+
+
+def test_a_query_begins_where_a_pipeline_has_read_without_rows_for_the_table(history: History) -> None:
+    history.add("one", ranges(p0=(0, 10)))
+    with pytest.raises(PositionRefused, match=r"begins to read t-0 at offset 30, but the table has only .* up to 10"):
+        history.add("two", ranges(p0=(30, 40)))
+    history.reached = {TopicPartition("t", 0): 30, TopicPartition("t", 1): 5}
+    assert held(history.add("two", ranges(p0=(30, 40)))).ends == {
+        TopicPartition("t", 0): 40,
+        TopicPartition("t", 1): 5,
+    }
+    with pytest.raises(PositionRefused, match="already has the records up to 5"):
+        history.add("two", ranges(p1=(0, 7)))
+
+
+def test_positions_of_commit_users_with_other_records_of_the_topics_do_not_count(history: History) -> None:
+    history.add("other", ranges(p0=(0, 50)))
+    with pytest.raises(PositionRefused, match="up to 50"):
+        history.add("mine", ranges(p0=(0, 10)))
+    history.shared_with = ("other",)
+    history.add("mine", ranges(p0=(0, 10)))
+    assert held(history.add("mine", ranges(p0=(10, 20)))).ends == {TopicPartition("t", 0): 20}

@@ -261,6 +261,52 @@ def test_order_by_decides_which_row_of_a_key_is_newer(stream: Stream) -> None:
     assert rows_of(table) == [(1, "new", 2)]
 
 
+def test_rows_of_a_key_that_order_by_does_not_tell_apart_are_refused_until_it_does(stream: Stream) -> None:
+    """The batch is repeated after a restart, and then written in the order of the added column."""
+    table = stream.create(primary_key=["id"])
+    stream.options = {"order_by": ["version"]}
+    stream.put([{"id": 1, "name": "b", "version": 7}, {"id": 1, "name": "a", "version": 7}])
+    with pytest.raises(Exception, match=r"rows that differ and are equal by order_by \(7\)"):
+        stream.run()
+    stream.options = {"order_by": ["version", "name"]}
+    stream.run()
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "name": "b", "version": 7}]
+
+
+def test_a_replayed_batch_of_a_query_with_state_computes_its_rows(stream: Stream) -> None:
+    table = stream.create(primary_key=["id"])
+
+    def counted(rows: DataFrame) -> DataFrame:
+        counts = rows.groupBy("id").count()
+        return counts.selectExpr("id", "'n' name", "cast(count as int) version")
+
+    def run() -> None:
+        writer = counted(stream.read()).writeStream.foreachBatch(sink("shop.t", stream.warehouse))
+        writer = writer.outputMode("update").option("checkpointLocation", str(stream.home / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for _ in range(3):
+        stream.put([{"id": 1}])
+        run()
+        stream.forget_commit(max(snapshot.commit_identifier for snapshot in table.snapshots()))
+    stream.put([{"id": 1}, {"id": 2}])
+    run()
+    found = {row["id"]: row["version"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {1: 4, 2: 1}
+
+
+def test_jobs_and_stages_are_named_by_their_step_and_table(stream: Stream) -> None:
+    stream.create(primary_key=["id"], options={"bucket": "1"})
+    stream.put([{"id": 1, "name": "a", "version": 1}])
+    stream.run()
+    store = stream.spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    found = sorted((jobs.apply(number) for number in range(jobs.size())), key=lambda job: job.jobId())[-2:]
+    steps = ["tidelake: decode shop.t", "tidelake: write shop.t"]
+    assert [job.description().get().splitlines()[-1] for job in found] == steps
+    assert [job.name() for job in found] == steps
+
+
 def test_order_by_may_name_a_column_that_the_table_lacks(stream: Stream) -> None:
     table = stream.create(SCHEMA.remove(2), primary_key=["id"])
     stream.options = {"order_by": ["version"]}

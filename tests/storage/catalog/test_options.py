@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.ddl.schema_changes import AddColumn
 from tidelake.storage.model.types import STRING
@@ -83,6 +84,17 @@ def test_a_case_insensitive_catalog_refuses_capital_letters(option: Mapping[str,
         ):
             act()
     assert catalog.list_tables("shop") == ["t"]
+
+
+@pytest.mark.parametrize("warehouse", ["/data/lake", "memory://x", "hdfs://n/x"])
+def test_files_that_are_not_in_an_object_store_have_no_disk_cache(warehouse: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=r"cache\.directory for .*object stores"):
+        open_catalog(warehouse, {"cache.directory": "/cache"})
+
+
+def test_a_misspelt_option_of_the_disk_cache_is_refused_with_the_right_one() -> None:
+    with pytest.raises(BadInput, match=r"cache\.directory"):
+        open_catalog("s3://b/lake", {"cache.directry": "/cache"})
 
 
 OTHER_SERVICES: dict[str, tuple[dict[str, str], str]] = {

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.model.snapshots.tables import data_file
-from tidelake.errors import HistoryExpired
+from tidelake.errors import CorruptFile, HistoryExpired
 from tidelake.storage.commit.concurrent_writes import ConcurrentWrites, OwnSnapshots
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.model.bucket_id import BucketId
@@ -34,6 +34,8 @@ class History:
     def __init__(self, snapshots: Iterable[Written]) -> None:
         self.written = list(snapshots)
         self.expired: set[int] = set()
+        self.expiring: set[int] = set()  # the snapshot file is still there, its metadata is not
+        self.earliest: int | None = None
         self.found: list[int] = []
         self.entries_read: list[int] = []
         self.own = OwnSnapshots()
@@ -51,7 +53,15 @@ class History:
         self.found.append(number)
         return None if number in self.expired else self.snapshot(number)
 
+    def exists(self, number: int) -> bool:
+        return number not in self.expired
+
+    def earliest_hint(self) -> int | None:
+        return self.earliest
+
     def delta_entries(self, snapshot: Snapshot) -> Iterable[ManifestEntry]:
+        if snapshot.id in self.expiring:
+            raise CorruptFile("manifest-list", "a metadata file that a snapshot references", "no file")
         self.entries_read.append(snapshot.id)
         entries = self.written[snapshot.id - 1].entries
         return [
@@ -160,3 +170,22 @@ def test_the_only_writer_of_a_table_remembers_one_range() -> None:
 def test_only_a_fixed_number_of_buckets_counts(total: int, counts: dict[bytes, tuple[int, int]]) -> None:
     history = History([Written(entries=[(FileKind.ADD, b"p", 0, total), (FileKind.DELETE, b"p", 0, 7)])])
     assert history.writes.after(0, history.snapshot(1)).bucket_counts == counts
+
+
+def test_a_snapshot_that_is_being_expired_while_it_is_observed_matters_only_to_those_who_build_before_it() -> None:
+    history = History([Written() for _ in range(6)])
+    history.expiring, history.earliest = {1, 2}, 3
+    for number in range(1, 6):
+        history.writes.observe(history.snapshot(number))
+    history.check_after(2, 6)
+    with pytest.raises(HistoryExpired, match="those of snapshot 1, but snapshot 2 has expired"):
+        history.writes.after(1, history.snapshot(6))
+
+
+def test_missing_metadata_of_a_snapshot_that_is_kept_is_damage() -> None:
+    history = History([Written() for _ in range(3)])
+    history.expiring, history.earliest = {2}, 2
+    history.writes.observe(history.snapshot(1))
+    for ask in (history.writes.observe, lambda latest: history.writes.after(0, latest)):
+        with pytest.raises(CorruptFile):
+            ask(history.snapshot(2))

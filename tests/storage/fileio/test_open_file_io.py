@@ -197,9 +197,72 @@ def test_half_a_pair_of_keys_is_refused() -> None:
         config("s3", "bucket", {"s3.secret-key": "hush"})
 
 
-def test_unsupported_encryption_options_are_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"s3\.server-side-encryption-algorithm.*AWS_SERVER_SIDE_ENCRYPTION"):
-        config("s3", "bucket", {"s3.server-side-encryption-algorithm": "AES256"})
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"s3.encryption.algorithm": "SSE-S3"}, {"server_side_encryption": "AES256"}),
+        ({"s3.server-side-encryption-algorithm": "AES256"}, {"server_side_encryption": "AES256"}),
+        (
+            {"s3.encryption.algorithm": "SSE-KMS", "s3.encryption.key": "arn:aws:kms:x:1:key/a"},
+            {"server_side_encryption": "aws:kms", "sse_kms_key_id": "arn:aws:kms:x:1:key/a"},
+        ),
+        ({"s3.requester.pays.enabled": "true"}, {"request_payer": "true"}),
+        ({"s3.requester.pays.enabled": "false"}, {}),
+    ],
+)
+def test_options_about_what_the_store_does(options: dict[str, str], expected: dict[str, str]) -> None:
+    assert config("s3", "bucket", options) == {"bucket": "bucket", **expected}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"s3.encryption.algorithm": "CSE-KMS"}, r"s3\.encryption\.algorithm = CSE-KMS"),
+        ({"s3.encryption.algorithm": "SSE-C"}, r"needs s3\.encryption\.key"),
+        ({"s3.encryption.key": "k"}, r"set s3\.encryption\.algorithm"),
+        ({"s3.encryption.algorithm": "SSE-S3", "s3.encryption.key": "k"}, "leave s3.encryption.key out"),
+        ({"s3.encryption.context": "a=b"}, r"s3\.encryption\.context"),
+        ({"fs.s3a.aws.credentials.provider": "com.example.Mine"}, "Mine in option fs.s3a.aws.credentials.provider"),
+        ({"fs.s3a.security.credential.provider.path": "jceks://x"}, r"fs\.s3a\.security\.credential"),
+        ({"s3.proxy.port": "3128"}, r"set s3\.proxy\.host"),
+        ({"s3.proxy.host": "a b"}, r"option s3\.proxy\.host"),
+        ({"s3.proxy.domain": "x"}, r"s3\.proxy\.domain"),
+        ({"s3.ca.bundle": "/no/such.pem"}, r"s3\.ca\.bundle = /no/such\.pem: No such file"),
+        ({"s3.assumed.role.policy": "{}"}, r"s3\.assumed\.role\.policy"),
+    ],
+)
+def test_an_option_about_access_acts_or_is_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises((BadInput, UnsupportedFeature), match=message):
+        config("s3", "bucket", options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gs.auth.impersonation.service.account": "x"}, r"gs\.auth\.impersonation"),
+        ({"gs.encryption.key": "x"}, r"gs\.encryption\.key"),
+    ],
+)
+def test_the_same_for_gs(options: dict[str, str], message: str) -> None:
+    with pytest.raises((BadInput, UnsupportedFeature), match=message):
+        config("gs", "bucket", options)
+
+
+def test_azure_logins_have_hadoop_s_names() -> None:
+    options = {
+        "fs.azure.account.auth.type.acc.dfs.core.windows.net": "OAuth",
+        "fs.azure.account.oauth2.client.id.acc.dfs.core.windows.net": "id",
+        "fs.azure.account.oauth2.client.secret": "hush",
+        "fs.azure.account.oauth2.msi.tenant": "tenant",
+    }
+    found = config("abfss", "box@acc.dfs.core.windows.net", options)
+    assert found == {
+        "container_name": "box",
+        "account_name": "acc",
+        "client_id": "id",
+        "client_secret": "hush",
+        "tenant_id": "tenant",
+    }
 
 
 def test_options_without_effect_are_logged_once_without_their_values(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from random import Random
@@ -13,6 +12,7 @@ from obstore.exceptions import GenericError
 from tests.support.s3_server import S3Server
 from tests.support.scripted_s3 import Reading, ScriptedS3, scripted_s3
 from tests.support.unreliable_s3 import Mishap, UnreliableS3
+from tidelake.storage.base import env
 from tidelake.storage.fileio import FileIO, open_file_io, store_errors, stores
 
 PATH = "s3://bucket/t/manifest/manifest-1"
@@ -95,7 +95,7 @@ def test_throttled_requests_are_retried(call: Callable[[FileIO], object]) -> Non
 )
 def test_the_right_errors_are_retried(monkeypatch: pytest.MonkeyPatch, reported: str, asked: int) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(env, "sleep", waits.append)
 
     def fail() -> None:
         waits.append(-1)
@@ -108,7 +108,7 @@ def test_the_right_errors_are_retried(monkeypatch: pytest.MonkeyPatch, reported:
 
 
 def test_a_complete_response_ends_the_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(env, "sleep", lambda _: None)
     answers: Iterator[GenericError | str] = iter([GenericError("body error"), "listed", "again"])
 
     def ask() -> str:

@@ -113,6 +113,9 @@ def kept(condition: str) -> list[int]:
         ("(amount = 1 or amount = 5) and ok = true", [1]),
         ("not (amount = 1 or amount = 5)", [4]),
         ("not not amount = 5", [2]),
+        ("day = date '2026-05-01'", [2]),
+        ("day between DATE '1969-01-01' and date '2026-05-01'", [1, 2]),
+        ("at < timestamp '2026-05-01 00:00:00+00:00' and ok = true", [1]),
         (" \t amount\n=\n5 ", [2]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -245,3 +246,13 @@ def test_a_block_does_not_warn_if_the_caller_knows(table: Table) -> None:
     with pytest.raises(KeyError), table.writer() as writer:
         writer.write(ROWS)
         raise KeyError
+
+
+def test_times_of_day_of_a_frame_are_those_of_a_table_if_they_fit(catalog: Catalog) -> None:
+    exact = pl.DataFrame({"t": [time(23, 59, 59, 999_000), None]})
+    table = catalog.create_table("shop.t", exact)
+    table.append(exact)
+    table.append(duckdb.sql("select time '12:00:00.001' as t"))
+    assert table.scan().to_arrow()["t"].to_pylist() == [time(23, 59, 59, 999_000), None, time(12, 0, 0, 1000)]
+    with pytest.raises(BadInput, match=r"column 't' is TIME\(3\), and .* does not fit without loss"):
+        table.append(pl.DataFrame({"t": [time(0, 0, 0, 1)]}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -25,11 +26,13 @@ from tidelake.errors import BadInput, PositionRefused, TidelakeError, Unsupporte
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.builder import run as run_pipeline
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_position import recorded_position
 from tidelake.spark import pipeline_query
 from tidelake.spark.pipeline_query import PipelineQuery, start_query
+from tidelake.spark.start_positions import StartPositions
 from tidelake.storage.base.logs import FIELDS
 
 if TYPE_CHECKING:
@@ -73,11 +76,9 @@ def test_one_query_writes_every_configured_table(spark: SparkSession, tmp_path: 
     assert {len(table.snapshots()) for table in tables.values()} == {1}
 
 
-@pytest.mark.parametrize("then", ["Spark", "the service"])
-def test_another_driver_of_a_folder_starts_at_the_configured_position(
-    spark: SparkSession, tmp_path: Path, then: str
+def test_a_query_begins_where_the_service_ended_whatever_the_configured_start_is(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    """After the service a query, as its refusal says; with tables that are new to both, the service does the same."""
     shop = write_shop_log(tmp_path / "changes")
     logs = sorted((tmp_path / "changes").iterdir())
     later = {path: path.read_text() for path in logs[1:]}
@@ -87,27 +88,93 @@ def test_another_driver_of_a_folder_starts_at_the_configured_position(
     asyncio.run(run_pipeline(config(tmp_path)))
     for path, text in later.items():
         path.write_text(text)
-    with pytest.raises(PositionRefused, match="would be duplicated"):
-        run(spark, config(tmp_path), tmp_path / "from its beginning")
+    begins = StartPositions.of(config(tmp_path)).begins()
+    assert begins == {p: r.end for table in tables.values() for p, r in ranges_of(table, -1).items()}
 
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    for table in TABLES:
+        found = rows_in_key_order(table, tables[table.name].scan().to_arrow())
+        assert found == shop.expected_rows(table).to_pylist()
+
+
+def test_a_checkpoint_directory_that_another_driver_has_overtaken_has_one_remedy_that_works(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    logs = sorted((tmp_path / "changes").iterdir())
+    later = {path: path.read_text() for path in logs[1:]}
+    for path in later:
+        path.unlink()
+    tables = create_shop_tables(tmp_path / "lake")
+    run(spark, config(tmp_path), tmp_path / "checkpoint")
+    for path, text in later.items():
+        path.write_text(text)
+    names = [f"shop.{table.name}" for table in TABLES if tables[table.name].snapshots()]
+    asyncio.run(run_pipeline(config(tmp_path), recovery_flags=parse_recovery_flags(names, [], [], names)))
+    with pytest.raises(PositionRefused, match="says where the query reads") as refused:
+        run(spark, config(tmp_path), tmp_path / "checkpoint")
+    (remedy,) = refused.value.ways_out
+    (directory,) = re.findall(r"--checkpoint ([^`]+)`", remedy)
+    run(spark, config(tmp_path), Path(directory))
+    for table in TABLES:
+        found = rows_in_key_order(table, tables[table.name].scan().to_arrow())
+        assert found == shop.expected_rows(table).to_pylist()
+
+
+def test_tables_that_are_new_to_query_and_service_begin_at_the_configured_position(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = write_shop_log(tmp_path / "changes")
+    tables = create_shop_tables(tmp_path / "lake")
+    asyncio.run(run_pipeline(config(tmp_path)))
     ends = {p: r.end for table in tables.values() for p, r in ranges_of(table, -1).items()}
     topics: dict[str, dict[int, int]] = {}
     for partition, end in ends.items():
-        topics.setdefault(partition.topic, {})[partition.partition] = end
+        topics.setdefault(partition.topic, {})[partition.partition] = end - 1
     begins = f", start: {{offsets: {json.dumps(topics)}}}"
-    if then == "Spark":
-        run(spark, config(tmp_path, source=begins), tmp_path / "checkpoint")
-        for table in TABLES:
-            found = rows_in_key_order(table, tables[table.name].scan().to_arrow())
-            assert found == shop.expected_rows(table).to_pylist()
-        return
-    renamed = structs.replace(config(tmp_path, source=begins), pipeline="new", warehouse=str(tmp_path / "another"))
-    create_shop_tables(tmp_path / "another")
-    asyncio.run(run_pipeline(renamed))
-    another = tidelake.open_catalog(str(tmp_path / "another"))
-    for table in TABLES:
-        began = {p: r.start for p, r in ranges_of(another.table(f"shop.{table.name}"), 0).items()}
-        assert ends.items() <= began.items()
+    for driver in ("service", "query"):
+        renamed = structs.replace(config(tmp_path, source=begins), pipeline=driver, warehouse=str(tmp_path / driver))
+        create_shop_tables(tmp_path / driver)
+        if driver == "service":
+            asyncio.run(run_pipeline(renamed))
+        else:
+            run(spark, renamed, tmp_path / "checkpoint")
+    found, expected = (
+        {
+            table.name: rows_in_key_order(
+                table, tidelake.open_catalog(str(tmp_path / driver)).table(f"shop.{table.name}").scan().to_arrow()
+            )
+            for table in TABLES
+        }
+        for driver in ("query", "service")
+    )
+    assert found == expected
+    assert 0 < sum(map(len, found.values())) < sum(len(shop.expected_rows(table)) for table in TABLES)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "begins"),
+    [
+        pytest.param({"0": 7}, {"0": 7}, {"0": 7}, id="equally far"),
+        pytest.param({"0": 7}, {"1": 3}, None, id="other partitions"),
+        pytest.param({"0": 7}, {"0": 5}, None, id="one is behind"),
+        pytest.param({"0": 7}, {}, None, id="one is new"),
+        pytest.param({}, {}, {}, id="nothing is read"),
+    ],
+)
+def test_tables_that_were_read_differently_far_are_brought_to_one_position_first(
+    one: dict[str, int], two: dict[str, int], begins: dict[str, int] | None
+) -> None:
+    reached = {
+        name: {TopicPartition("t", int(number)): at for number, at in ends.items()}
+        for name, ends in (("d.one", one), ("d.two", two))
+    }
+    positions = StartPositions(reached, {"d.one": ("*",), "d.two": ("t",), "d.other": ("u",)})
+    if begins is None:
+        with pytest.raises(PositionRefused, match=r"(?s)t-\d was read differently far.*`--until latest`"):
+            positions.begins()
+    else:
+        assert positions.begins() == {TopicPartition("t", int(number)): at for number, at in begins.items()}
 
 
 def test_a_bad_record_on_an_executor_raises_the_message_of_its_decoder(spark: SparkSession, tmp_path: Path) -> None:
@@ -174,6 +241,25 @@ def test_settings_unsupported_on_spark_are_refused(
     write_shop_log(tmp_path / "changes")
     with pytest.raises(TidelakeError, match=message):
         start_query(spark, config(tmp_path, more), str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"masks": {"email": "redact"}}, "masks and filter: Spark's tasks write whole records"),
+        ({"filter": "id > 3"}, "masks and filter: Spark's tasks write whole records"),
+        ({"drop_columns": ["note"]}, "drop_columns"),
+        ({"paused": True}, "paused: a Spark query has no quarantine"),
+    ],
+    ids=["a mask", "a filter", "a dropped column", "a pause"],
+)
+def test_settings_of_a_table_unsupported_on_spark_are_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    settings = config(tmp_path, "")
+    shaped = [structs.replace(table, **given) for table in settings.tables]
+    with pytest.raises(UnsupportedFeature, match=message):
+        pipeline_query.check_settings(structs.replace(settings, tables=shaped))
 
 
 @pytest.mark.parametrize(

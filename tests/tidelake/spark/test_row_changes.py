@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import pytest
 import tidelake
 from tests.support.commit_races import before_publishing
 from tests.support.java_oracle import JavaOracle
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.spark import delete, merge, update, write
 from tidelake.storage.model.format import CommitKind, RowKind
 
@@ -273,3 +275,108 @@ def test_columns_are_found_whatever_they_are_called(spark: SparkSession, lake: s
         not_matched_insert="*",
     )
     assert rows_of(table) == [(1, 5, 6, 7), (2, 12, 2, 2), (3, 3, 3, 3)]
+
+
+def test_rows_that_are_read_from_another_branch_are_not_changed(spark: SparkSession, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    catalog = tidelake.open_catalog(lake)
+    catalog.create_database("d")
+    columns = pa.schema([("id", pa.int64()), ("dt", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+    options = {"bucket": "1"}
+    table = catalog.create_table("d.t", columns, primary_key=["id", "dt"], partition_by=["dt"], options=options)
+    one, two = (datetime(2026, 1, day, 3, tzinfo=UTC) for day in (1, 2))
+    table.append([{"id": 2, "dt": one, "v": 20}])
+    table.create_branch("hist")
+    catalog.table("d.t$branch_hist").append([{"id": 1, "dt": two, "v": 10}, {"id": 5, "dt": one, "v": 50}])
+    catalog.alter_table("d.t", [tidelake.SetOption("scan.fallback-branch", "hist")])
+    source = spark.createDataFrame([(1, 11), (2, 22)], "id long, v long")
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: delete(spark, "d.t", lake, "id = 1"),
+        lambda: update(spark, "d.t", lake, {"v": "99"}, "id < 2"),
+        lambda: merge(source, "d.t", lake, on="source.id = target.id", matched_update={"v": "source.v"}),
+    )
+    for change in changes:
+        with pytest.raises(UnsupportedFeature, match="which is read from branch hist"):
+            change()
+    assert delete(spark, "d.t", lake, "id = 5") is None, "its partition is read from the opened branch"
+    update(spark, "d.t", lake, {"v": "v + 1"}, "id = 2")
+    found = {row["id"]: row["v"] for row in catalog.table("d.t").scan().to_arrow().to_pylist()}
+    assert found == {1: 10, 2: 21}
+
+
+@pytest.mark.parametrize("change", ["update", "merge"])
+def test_a_row_that_moves_to_another_partition_is_retracted_once(
+    spark: SparkSession, tmp_path: Path, change: str
+) -> None:
+    lake = str(tmp_path / "lake")
+    catalog = tidelake.open_catalog(lake)
+    catalog.create_database("d")
+    columns = pa.schema([("id", pa.int64()), ("region", pa.string()), ("v", pa.int64())])
+    options = {"changelog-producer": "input"}
+    table = catalog.create_table("d.t", columns, primary_key=["id"], partition_by=["region"], options=options)
+    table.append([{"id": 1, "region": "north", "v": 10}, {"id": 2, "region": "north", "v": 20}])
+    if change == "update":
+        update(spark, "d.t", lake, {"region": "'south'", "v": "v + 1"}, "id = 1")
+    else:
+        source = spark.createDataFrame([(1, "south", 11)], "id long, region string, v long")
+        merge(source, "d.t", lake, matched_update="*")
+    rows = [row for one in catalog.table("d.t").changes(start=2) for row in one.rows.to_pylist()]
+    found = sorted((row["_VALUE_KIND"], row["id"], row["region"], row["v"]) for row in rows)
+    assert found == [(1, 1, "north", 10), (2, 1, "south", 11)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("producer", ["none", "lookup", "input"])
+def test_a_partial_update_is_updated_but_not_to_null(
+    spark: SparkSession, lake: str, java_oracle: JavaOracle, producer: str
+) -> None:
+    table = create(lake, **{"merge-engine": "partial-update", "changelog-producer": producer})
+    update(spark, "shop.t", lake, {"amount": "amount + 1", "name": "upper(name)"}, "id < 2")
+    source = spark.createDataFrame([(2, "two", 2), (9, None, 9)], COLUMNS)
+    merge(source, "shop.t", lake, matched_update="*", not_matched_insert="*")
+    expected = [(0, "N0", 1), (1, "N1", 11), (2, "two", 2), *((i, f"n{i}", i * 10) for i in (3, 4, 5)), (9, None, 9)]
+    assert rows_of(table) == expected
+    assert sorted((row["id"], row["name"], row["amount"]) for row in java_oracle.read(lake, "shop.t")) == expected
+    update(spark, "shop.t", lake, {"name": "null"}, "id = 9")  # it is null
+    refusal = r"can't set \w+ to NULL"
+    with pytest.raises(tidelake.UnsupportedFeature, match=refusal):
+        update(spark, "shop.t", lake, {"amount": "nullif(amount, 30)"})
+    with pytest.raises(tidelake.UnsupportedFeature, match=refusal):
+        merge(spark.createDataFrame([(3, None, 3)], COLUMNS), "shop.t", lake, matched_update="*")
+    assert rows_of(table) == expected
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("engine", ["first-row", "aggregation", "partial-update"])
+def test_a_delete_by_partition_columns_alone_removes_partitions(
+    spark: SparkSession, lake: str, java_oracle: JavaOracle, engine: str
+) -> None:
+    """The merge engine takes no deletes. A condition that only Spark can read is refused as one on other columns."""
+    catalog = tidelake.open_catalog(lake)
+    options = {"bucket": "1", "merge-engine": engine}
+    table = catalog.create_table("shop.p", PARTED, primary_key=["id", "day"], partition_by=["day"], options=options)
+    table.append(pa.table({"id": [1, 2, 3], "day": ["a", "b", "c"], "v": [1, 2, 3]}, PARTED))
+    for refused in ("day = 'a' and v = 1", "v > 0", "substring(day, 1, 1) = 'a'"):
+        with pytest.raises(tidelake.UnsupportedFeature, match="does not remove a row"):
+            delete(spark, "shop.p", lake, refused)
+    assert delete(spark, "shop.p", lake, "day in ('a', 'c')") is not None
+    assert delete(spark, "shop.p", lake, "day = 'z'") is None
+    assert rows_of(table) == [(2, "b", 2)]
+    assert [row["id"] for row in java_oracle.read(lake, "shop.p")] == [2]
+
+
+@pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}], ids=["copies files", "vectors"])
+def test_rows_of_an_append_table_are_changed_as_the_refusal_says(
+    spark: SparkSession, lake: str, options: dict[str, str]
+) -> None:
+    catalog = tidelake.open_catalog(lake)
+    table = catalog.create_table("shop.a", SCHEMA, options={"bucket": "-1", **options})
+    table.append(pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "amount": [1, 2, 3]}, SCHEMA))
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"Use Table\.delete"):
+        delete(spark, "shop.a", lake, "id = 1")
+    with pytest.raises(tidelake.UnsupportedFeature, match=r"Use Table\.update"):
+        update(spark, "shop.a", lake, {"amount": "0"}, "id = 2")
+    table.delete("id = 1")
+    table.update("id = 2", {"amount": 0})
+    read = spark.read.format("tidelake").options(table="shop.a", warehouse=lake).load()
+    assert sorted(tuple(row) for row in read.collect()) == [(2, "b", 0), (3, "c", 3)]

@@ -151,6 +151,24 @@ def test_options_select_a_snapshot_tag_time_or_range(orders: tidelake.Table, tmp
     assert ids(read(source(tmp_path))) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        pytest.param({"path": "LAKE/shop.db/orders"}, id="a directory"),
+        pytest.param({"path": "LAKE/shop.db/orders/"}, id="a directory, with a slash"),
+        pytest.param({"path": "shop.orders", "warehouse": "LAKE"}, id="a name"),
+        pytest.param({"path": "LAKE/shop.db/orders", "warehouse": "LAKE"}, id="a directory of the named lake"),
+        pytest.param({"path": "LAKE/shop.db/orders$audit_log"}, id="a system table"),
+    ],
+)
+def test_load_opens_a_table_by_its_path_or_its_name(
+    orders: tidelake.Table, tmp_path: Path, named: dict[str, str]
+) -> None:
+    put(orders, range(3))
+    given = {key: text.replace("LAKE", str(tmp_path / "lake")) for key, text in named.items()}
+    assert ids(read(TidelakeDataSource(given))) == [0, 1, 2]
+
+
 def test_a_branch_is_named_by_an_option_or_in_the_table_s_name(tmp_path: Path, lake: tidelake.Catalog) -> None:
     golden = next(table for table in golden_tables() if table.name == "tags_branches")
     warehouse = golden.unpack(tmp_path / "golden")
@@ -265,7 +283,14 @@ def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tm
         ({"table": "shop.orders"}, r"option warehouse of format tidelake is missing: .*\.option\(\"warehouse\""),
         ({"warehouse": "LAKE"}, "option table of format tidelake is missing: database and table"),
         ({"warehouse": "LAKE", "table": "shop.order"}, "shop.order"),
-        ({"path": "shop.orders"}, r"load\('shop.orders'\): a table is named by options"),
+        ({"path": "shop.orders"}, "option warehouse of format tidelake is missing"),
+        ({"path": "orders", "warehouse": "LAKE"}, "'orders' is not the name of a table"),
+        ({"path": "/lake/shop/orders"}, "is neither a name such as shop.orders nor the directory of a table"),
+        ({"path": "LAKE/shop.db/orders", "table": "shop.orders"}, "names the table, too; name it once"),
+        ({"path": "LAKE/shop.db/orders", "warehouse": "/other"}, "names another lake; leave it out"),
+        ({"path": "LAKE/shop.db/orders", "versionAsOf": "1"}, "no option 'versionasof'. Did you mean 'snapshot'"),
+        ({"path": "LAKE/shop.db/orders", "startingVersion": "1"}, "Did you mean 'scan.snapshot-id'"),
+        ({"path": "LAKE/shop.db/orders", "readChangeFeed": "true"}, "Did you mean 'read.changelog'"),
         (
             {"warehouse": "LAKE", "table": "shop.orders", "snapshto": "1"},
             "'snapshto'.*did you mean 'snapshot'",

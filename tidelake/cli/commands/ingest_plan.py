@@ -102,6 +102,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
     from tidelake.ingest.evolution.behavior import SchemaBehavior
     from tidelake.ingest.formats.registry import omitted_columns_text
     from tidelake.ingest.pipeline import builder
+    from tidelake.ingest.shaping.shaped_columns import ShapedColumns
     from tidelake.storage.catalog.opening import open_catalog
 
     catalog = open_catalog(config.warehouse, config.warehouse_options)
@@ -120,6 +121,8 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
                 "next_offsets": offsets_by_topic(recovered.positions.get(table.name, SourcePosition()).ends),
                 "moved_rows": _moved_rows(recovered.moved_rows.get(table.name, MovedRowsState())),
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
+                "shape": str(ShapedColumns.of(table, config.mask_salt)),
+                "paused": table.paused,
                 "late_rows": _late_rows(contexts.get(table.name)),
                 "assumed_without_schema": {one.column: one.text for one in assumed.get(table.name, ())},
             }
@@ -130,6 +133,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
                 "name": table.name,
                 "match": table.match_patterns,
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
+                "shape": str(ShapedColumns.of(table, config.mask_salt)),
             }
             for table in config.templates
         ],
@@ -224,6 +228,11 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for table in planned["tables"]:
         if table["unreadable"] is not None:
             out.console.print(Text(table["unreadable"]))
+    for table in [*planned["tables"], *planned["new_tables"]]:
+        if table["shape"]:
+            out.console.print(Text(f"{table['name']}: {table['shape']}"))
+        if table.get("paused"):
+            out.console.print(Text(f"{table['name']} is paused by the configuration"))
     print_quarantine(out, planned["quarantine"])
     for name in planned["left_behind"]:
         text = f"{name}: the pipeline wrote to it before, but no entry names it now: it gets no more records"

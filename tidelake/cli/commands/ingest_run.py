@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +15,7 @@ from tidelake.cli.arguments import Verbs, add_config, command
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import TidelakeError
+from tidelake.storage.base import env
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -203,11 +203,11 @@ class _ProgressLine:
 
     def begin(self, progress: RunMetrics) -> None:
         self._progress = progress
-        self._started = time.monotonic()
+        self._started = env.monotonic_s()
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._started
+        return env.monotonic_s() - self._started
 
     def line(self) -> str:
         """Return the progress of the whole run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from tidelake.cli.exits import ExitCode
 from tidelake.cli.formatting import age_text, size_text
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, TidelakeError
+from tidelake.storage.base import env
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,9 +62,10 @@ def status(
                 out.console.clear()
             _print_status(out, loaded.pipeline, running, reason, quarantined)
         if not watch:
-            is_healthy = not quarantined and (address is None or (running is not None and running["ready"]))
+            failed = [table for table in quarantined if table["state"] != "paused"]
+            is_healthy = not failed and (address is None or (running is not None and running["ready"]))
             return ExitCode.DONE if is_healthy else ExitCode.FAILED
-        time.sleep(_REFRESH_INTERVAL_S)
+        env.sleep(_REFRESH_INTERVAL_S)
 
 
 def _fetch_status_or_reason(address: str | None) -> tuple[dict[str, Any] | None, str]:

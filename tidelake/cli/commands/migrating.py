@@ -23,7 +23,7 @@ def add_migrate(verbs: Verbs) -> None:
         "register existing files as a new append table, without rewriting them",
         "Stop writers of the source first. A call that failed can be repeated.",
     )
-    _add_source(parser, "folder of files or partitions, or the name of a format table")
+    _add_source(parser, "folder of files or partitions, a format table, or the metadata file of an Iceberg table")
     parser.add_argument("--add", action="store_true", help="add them to an existing table with the same columns")
 
 

@@ -1,4 +1,4 @@
-"""`tidelake table rescale` and `rewrite-file-index`: other files with the same rows."""
+"""`tidelake table rescale`, `rewrite` and `rewrite-file-index`: other files with the same rows."""
 
 from __future__ import annotations
 
@@ -31,6 +31,35 @@ def rescale(
     for directory in rewritten:
         out.line(directory or "the whole table")
     out.note(f"{name}: {len(rewritten):,} partitions were rewritten into {bucket} buckets")
+
+
+def add_rewrite(verbs: Verbs) -> None:
+    parser = table_command(
+        verbs,
+        "rewrite",
+        rewrite,
+        "make columns of the key wider: rewrites all rows, and swaps them in one snapshot",
+        "Integers become wider integers, texts longer texts. A pipeline may run meanwhile: its table waits in\n"
+        "quarantine for the new key, or is opened again. A call that was interrupted can be repeated: it continues.",
+    )
+    parser.add_argument(
+        "--set-type", action="append", required=True, metavar="COLUMN", help="'id BIGINT'; may be given several times"
+    )
+
+
+def rewrite(out: CommandOutput, *, name: str, catalog: CatalogAddress, set_type: Sequence[str]) -> None:
+    from tidelake.cli.schema_texts import parse_change
+    from tidelake.storage.ddl.schema_changes import UpdateColumnType
+
+    parsed = [parse_change("--set-type", text) for text in set_type]
+    opened = catalog.open()
+    snapshot_id = opened.rewrite_table(name, [change for change in parsed if isinstance(change, UpdateColumnType)])
+    if out.is_json:
+        out.document({"table": name, "snapshot": snapshot_id})
+    elif snapshot_id is None:
+        out.note(f"{name} had no rows to rewrite; its key has these types now")
+    else:
+        out.note(f"{name}: all rows were rewritten with the new key: snapshot {snapshot_id}")
 
 
 def add_rewrite_file_index(verbs: Verbs) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +15,7 @@ from tidelake.cli.arguments import CatalogAddress, Verbs, add_config, add_wareho
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.storage.base import env
 
 if TYPE_CHECKING:
     from tidelake.ingest.settings import Config
@@ -65,7 +64,7 @@ def run(
     from tidelake.spark.pipeline_query import start_query
     from tidelake.spark.session import start_session
 
-    stop = threading.Event()
+    stop = env.Event()
     spark = start_session(f"tidelake {loaded.pipeline}", master, dict(conf))
     try:
         streams = start_query(spark, loaded, checkpoint or _checkpoint(loaded))
@@ -200,74 +199,23 @@ def call(
 
     if (missing := missing_for_spark()) is not None:
         raise UnsupportedFeature("Paimon's procedures", "Spark can't run here", missing)
-    from tidelake.spark import procedures
-    from tidelake.spark.procedures.repairs import UNSUPPORTED_PROCEDURES
-    from tidelake.storage.model.messages import did_you_mean
+    from tidelake.spark.procedures.calls import ProcedureCall
 
-    if procedure in UNSUPPORTED_PROCEDURES:
-        raise UnsupportedFeature(
-            f"procedure {procedure}",
-            UNSUPPORTED_PROCEDURES[procedure],
-            "Call it in paimon-spark, on the same warehouse",
-        )
-    if procedure not in procedures.__all__:
-        hint = did_you_mean(procedure, procedures.__all__) or f"; the procedures are {', '.join(procedures.__all__)}."
-        raise UsageError(f"procedure {procedure!r} does not exist{hint}")
-    function = getattr(procedures, procedure)
-    given = _arguments(procedure, inspect.signature(function), arguments)
-    given |= {"warehouse": catalog.warehouse, "catalog_options": dict(catalog.options)}
-    if "spark" not in inspect.signature(function).parameters:
-        _show(out, procedure, function(**given))
+    try:
+        prepared = ProcedureCall.of(procedure, arguments)
+    except BadInput as error:
+        raise UsageError(str(error)) from None
+    if not prepared.needs_session:
+        _show(out, procedure, prepared.run(None, catalog.warehouse, dict(catalog.options)))
         return
     from tidelake.spark.session import start_session
 
     spark = start_session(f"tidelake {procedure}", master, dict(conf))
     try:
-        found = function(spark, **given)
+        found = prepared.run(spark, catalog.warehouse, dict(catalog.options))
     finally:
         spark.stop()
     _show(out, procedure, found)
-
-
-def _arguments(procedure: str, signature: inspect.Signature, given: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return arguments by name, with the types of the procedure's parameters."""
-    from tidelake.storage.model.messages import did_you_mean
-
-    own = [name for name in signature.parameters if name not in ("spark", "warehouse", "catalog_options")]
-    found: dict[str, Any] = {}
-    for name, text in given:
-        if name not in own:
-            hint = did_you_mean(name, own) or f"; its arguments are {', '.join(own)}."
-            raise UsageError(f"{procedure} has no argument {name!r}{hint}")
-        found[name] = _value(name, str(signature.parameters[name].annotation), text)
-    for name in own:
-        if name not in found and signature.parameters[name].default is inspect.Parameter.empty:
-            raise UsageError(f"{procedure} needs {name}=…")
-    return found
-
-
-def _value(name: str, annotation: str, text: str) -> Any:
-    """Parse the value of an argument.
-
-    annotation: as written in the procedure's signature.
-    """
-    if annotation.startswith("Predicate"):
-        from tidelake.storage.read.condition_text import parse_condition
-
-        return parse_condition(text)
-    if annotation.startswith("Mapping"):
-        pairs = (one.partition("=") for one in text.split(",") if one)
-        return {key.strip(): value.strip() for key, _, value in pairs}
-    if annotation.startswith("bool"):
-        if text.lower() not in ("true", "false"):
-            raise UsageError(f"{name} is true or false, not {text!r}")
-        return text.lower() == "true"
-    if annotation.startswith("int"):
-        try:
-            return int(text)
-        except ValueError:
-            raise UsageError(f"{name} is a whole number, not {text!r}") from None
-    return text
 
 
 def _show(out: CommandOutput, procedure: str, found: Any) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
+from tidelake.storage.base import env
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.types.json_values import json_rows
 from tidelake.storage.read.changes.change_reader import ChangeBatch
@@ -55,9 +55,9 @@ class ChangelogWatcher:
     def __init__(self, tables: Sequence[Table]) -> None:
         self.progress = {table.name: TableProgress() for table in tables}
         self._tables = tables
-        self._stop = threading.Event()
+        self._stop = env.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = env.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
     def check(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from tidelake.cli.demo.shop import TABLES, Shop
 from tidelake.errors import BadInput, TidelakeError
 from tidelake.ingest.config.config import load_config
 from tidelake.spark_prerequisites import missing_for_spark
+from tidelake.storage.base import env
 from tidelake.table import Table
 
 _FILES: Final = 12
@@ -97,7 +97,7 @@ class DemoState:
         """Seconds since the engine started. The clock stops when every record is in its table."""
         if self.caught_up_after_seconds is not None:
             return self.caught_up_after_seconds
-        return 0.0 if self.running_since is None else time.monotonic() - self.running_since
+        return 0.0 if self.running_since is None else env.monotonic_s() - self.running_since
 
     @property
     def records_in_tables(self) -> int:
@@ -204,11 +204,11 @@ class DemoRun:
 
     def _write_remaining_files(self, scene: DemoState, engine: DemoEngine, next_file: Callable[[], bool]) -> None:
         """Write more files while the pipeline runs, until the last record is in its table."""
-        scene.running_since = moved_at = next_file_at = time.monotonic()
+        scene.running_since = moved_at = next_file_at = env.monotonic_s()
         scene.doing = "reads the existing log"
         seen, has_more = 0, True
         while has_more or scene.records_in_tables < scene.log.records:
-            now = time.monotonic()
+            now = env.monotonic_s()
             if has_more and seen and now >= next_file_at:
                 has_more = next_file()
                 next_file_at = now + self.pace_seconds
@@ -226,8 +226,8 @@ class DemoRun:
             engine.check()
             scene.watcher.check()
             self.screen.show(scene)
-            time.sleep(_REFRESH_SECONDS)
-        scene.caught_up_after_seconds = time.monotonic() - scene.running_since
+            env.sleep(_REFRESH_SECONDS)
+        scene.caught_up_after_seconds = env.monotonic_s() - scene.running_since
         scene.doing = "every record is in its table"
         self.screen.show(scene)
 

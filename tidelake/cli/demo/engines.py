@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Protocol
 
 from tidelake.errors import TidelakeError
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.settings import Config
+from tidelake.storage.base import env
 
 
 class DemoEngine(Protocol):
@@ -41,8 +41,8 @@ class AsyncioEngine:
         self._error: Exception | None = None
         self._pipeline: Pipeline | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+        self._is_ready = env.Event()
+        self._thread = env.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

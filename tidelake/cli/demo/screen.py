@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from tidelake.cli.demo.changelog_watcher import ShownChange
 from tidelake.cli.demo.demo_run import DemoState
+from tidelake.storage.base import env
 from tidelake.storage.model.format import RowKind
 
 _CHANGES_SHOWN: Final = 5  # changes of each table
@@ -85,7 +85,7 @@ class PlainScreen:
 
     def show(self, scene: DemoState) -> None:
         """Print a line when the activity changes, else every few seconds while rows arrive, rarely while none do."""
-        now = time.monotonic()
+        now = env.monotonic_s()
         is_stuck = scene.records_in_tables == self._records
         interval_seconds = _STUCK_INTERVAL_SECONDS if is_stuck else _PLAIN_INTERVAL_SECONDS
         if scene.doing == self._last_activity and now - self._printed_at < interval_seconds:

@@ -9,7 +9,6 @@ Source: PySpark `sql/streaming/python_streaming_source_runner.py`; Spark `KafkaM
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from pyspark.sql.types import StructType
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets, from_members, to_members
-from tidelake.spark.kafka.kafka_options import Boundary, KafkaReadOptions
+from tidelake.spark.kafka.kafka_options import FORMAT, Boundary, KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
 from tidelake.spark.kafka.record_reading import record_batches, report_change, report_lost_records
 from tidelake.spark.kafka.topics import Topics
@@ -32,8 +31,8 @@ from tidelake.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from tidelake.spark.spark_types import check_columns, record_schema
+from tidelake.storage.base import env
 
-_FORMAT: Final = "tidelake-kafka"
 _INITIAL_OFFSET: Final[dict[str, Any]] = {}  # the offset of a query before its first batch
 
 
@@ -49,7 +48,7 @@ class _RecordReader:
     """The common base of both readers. Spark pickles it for each task; each process opens its own connection."""
 
     def __init__(self, options: KafkaReadOptions, schema: StructType) -> None:
-        check_columns(schema, record_schema(has_headers=options.has_headers), _FORMAT)
+        check_columns(schema, record_schema(has_headers=options.has_headers), FORMAT)
         self._options = options
         self._schema = schema
         self._topics: Topics | None = None
@@ -109,9 +108,31 @@ class KafkaBatchReader(_RecordReader, DataSourceReader):
             partitions = self._connected().partitions()
             ends = self._connected().offsets(self._options.end or Boundary(everywhere=LATEST), partitions)
             starts = self._starts(self._options.start or Boundary(everywhere=EARLIEST), partitions)
+            self._check_in_range(starts, ends)
             return self._partitions_of(starts, ends)
         finally:
             self.stop()
+
+    def _check_in_range(self, starts: Offsets, ends: Offsets) -> None:
+        """Check starting offsets that the options name. Raises BadInput for a start after its end.
+
+        A start past the end of a partition means lost records: PositionRefused, or a warning, as in a stream.
+        """
+        named = self._options.start.offsets if self._options.start is not None else None
+        after = {p: at for p, at in (named or {}).items() if at >= 0 and at > ends.get(p, at)}
+        if not after:
+            return
+        held = self._connected().bounds(after)
+        past = {p: at for p, at in after.items() if at > held[p].end}
+        if past:
+            texts = [f"{p} ends at {held[p].end}, but startingOffsets is {at}" for p, at in sorted(past.items())]
+            report_change(str(self._options.settings.bootstrap_servers), texts, self._options.fails_on_loss)
+        if self._options.end is not None and (wrong := sorted(after.keys() - past.keys())):
+            first = wrong[0]
+            raise BadInput(
+                f"{first}: startingOffsets is {after[first]}, after the end of the read at {ends[first]}. Lower "
+                "startingOffsets, or raise endingOffsets"
+            )
 
 
 class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -124,7 +145,7 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
         self,
         options: KafkaReadOptions,
         schema: StructType,
-        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        now_ms: Callable[[], float] = lambda: env.monotonic_s() * 1000,
     ) -> None:
         super().__init__(options, schema)
         if options.end is not None:
@@ -191,10 +212,23 @@ class KafkaStreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAv
     # ---------------------------------------------------------------- ends of batches
 
     def _first(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        starts = self._starts(self._options.start or Boundary(everywhere=LATEST), partitions)
+        starts = self._starts(self._options.start or Boundary(everywhere=LATEST), partitions) | self._continued(
+            partitions
+        )
         if self._target is not None:
             self._target = {p: max(end, starts[p]) for p, end in self._target.items() if p in starts}
         return starts
+
+    def _continued(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the starts of partitions of which records were read before this query.
+
+        Other partitions of their topics are new, and begin at their oldest record.
+        """
+        continued = self._options.continued
+        topics = {partition.topic for partition in continued}
+        new = [p for p in partitions if p.topic in topics and p not in continued]
+        oldest = self._connected().offsets(Boundary(everywhere=EARLIEST), new) if new else {}
+        return {p: at for p, at in continued.items() if p in partitions} | oldest
 
     def _next(
         self, begin: Offsets, partitions: frozenset[TopicPartition], *, is_limited: bool
@@ -253,7 +287,7 @@ class KafkaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return _FORMAT
+        return FORMAT
 
     def schema(self) -> StructType:
         return record_schema(has_headers=KafkaReadOptions.of(self.options).has_headers)
@@ -266,7 +300,7 @@ class KafkaDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         raise UnsupportedFeature(
-            f'write.format("{_FORMAT}")',
+            f'write.format("{FORMAT}")',
             "this data source can only read topics",
             "Write with Spark's Kafka connector",
         )

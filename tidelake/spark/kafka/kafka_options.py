@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec import structs
@@ -22,6 +22,7 @@ from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets, of
 from tidelake.spark.option_values import parse_boolean, split_names, value_of, whole_number
 from tidelake.storage.model.messages import did_you_mean
 
+FORMAT: Final = "tidelake-kafka"
 STARTING_GROUP: Final = "startingGroup"
 MAX_RECORD_BYTES: Final = "maxRecordBytes"
 UNREACHABLE_AFTER_MS: Final = "unreachableAfterMs"
@@ -31,10 +32,18 @@ _SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", STARTING_GROUP)
 _ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+CONTINUING_OFFSETS: Final = "continuingOffsets"
 _LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DIVISION: Final = ("minPartitions", "maxRecordsPerPartition")
 _HEADERS: Final = "headers"
-_OTHERS: Final = ("failOnDataLoss", "includeHeaders", _HEADERS, MAX_RECORD_BYTES, UNREACHABLE_AFTER_MS)
+_OTHERS: Final = (
+    CONTINUING_OFFSETS,
+    "failOnDataLoss",
+    "includeHeaders",
+    _HEADERS,
+    MAX_RECORD_BYTES,
+    UNREACHABLE_AFTER_MS,
+)
 _SPARK_TIMEOUT_OPTIONS: Final = (  # the connector's retries, and the names of its groups
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
 )
@@ -81,6 +90,7 @@ class KafkaReadOptions:
     max_records: the largest number of records of a task
     fails_on_loss: whether lost records end the query; otherwise they are named in a warning
     header_names: the headers to read; None for all
+    continued: where a new stream begins to read these partitions, whatever `start` is
     """
 
     settings: KafkaSettings
@@ -96,6 +106,7 @@ class KafkaReadOptions:
     fails_on_loss: bool
     has_headers: bool
     header_names: frozenset[str] | None
+    continued: Offsets = field(default_factory=dict)
 
     @property
     def has_limits(self) -> bool:
@@ -135,6 +146,7 @@ class KafkaReadOptions:
             _value(options, "failOnDataLoss", parse_boolean, True),
             has_headers,
             header_names,
+            of_text(CONTINUING_OFFSETS, options.get(CONTINUING_OFFSETS.lower(), "{}")),
         )
 
 

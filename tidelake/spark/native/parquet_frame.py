@@ -16,6 +16,7 @@ from pyspark.sql.functions import col, greatest, nanvl
 from pyspark.sql.types import StructType
 
 from tidelake.errors import CorruptFile
+from tidelake.ingest.spark.release import error_condition
 from tidelake.spark.native.native_files import has_unsafe_pushdown
 from tidelake.storage.fileio.location import LOCAL_SCHEME, S3_SCHEMES, local_path, remote_path, scheme_of
 from tidelake.storage.model.types import DataType, Root
@@ -48,7 +49,7 @@ def parquet_frame(
         with _limited_listing_parallelism(spark):
             rows = reader.parquet(*map(spark_path, paths))
     except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
+        if error_condition(error) != "PATH_NOT_FOUND":
             raise
         raise _missing((error.getMessageParameters() or {}).get("path", paths[0])) from error
     # Spark silently leaves out a file that is deleted while it lists them.

@@ -18,6 +18,9 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput, CorruptFile
 from tidelake.ingest.spark.batch_write import cores_of
+from tidelake.ingest.spark.job_names import named_jobs
+from tidelake.ingest.spark.shuffling.partitioning import repartitioned
+from tidelake.ingest.spark.task_errors import explained_task_errors
 from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_increment import CompactResult
@@ -115,10 +118,11 @@ def on_spark(spark: SparkSession) -> TaskRunner:
             [task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark))
         )
         payloads = [pickle.dumps(task) for task in tasks]
-        if isinstance(spark, SparkSession):
-            found = _run_in_rdd(spark, shares, payloads)
-        else:  # Connect has another class, and supports only this
-            found = _run_in_dataframe(spark, shares, payloads)
+        with named_jobs(spark, f"compact, {len(tasks)} buckets"), explained_task_errors():
+            if isinstance(spark, SparkSession):
+                found = _run_in_rdd(spark, shares, payloads)
+            else:  # Connect has another class, and supports only this
+                found = _run_in_dataframe(spark, shares, payloads)
         return [pickle.loads(bytes(found[number])) for number in range(len(tasks))]
 
     return run
@@ -136,14 +140,9 @@ def _run_in_rdd(spark: SparkSession, shares: Sequence[int], payloads: Sequence[b
 
 
 def _run_in_dataframe(spark: SparkSession, shares: Sequence[int], payloads: Sequence[bytes]) -> dict[int, bytes]:
-    given = pa.table(
-        {
-            "share": pa.array(shares, pa.int32()),
-            "number": pa.array(range(len(payloads)), pa.int32()),
-            "payload": pa.array(payloads, pa.binary()),
-        }
-    )
-    spread = spark.createDataFrame(given).repartitionById(max(shares) + 1, "share")
+    given = [(share, number, bytearray(payloads[number])) for number, share in enumerate(shares)]
+    frame = spark.createDataFrame(given, "share int, number int, payload binary")
+    spread = repartitioned(frame, max(shares) + 1, "share")
     return {row.number: bytes(row.payload) for row in spread.mapInArrow(_CompactionTask(), _SCHEMA).collect()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,7 +16,8 @@ from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_
 from tidelake.materialized.refresh import Refresh
 from tidelake.materialized.refresh_result import RefreshKind
 from tidelake.materialized.source_state import REFRESH_USER
-from tidelake.spark.table_data_source import register
+from tidelake.spark.registration import register
+from tidelake.storage.base import env
 from tidelake.table import Table
 
 _DIALECT = "spark"
@@ -73,7 +73,7 @@ class _Spark:
         return _DIALECT
 
     def evaluate_over(self, query: PlainQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
-        view = f"tidelake_{uuid.uuid4().hex}"
+        view = f"tidelake_{env.new_uuid().hex}"
         self.spark.createDataFrame(pa.Table.from_batches([rows])).createOrReplaceTempView(view)
         try:
             found = self.spark.sql(query.sql(_DIALECT, view)).toArrow()

@@ -9,9 +9,8 @@ Source: Java `crosspartition/GlobalIndexAssigner.java`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage
@@ -43,6 +43,7 @@ from tidelake.storage.write.assigners.cross_partition.placement import (
 
 _log = get_logger(__name__)
 
+_RETRACTED: Final = UNKNOWN - 1  # place p of a key without a row is stored as this number minus p
 _NO_PLACE: Final = np.int32(0)  # a value for expected keys, of which only the existence matters
 _LOADED_KEYS: Final = 1 << 18  # how many keys are added to the index at once
 _KINDS_WITH_ROWS: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
@@ -99,7 +100,7 @@ class CrossPartitionAssigner:
         self._expected: KeyIndex | None = None
         ttl_ms = options.cross_partition_index_ttl_ms
         self._ttl_ms = ttl_ms
-        self._started_s = int(time.monotonic())
+        self._started_s = int(env.monotonic_s())
         self._index: KeyIndex | None = None
         self._base_id: int | None = None  # the snapshot whose keys the index has; None: not tracked
         self._committed: set[int] = set()  # our snapshots with rows since `_base_id`
@@ -130,16 +131,34 @@ class CrossPartitionAssigner:
         groups = RowsByKey.of(index_words([rows.rows.column(name) for name in self._keys]))
         now_s = self._now_s()
         found = index.find(groups.keys, now_s)
-        placed = self._place_rows(groups, partitions, found.places, self._capacities)
-        changed = np.flatnonzero(placed.key_places != found.places)
+        known, was_retracted = _decoded(found.places)
+        placed = self._place_rows(groups, partitions, known, self._capacities)
+        is_retract = self._are_retracted(rows.rows)
+        if placed.deletes is not None and (is_retract.any() or was_retracted.any()):
+            placed = _without_retracted(placed, groups, is_retract, was_retracted)
+        places = _encoded(placed.key_places, _of_last_rows(groups, is_retract))
+        changed = np.flatnonzero(places != found.places)
         if len(changed):
-            index.put(groups.keys, found, changed, placed.key_places[changed], now_s)
+            index.put(groups.keys, found, changed, places[changed], now_s)
         assigned = self._assigned(rows.rows, partitions, placed)
         if assigned.rows.rows.num_rows:
             place = int(placed.places[0])
             partition = self._partitions[int(self._capacities.partition_of[place])]
             self._written_to = BucketId(partition, int(self._capacities.bucket_of[place]))
         return assigned
+
+    def _are_retracted(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return (n,) whether no row of the key is left in its place after a row.
+
+        Such tables have neither a sequence field nor `ignore-delete`. With `rowkind.field` kinds are not known here.
+        """
+        options = self._context.options
+        if KIND_COLUMN not in rows.schema.names or options.row_kind_field is not None:
+            return np.zeros(rows.num_rows, np.bool_)
+        kinds = rows.column(KIND_COLUMN).to_numpy()
+        is_before = (kinds == RowKind.UPDATE_BEFORE) & (not options.ignore_update_before)
+        retracted: NDArray[np.bool_] = (kinds == RowKind.DELETE) | is_before
+        return retracted
 
     def _assigned(self, rows: pa.RecordBatch, partitions: NDArray[np.int32], placed: Placement) -> AssignedRows:
         places = placed.places
@@ -182,7 +201,7 @@ class CrossPartitionAssigner:
         return number
 
     def _now_s(self) -> int:
-        return int(time.monotonic()) - self._started_s if self._part is None else 0
+        return int(env.monotonic_s()) - self._started_s if self._part is None else 0
 
     # ------------------------------------------------------------ commits
 
@@ -252,7 +271,7 @@ class CrossPartitionAssigner:
         index = self._empty_index(None if self._ttl_ms is None else self._ttl_ms // 1000)
         if self._replaces:
             return index
-        started = time.monotonic()
+        started = env.monotonic_s()
         latest = self._context.snapshots.latest() if self._part is None else self._part.snapshot
         now_ms = epoch_ms() if self._part is None else self._part.now_ms
         since_ms = None if self._ttl_ms is None else now_ms - self._ttl_ms
@@ -266,7 +285,7 @@ class CrossPartitionAssigner:
             snapshot=self._base_id,
             keys=len(index),
             memory_bytes=index.memory_bytes,
-            took_ms=int((time.monotonic() - started) * 1000),
+            took_ms=int((env.monotonic_s() - started) * 1000),
         )
         return index
 
@@ -322,6 +341,47 @@ class CrossPartitionAssigner:
     def _where(self, place: np.int32) -> str:
         partition = self._partitions[int(self._capacities.partition_of[place])]
         return f"{partition_directory(self._context, partition)}, bucket {int(self._capacities.bucket_of[place])}"
+
+
+def _encoded(places: NDArray[np.int32], is_retracted: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return what the index stores for keys: a place, or a number below UNKNOWN if the key has no row there any more.
+
+    So the index needs no second column. `_decoded` is the inverse.
+    """
+    return np.where(is_retracted & (places != UNKNOWN), _RETRACTED - places, places).astype(np.int32)
+
+
+def _decoded(stored: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    is_retracted = stored < UNKNOWN
+    return np.where(is_retracted, _RETRACTED - stored, stored).astype(np.int32), is_retracted
+
+
+def _of_last_rows(groups: RowsByKey, of_rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return (m,) the value of each key's last row."""
+    is_last = np.append(groups.is_first[1:], np.ones(min(1, len(groups.order)), np.bool_))
+    of_keys: NDArray[np.bool_] = of_rows[groups.order[is_last]]
+    return of_keys
+
+
+def _without_retracted(
+    placed: Placement, groups: RowsByKey, is_retract: NDArray[np.bool_], was_retracted: NDArray[np.bool_]
+) -> Placement:
+    """Leave out deletes of rows that were retracted before they moved.
+
+    An update that comes as -U and +U, or as -D and +I, has removed the row from its old partition, with its old values.
+    One more -D would have the new values: a changelog of the input would retract a row that never existed.
+
+    was_retracted (m,): of the keys before the batch.
+    """
+    assert placed.deletes is not None
+    assert placed.deleted_from is not None
+    before = np.empty(len(groups.order), np.bool_)  # whether the row before, of the same key, was retracted
+    before[1:] = is_retract[groups.order[:-1]]
+    before[groups.is_first] = was_retracted[groups.group[groups.is_first]]
+    of_rows = np.empty_like(before)
+    of_rows[groups.order] = before
+    kept = ~of_rows[placed.deletes]
+    return replace(placed, deletes=placed.deletes[kept], deleted_from=placed.deleted_from[kept])
 
 
 def check_replaceable(

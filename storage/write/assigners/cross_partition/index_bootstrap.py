@@ -8,19 +8,16 @@ Source: Java `crosspartition/IndexBootstrap.java`.
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from tidelake.storage.commit.manifests.index_manifest import deletion_files
+from tidelake.storage.base import env
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.commit.manifests.snapshot_files import deletion_files, live_entries_of
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -77,7 +74,7 @@ def read_keys(
         if created_since_ms is None or _is_newer(section, created_since_ms)
     ]
     has_vectors = context.options.deletion_vectors_enabled and snapshot is not None
-    vectors = deletion_files(context, snapshot.index_manifest) if has_vectors and snapshot is not None else {}
+    vectors = deletion_files(context, snapshot) if has_vectors and snapshot is not None else {}
     reader = _KeyReader(context, vectors)
     yield from _in_threads(reader, tasks, max(1, min(at_once, len(tasks), os.cpu_count() or 1)))
 
@@ -142,8 +139,8 @@ def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Ite
         for task in tasks:
             yield from reader.read(task)
         return
-    read: queue.Queue[BucketKeys | None] = queue.Queue(_BUFFERED_BATCHES)
-    is_stopped = threading.Event()
+    read: env.Queue[BucketKeys | None] = env.Queue(_BUFFERED_BATCHES)
+    is_stopped = env.Event()
 
     def run(task: _Task) -> None:
         try:
@@ -154,7 +151,7 @@ def _in_threads(reader: _KeyReader, tasks: Sequence[_Task], threads: int) -> Ite
         finally:
             read.put(None)
 
-    with ThreadPoolExecutor(threads, "key-index") as pool:
+    with env.ThreadPoolExecutor(threads, "key-index") as pool:
         running = [pool.submit(run, task) for task in tasks]
         left = len(tasks)
         try:

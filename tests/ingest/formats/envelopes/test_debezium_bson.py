@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, orders, rows_of
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target
+from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.envelopes.extended_json import plain_json
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.formats.values.json_text import BadValue
@@ -73,7 +75,8 @@ def change(op: str, before: Any = None, after: Any = None, *, id_: Any = "a") ->
 
 
 def decode(records: list[Record], target: Target = TARGET) -> DecodedBatch:
-    return open_format("debezium-bson", {}).decoder(lambda source: target).decode(batch_of(records))
+    new = replace(target, document_ids=DocumentIds())
+    return open_format("debezium-bson", {}).decoder(lambda source: new).decode(batch_of(records))
 
 
 def test_a_document_replaces_the_whole_row_and_a_delete_needs_only_the_key() -> None:
@@ -154,3 +157,25 @@ def test_ids_of_two_types_are_two_rows_or_the_second_is_refused(ids: list[Any], 
 def test_a_delete_by_key_is_of_the_type_of_its_id() -> None:
     (failure,) = decode([change("c", None, {"_id": OID}), change("d", id_=OID), change("d", id_=OID["$oid"])]).failures
     assert failure.row == 2
+
+
+@pytest.mark.parametrize("ids", [[OID, OID["$oid"]], ["7", 7], [7, DATE], [OID, "x", 7, UUID], [True, UUID]])
+def test_ids_that_were_read_apart_are_refused_as_if_they_were_read_together(ids: list[Any]) -> None:
+    """So are those of another run, whose snapshot records them, and those of other tasks."""
+
+    def read(some: list[Any], known: DocumentIds) -> tuple[DocumentIds, int]:
+        target = replace(TARGET, document_ids=known)
+        decoder = open_format("debezium-bson", {}).decoder(lambda source: target)
+        return known, len(decoder.decode(batch_of([change("c", None, {"_id": id_}) for id_ in some])).failures)
+
+    _, together = read(ids, DocumentIds())
+    earlier, _ = read(ids[:1], DocumentIds())
+    recorded = DocumentIds.of(json.loads(json.dumps(earlier.to_members())))
+    assert read(ids[1:], recorded)[1] == together
+    other, _ = read(ids[1:], DocumentIds())
+    if together:
+        with pytest.raises(BadValue, match="could become one row"):
+            earlier.include("t", other)
+    else:
+        earlier.include("t", other)
+        assert earlier.types.keys() == read(ids, DocumentIds())[0].types.keys()

@@ -16,7 +16,7 @@ import tidelake
 from tests.support.levels import examples
 from tidelake.errors import BadInput
 from tidelake.ingest.spark.ordering.record_streams import merged_slices, slices_of
-from tidelake.ingest.spark.ordering.row_order import check_no_order_is_needed, source_order
+from tidelake.ingest.spark.ordering.row_order import check_order_is_known, source_order
 from tidelake.storage.model.table import TableContext
 
 Record = tuple[str, int, int, int]
@@ -67,7 +67,7 @@ def test_slices_are_merged_in_row_order(context: TableContext, chunks: Sequence[
         assert all(p.stop - p.start <= rows_max for p in merged.slices)
         found += (rows if merged.order is None else rows.take(pa.array(merged.order))).to_pylist()
     whole = pa.concat_batches(chunks)
-    assert found == whole.take(pa.array(source_order(whole, context))).to_pylist()
+    assert found == whole.take(pa.array(source_order(whole))).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,73 @@ def test_a_duplicate_key_is_found_across_chunks(context: TableContext, keys: lis
     )
     parts = [rows.slice(0, cut), rows.slice(cut)]
     if len(set(keys)) == len(keys):
-        check_no_order_is_needed(parts, context)
+        check_order_is_known(parts, context)
     else:
         with pytest.raises(BadInput, match="occurs twice in one batch"):
-            check_no_order_is_needed(parts, context)
+            check_order_is_known(parts, context)
 
 
 def test_a_duplicate_short_key_is_found_next_to_long_keys(context: TableContext) -> None:
     short = pa.record_batch({"id": pa.array([0]), "day": [""], "n": [0]})
     long = pa.record_batch({"id": pa.array([0, 0]), "day": ["", "x" * 90], "n": [1, 2]})
     with pytest.raises(BadInput, match="occurs twice in one batch"):
-        check_no_order_is_needed([short, long], context)
+        check_order_is_known([short, long], context)
+
+
+ROWS = [{"id": 1, "day": "a", "_order_0": 5, "v": "x"}, {"id": 1, "day": "a", "_order_0": 5, "v": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        pytest.param({}, True, id="equal by the order, and different"),
+        pytest.param({"_order_0": 6}, False, id="another order"),
+        pytest.param({"id": 2}, False, id="another key"),
+        pytest.param({"v": "x"}, False, id="the same row"),
+        pytest.param({"_order_0": None}, False, id="no order"),
+    ],
+)
+def test_rows_of_a_key_that_are_equal_by_their_order_are_refused_unless_they_are_the_same(
+    context: TableContext, changes: dict[str, Any], differs: bool
+) -> None:
+    rows = pa.RecordBatch.from_pylist([ROWS[0], ROWS[1] | changes])
+    for parts in ([rows], [rows.slice(0, 1), rows.slice(1)], [rows.slice(1), rows.slice(0, 1)]):
+        if differs:
+            with pytest.raises(BadInput, match=r"rows that differ and are equal by order_by \(5\)"):
+                check_order_is_known(parts, context)
+        else:
+            check_order_is_known(parts, context)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([float("nan"), float("nan")], id="NaN"),
+        pytest.param([None, None, "text"], id="nulls"),
+        pytest.param([[1, None], [1, None]], id="lists"),
+        pytest.param([{"a": 1.5, "b": "ü"}, {"a": 1.5, "b": "ü"}], id="rows"),
+        pytest.param(["x" * 200, "x" * 200], id="long texts"),
+    ],
+)
+def test_equal_values_of_any_type_make_the_same_row(context: TableContext, values: list[Any]) -> None:
+    column = pa.array(values)
+    rows = pa.record_batch({"id": [1, 1], "day": ["a", "a"], "_order_0": [5, 5], "v": column.slice(0, 2)})
+    check_order_is_known([rows], context)
+    if column.null_count == 0:
+        null = pa.array([None], column.type)
+        other = pa.record_batch({"id": [1], "day": ["a"], "_order_0": [5], "v": null})
+        with pytest.raises(BadInput, match="rows that differ"):
+            check_order_is_known([rows, other], context)
+
+
+def test_a_sequence_field_that_ties_is_named() -> None:
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int32()), ("v", pa.string())])
+    options = {"bucket": "1", "sequence.field": "at"}
+    context = catalog.create_table("x.t", schema, primary_key=["id"], options=options).context
+    rows = pa.record_batch({"id": [1, 1], "at": pa.array([3, 3], pa.int32()), "v": ["a", "b"]})
+    with pytest.raises(BadInput, match=r"equal by sequence.field \(at\) \(3\)"):
+        check_order_is_known([rows], context)
+    check_order_is_known([rows.set_column(1, "at", pa.array([3, 4], pa.int32()))], context)
+    check_order_is_known([rows.append_column("_order_0", pa.array([1, 2]))], context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +105,20 @@ def test_a_damaged_record_is_reported_when_read(at: int) -> None:
     with pytest.raises(CorruptFile, match="CRC-32"):
         file.value(0)
     assert file.value(1) is None
+
+
+def test_a_crc_may_cover_the_length_or_not() -> None:
+    """Java's and pypaimon 2.1.0's cover it. The one of pypaimon's main branch covers magic and value only."""
+    record_bytes = 4 + 2 + 8 + 4
+    without_length = zlib.crc32(JAVAS[: 4 + 2])
+    other = bytearray(JAVAS)
+    other[record_bytes - 4 : record_bytes] = struct.pack("<I", without_length)
+    assert values_of(opened(bytes(other))) == values_of(opened(JAVAS))
+    for at in (0, 4, 6, 14):
+        damaged = bytearray(other)
+        damaged[at] ^= 1
+        with pytest.raises(CorruptFile, match="CRC-32"):
+            opened(bytes(damaged)).value(0)
 
 
 def test_a_blob_file_contains_only_a_blob_column() -> None:

@@ -109,3 +109,37 @@ def test_a_property_of_another_program_is_stored(catalog: tidelake.Catalog) -> N
 def test_the_changelog_producer_of_a_table_with_rows_stays(producer: str, catalog: tidelake.Catalog) -> None:
     with pytest.raises(tidelake.BadInput, match=r"changelog-producer can't change from none.*Create another table"):
         catalog.alter_table("shop.t", [tidelake.SetOption("changelog-producer", producer)])
+
+
+LEVELS = [
+    pytest.param("num-sorted-run.compaction-trigger", "5", True, id="a larger trigger, and the default follows it"),
+    pytest.param("num-levels", "7", True, id="more levels"),
+    pytest.param("num-sorted-run.compaction-trigger", "2", False, id="a smaller trigger"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "is_refused"), LEVELS)
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_the_highest_level_does_not_rise_where_the_changelog_is_made_of_what_arrives_there(
+    producer: str, key: str, value: str, is_refused: bool, catalog: tidelake.Catalog
+) -> None:
+    catalog.drop_table("shop.levels", if_exists=True)
+    options = {"bucket": "1", "changelog-producer": producer, "num-sorted-run.compaction-trigger": "3"}
+    catalog.create_table("shop.levels", COLUMNS, primary_key=["k"], options=options)
+    catalog.table("shop.levels").upsert([{"k": 1, "v": 1}])
+    catalog.table("shop.levels").compact(full=True)
+    change = [tidelake.SetOption(key, value)]
+    if is_refused and producer == "full-compaction":
+        with pytest.raises(tidelake.BadInput, match=r"would announce all rows again\. Set 'num-levels' = '4' first"):
+            catalog.alter_table("shop.levels", change)
+        with pytest.raises(tidelake.BadInput, match="would announce all rows again"):
+            catalog.table("shop.levels", {key: value})
+        catalog.alter_table("shop.levels", [tidelake.SetOption("num-levels", "4")])
+        change = [tidelake.SetOption("num-sorted-run.compaction-trigger", "5")]
+    catalog.alter_table("shop.levels", change)
+    before = catalog.table("shop.levels").snapshots()[-1].id
+    catalog.table("shop.levels").compact(full=True)
+    after = catalog.table("shop.levels").snapshots()[-1].id
+    changes = catalog.table("shop.levels").changes(start=before + 1, end=after) if after > before else ()
+    announced = [batch.rows.to_pylist() for batch in changes]
+    assert not any(announced)

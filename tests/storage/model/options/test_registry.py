@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -119,6 +121,44 @@ def test_each_operation_refuses_options_it_would_ignore(
     assert f"option {key} = {refusal.when.example}" in str(refused.value)
     assert refusal.reason in str(refused.value)
     assert refusal.remedy in str(refused.value)
+
+
+UNSET: Final = [
+    pytest.param(option, refusal, id=option.key)
+    for option in TABLE_REGISTRY.options
+    for refusal in option.refusals
+    if refusal.remedy.startswith("Unset it")
+]
+
+
+@pytest.mark.parametrize(("option", "refusal"), UNSET)
+def test_an_option_that_is_to_be_unset_can_be_unset(option: Option, refusal: Refusal, lake: Lake) -> None:
+    """It is in the schema of a table that another writer made."""
+    lake.catalog.create_database("others", if_not_exists=True)
+    name, key = f"others.t{uuid4().hex}", key_of(option)
+    context = lake.catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1"}).context
+    lake.catalog.table(name).append(pa.table({"id": [1], "v": [10]}, SCHEMA))
+    schema = json.loads(context.io.read(context.paths.schema(0)))
+    schema["options"][key] = refusal.when.example
+    context.io.write(context.paths.schema(0), json.dumps(schema).encode())
+
+    def operations(catalog: tidelake.Catalog) -> list[Callable[[], object]]:
+        table = catalog.table(name)
+        does: dict[Operation, Callable[[], object]] = {
+            Operation.READ: lambda: table.scan().to_arrow(),
+            Operation.CHANGES: lambda: list(table.changes(start=1)),
+            Operation.WRITE: lambda: table.writer().close(),
+            Operation.COMPACT: table.compact,
+        }
+        return [does[one] for one in sorted(refusal.operations & does.keys())]
+
+    again = tidelake.open_catalog(lake.warehouse)
+    for operation in operations(again):
+        with pytest.raises(tidelake.UnsupportedFeature, match="Unset it"):
+            operation()
+    again.alter_table(name, [tidelake.RemoveOption(key)])
+    for operation in operations(again):
+        operation()
 
 
 CREATING: Final = {Operation.READ, Operation.CHANGES, Operation.WRITE}

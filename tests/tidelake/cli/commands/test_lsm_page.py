@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ SCHEMA = pa.schema([("region", pa.string()), ("id", pa.int64()), ("name", pa.str
 def new_table(warehouse: Path, **arguments: Any) -> tidelake.Table:
     catalog = tidelake.open_catalog(str(warehouse))
     catalog.create_database("shop")
-    arguments = {"primary_key": ["region", "id"], "options": {"bucket": "1"}} | arguments
+    arguments = {"primary_key": ["region", "id"], "options": {"bucket": "1"}, **arguments}
     return catalog.create_table("shop.orders", SCHEMA, **arguments)
 
 
-def write(table: tidelake.Table, *commits: list[tuple[str, int, str | None]]) -> None:
+def write(table: tidelake.Table, *commits: Sequence[tuple[str, int, str | None]]) -> None:
     with table.writer(commit_user="test") as writer:
         for number, rows in enumerate(commits, len(table.snapshots()) + 1):
             writer.write([dict(zip(SCHEMA.names, row, strict=True)) for row in rows])
@@ -62,8 +63,7 @@ def test_each_snapshot_has_the_files_that_the_table_had(tmp_path: Path) -> None:
     assert ids == [snapshot.id for snapshot in table.snapshots()]
     assert states(data) == [files_at(table, snapshot) for snapshot in ids]
     reasons = {snapshot["reason"] for snapshot in data["snapshots"] if snapshot["kind"] == "COMPACT"}
-    assert reasons
-    assert None not in reasons
+    assert len(reasons - {None}) == len(reasons) > 0
 
 
 def test_only_the_newest_snapshots_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import pickle
 from collections.abc import Iterator
@@ -414,3 +415,36 @@ def test_spark_reads_a_topic_and_its_columns_alone(
     query.awaitTermination()
     assert seen[0] == 0
     assert sum(seen) == 8
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "error", "message"),
+    [
+        pytest.param(999, None, PositionRefused, r"-0 ends at 10, but startingOffsets is 999", id="past the end"),
+        pytest.param(11, 12, PositionRefused, r"doesn't have these records.*-0 \[11, 12\)", id="both past the end"),
+        pytest.param(8, 3, BadInput, r"-0: startingOffsets is 8, after the end of the read at 3", id="after its end"),
+    ],
+)
+def test_a_batch_read_that_starts_out_of_range_is_refused(
+    kafka_broker: KafkaBroker, start: int, end: int | None, error: type[Exception], message: str
+) -> None:
+    topic = topic_with(kafka_broker, 10)
+    named = {"startingOffsets": json.dumps({topic: {"0": start}})}
+    if end is not None:
+        named["endingOffsets"] = json.dumps({topic: {"0": end}})
+    with pytest.raises(error, match=message):
+        batch(kafka_broker, topic, **named)
+    if error is PositionRefused:
+        assert batch(kafka_broker, topic, **named, failOnDataLoss="false") == []
+    for at in (10, 5):
+        found = batch(kafka_broker, topic, startingOffsets=json.dumps({topic: {"0": at}}))
+        assert offsets(found) == [(0, n) for n in range(at, 10)]
+
+
+def test_a_new_query_continues_partitions_where_other_drivers_ended(kafka_broker: KafkaBroker, streams: Any) -> None:
+    """A partition that they didn't know begins at its oldest record, whatever the start of the query is."""
+    topic = topic_with(kafka_broker, 5, 3)
+    continuing = json.dumps({topic: {"0": 2}})
+    for start in ("earliest", "latest"):
+        (found,) = streams(kafka_broker, topic, startingOffsets=start, continuingOffsets=continuing).drain()
+        assert offsets(found) == [(0, 2), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2)]

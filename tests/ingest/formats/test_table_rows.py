@@ -8,7 +8,7 @@ import pytest
 
 from tests.ingest.pipeline.fakes import SCHEMA, rows
 from tidelake.ingest.formats.base import TableRows, Target, UnavailableValues
-from tidelake.ingest.tables.table_rows import drop_records, slice_by_offset
+from tidelake.ingest.formats.table_rows import drop_records, slice_by_offset
 
 CELLS = [(n, f"v{n}") for n in range(6)]
 OFFSETS = [3, 5, 5, 8, 8, 9]

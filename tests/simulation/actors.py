@@ -1,0 +1,355 @@
+"""Who takes part in a simulated lake. Each is a process with real objects of the product.
+
+An actor is a function of the lake and of its process. It runs until it returns, raises one of the errors that a user
+may meet (`MAY_HAPPEN`), or is killed; the lake then starts it again after some time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+import tidelake
+from tests.simulation.auditor import AuditedTable, Finding, Rows, Values, apply_change
+from tests.simulation.event_loop import run_coroutine
+from tests.simulation.log import LogSource
+from tests.simulation.scheduler import Process
+from tidelake.catalog import Catalog
+from tidelake.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    SnapshotExpired,
+    SourceUnavailable,
+    WriterFenced,
+)
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.fileio.base import FileIO
+
+if TYPE_CHECKING:
+    from tests.simulation.lake import Lake
+
+ORDERS: Final = "shop.orders"
+TOTALS: Final = "shop.totals"
+COLUMNS: Final = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string()), pa.field("n", pa.int64())]
+)
+USERS: Final = {"writer": "one", "second writer": "two"}
+_FIRST_WRITTEN_KEY: Final = 1_000  # the database's keys are below
+
+CONFIG: Final = """
+warehouse: {warehouse}
+pipeline: shop
+source: {{type: change-log-folder, path: /unused}}
+checkpoint: {{interval_ms: {interval_ms}}}
+tables: [{{name: shop.orders, match: shop.public.orders}}]
+"""
+
+_ALTERED: Final = (
+    ("num-sorted-run.compaction-trigger", "2"),
+    ("num-sorted-run.compaction-trigger", "5"),
+    ("snapshot.num-retained.max", "4"),
+    ("file.compression", "zstd"),
+)
+
+# Errors that a user may meet, whatever the seed does, with what the message of BadInput must contain.
+MAY_HAPPEN: Final = (CommitConflict, CommitOutcomeUnknown, SourceUnavailable, WriterFenced, SnapshotExpired)
+_ADVICE: Final = (
+    "load it again",
+    "Load the table again",
+    "for a compaction",
+    "for the compaction",
+    "open the table again",
+    "Open the table again",
+    "has no snapshot",
+    "no snapshots",
+    "already exists",
+    "would announce all rows again",
+    "does not exist",
+)
+
+
+def may_happen(error: BaseException) -> bool:
+    """Return whether this is an error that the product documents, or one that the simulated store made."""
+    if isinstance(error, ExceptionGroup):
+        return all(may_happen(one) for one in error.exceptions)
+    if isinstance(error, MAY_HAPPEN):
+        return True
+    if isinstance(error, OSError) and "(simulated)" in str(error):
+        return True
+    return isinstance(error, BadInput) and any(advice in str(error) for advice in _ADVICE)
+
+
+def catalog_of(lake: Lake, io: FileIO) -> Catalog:
+    return Catalog(FileSystemCatalog(io, lake.warehouse))
+
+
+def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
+    """`tidelake ingest run`, until it is fenced or killed."""
+    config = parse_config(
+        CONFIG.format(warehouse=lake.warehouse, interval_ms=lake.swarm.interval_ms), "shop.yaml", (), {}, "shop"
+    )
+    source = lambda: LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)  # noqa: E731
+    built = build_pipeline(config, io=io, open_source=source)
+
+    async def run() -> None:
+        lake.stops[process] = built.stop
+        lake.pipelines[process] = built
+        await built.run()
+
+    try:
+        run_coroutine(lake.scheduler, process, lake.kit.ThreadPoolExecutor(6, "asyncio"), run())
+    finally:
+        lake.stops.pop(process, None)
+        lake.count_end(process)
+
+
+def database(lake: Lake) -> None:
+    """Changes rows. It is part of the world, and never dies."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((10, 200, 3_000)))
+        if lake.is_ending:
+            return
+        for _ in range(random.choice((1, 1, 5, 20))):
+            lake.database.change()
+        if random.random() < 0.1:
+            lake.log.mark(random.randrange(8))
+
+
+def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
+    """A program that commits rows with its own user, and repeats what it does not know to be committed."""
+
+    def write(lake: Lake, process: Process, io: FileIO) -> None:
+        audited, random = lake.auditor.tables[table], lake.scheduler.random
+        progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
+        writer = catalog_of(lake, io).table(table).writer(commit_user=user)
+        try:
+            while not lake.is_ending or progress[1]:
+                if not progress[1]:
+                    lake.pause(random.choice((50, 2_000, 20_000)))
+                    if lake.is_ending:
+                        break
+                    progress[0] += 1
+                    audited.planned[user, progress[0]] = _some_rows(lake, audited)
+                    progress[1] = True
+                identifier = progress[0]
+                rows = audited.planned[user, identifier]
+                if random.random() < 0.2 and len(rows) > 1:
+                    writer.write(_arrow(rows[:1]))
+                    lake.pause(random.randrange(1_000))
+                    writer.write(_arrow(rows[1:]))
+                else:
+                    writer.write(_arrow(rows))
+                while True:
+                    try:
+                        writer.commit(identifier)
+                        break
+                    except CommitOutcomeUnknown:
+                        lake.covered["unknown outcome, writer"] += 1
+                        lake.pause(random.choice((100, 5_000)))
+                lake.scheduler.yield_now()  # the auditor may not have looked yet
+                if (user, identifier) not in audited.committed:
+                    raise Finding(f"{table}: {user} was told that {identifier} is committed, and it is not")
+                progress[1] = False
+                lake.records += len(rows)
+                if random.random() < 0.2:
+                    return  # and open the table anew
+        finally:
+            writer.close()
+
+    return write
+
+
+def _some_rows(lake: Lake, table: AuditedTable) -> list[tuple[int, Values | None]]:
+    random = lake.scheduler.random
+    rows: dict[int, Values | None] = {}
+    for _ in range(random.choice((1, 3, 12))):
+        key = _FIRST_WRITTEN_KEY + random.randrange(16)
+        lake.values += 1
+        rows[key] = (
+            random.choice([None, f"w{lake.values:06d}", f"w{lake.values:06d}"]),
+            random.choice([None, lake.values, lake.values]),
+        )
+    if lake.swarm.engine == "deduplicate" or table.has_log_rows:
+        for key in list(rows):
+            if random.random() < 0.2:
+                rows[key] = None
+    return list(rows.items())
+
+
+def _arrow(rows: list[tuple[int, Values | None]]) -> pa.Table:
+    kinds = [3 if values is None else 0 for _, values in rows]
+    columns = [
+        [key for key, _ in rows],
+        [None if values is None else values[0] for _, values in rows],
+        [None if values is None else values[1] for _, values in rows],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)]
+    return pa.table([*arrays, pa.array(kinds, pa.int8())], [*COLUMNS.names, "_VALUE_KIND"])
+
+
+def _any_table(lake: Lake) -> str:
+    return lake.scheduler.random.choice((ORDERS, TOTALS))
+
+
+def compaction(lake: Lake, process: Process, io: FileIO) -> None:
+    """A job that compacts."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((1_000, 20_000)))
+        catalog_of(lake, io).table(_any_table(lake)).compact(full=random.random() < 0.4)
+
+
+def expiry(lake: Lake, process: Process, io: FileIO) -> None:
+    """A job that expires snapshots."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((1_000, 30_000)))
+        keep = random.choice((1, 2, 5))
+        catalog_of(lake, io).table(_any_table(lake)).expire(retain_min=keep, retain_max=keep + 1, retain_ms=1)
+
+
+def orphans(lake: Lake, process: Process, io: FileIO) -> None:
+    """A job that removes what no snapshot names, once a day."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((60_000, 600_000)))
+        # Every commit here takes less than these two hours: a paused process sleeps for less.
+        catalog_of(lake, io).table(_any_table(lake)).clean_orphans(older_than_ms=7_200_000)
+
+
+def tags(lake: Lake, process: Process, io: FileIO) -> None:
+    """Creates tags and deletes them."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((1_000, 30_000)))
+        table = catalog_of(lake, io).table(_any_table(lake))
+        present = sorted(table.tags())
+        if present and random.random() < 0.5:
+            table.delete_tag(random.choice(present))
+        elif table.context.snapshots.latest_id() is not None:
+            lake.values += 1
+            table.create_tag(f"tag{lake.values}", retain=timedelta(hours=1) if random.random() < 0.5 else None)
+
+
+def branches(lake: Lake, process: Process, io: FileIO) -> None:
+    """Creates branches and deletes them."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((1_000, 30_000)))
+        table = catalog_of(lake, io).table(_any_table(lake))
+        present = sorted(table.branches())
+        if present and random.random() < 0.5:
+            table.delete_branch(random.choice(present))
+        elif (latest := table.context.snapshots.latest_id()) is not None:
+            lake.values += 1
+            table.create_branch(f"branch{lake.values}", snapshot=latest)
+
+
+def alterer(lake: Lake, process: Process, io: FileIO) -> None:
+    """Adds columns, and sets options."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((20_000, 200_000)))
+        lake.values += 1
+        name = _any_table(lake)
+        change: SchemaChange = (
+            tidelake.AddColumn(f"x{lake.values}", "INT")
+            if random.random() < 0.5
+            else tidelake.SetOption(*random.choice(_ALTERED))
+        )
+        catalog_of(lake, io).alter_table(name, [change])
+
+
+def rescale(lake: Lake, process: Process, io: FileIO) -> None:
+    """Changes the number of buckets of a table that has a fixed one."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((60_000, 300_000)))
+        table = _any_table(lake)
+        if lake.auditor.tables[table].options["bucket"] != "-1":
+            catalog_of(lake, io).rescale_table(table, random.choice((1, 2, 3)))
+
+
+def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
+    """Keeps a copy of a table from its changelog. Its copy and its position survive it together."""
+
+    def follow(lake: Lake, process: Process, io: FileIO) -> None:
+        random = lake.scheduler.random
+        kept: dict[str, tuple[Rows, str | None]] = lake.copies.setdefault(name, {})
+        table = ORDERS if name.endswith("orders") else TOTALS
+        audited = lake.auditor.tables[table]
+        if audited.producer == "none":
+            while not lake.is_ending:
+                lake.pause(600_000)
+            return
+        copy, position = kept.get(table, ({}, None))
+        copy = dict(copy)
+        opened = catalog_of(lake, io).table(table)
+        is_registered = opened.context.paths.consumer(name) in lake.store.objects
+        try:
+            if position is None:
+                earliest = opened.context.snapshots.earliest_id() or 1
+                copy = dict(audited.fold_at.get(earliest - 1, {}))  # what it missed
+                follower = opened.follower(start=earliest, consumer=name)
+            else:
+                follower = opened.follower(start=position, consumer=name)
+            while not lake.is_ending:
+                changes = follower.step()
+                if changes is None:
+                    lake.pause(max(100, follower.wait_ms))
+                    continue
+                for batch in changes:
+                    for row in batch.rows.to_pylist():
+                        exact = audited.producer != "input"
+                        problem = apply_change(
+                            copy, row["_VALUE_KIND"], row["id"], (row["note"], row["n"]), is_exact=exact
+                        )
+                        if problem:
+                            raise Finding(f"{table}: {name} at snapshot {batch.snapshot_id}: {problem}")
+                    if batch.is_last:
+                        expected = audited.fold_at.get(batch.snapshot_id)
+                        if expected is not None and expected != copy:
+                            raise Finding(f"{table}: {name} has another copy after snapshot {batch.snapshot_id}")
+                        assert batch.position is not None
+                        kept[table] = (dict(copy), str(batch.position))
+                        lake.records += batch.rows.num_rows
+                    if random.random() < 0.1:
+                        lake.pause(random.choice((10, 10_000)))
+        except SnapshotExpired as error:
+            if position is not None and is_registered:
+                raise Finding(f"{table}: {name} was to be waited for, and lost its snapshot: {error}") from error
+            kept.pop(table, None)
+
+    return follow
+
+
+def reader(lake: Lake, process: Process, io: FileIO) -> None:
+    """Reads tables at any snapshot that exists."""
+    random = lake.scheduler.random
+    while not lake.is_ending:
+        lake.pause(random.choice((500, 10_000)))
+        name = _any_table(lake)
+        audited, table = lake.auditor.tables[name], catalog_of(lake, io).table(name)
+        latest = table.context.snapshots.latest_id()
+        if latest is None:
+            continue
+        number = latest if random.random() < 0.5 else random.randint(max(1, latest - 5), latest)
+        try:
+            found = table.scan(columns=["id", "note", "n"], snapshot=number).to_arrow().to_pylist()
+        except SnapshotExpired:
+            if number >= audited.earliest:
+                raise Finding(f"{name}: snapshot {number} exists, and reads as expired") from None
+            continue
+        expected = audited.rows_at.get(number)
+        rows = {row["id"]: (row["note"], row["n"]) for row in found}
+        if expected is not None and rows != expected:
+            raise Finding(f"{name}: a reader found other rows in snapshot {number}")
+        lake.records += len(found)

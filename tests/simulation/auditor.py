@@ -1,0 +1,344 @@
+"""Knows what every table must hold, and looks at each snapshot the moment it appears.
+
+The truth comes from the database's changes up to the recorded position, and from what each writer said it would commit,
+merged in the order of the snapshots by a naive model of the table's merge engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from tests.simulation.log import Log
+from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.store import ObjectStore, StoreClient
+from tidelake.checkpoint.epoch import EPOCH_PROPERTY
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
+from tidelake.errors import TidelakeError
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
+from tidelake.storage.commit.manifests.manifest_store import ManifestStore
+from tidelake.storage.commit.manifests.snapshot_files import (
+    changelog_entries,
+    live_entries,
+    table_manifests,
+)
+from tidelake.storage.maintenance.verify import verify
+from tidelake.storage.model.format import CommitKind
+from tidelake.storage.model.snapshots.snapshot import Snapshot
+from tidelake.storage.model.table import TableContext
+from tidelake.table import Table
+
+Values: TypeAlias = tuple[Any, Any]  # note, n
+Rows: TypeAlias = dict[int, Values]
+Merge: TypeAlias = Callable[[Values | None, Values], Values]
+
+
+class Finding(AssertionError):
+    """What is not as it must be."""
+
+
+def newest(old: Values | None, new: Values) -> Values:
+    return new
+
+
+def first(old: Values | None, new: Values) -> Values:
+    return new if old is None else old
+
+
+def not_null(old: Values | None, new: Values) -> Values:
+    note, n = old or (None, None)
+    return (note if new[0] is None else new[0], n if new[1] is None else new[1])
+
+
+def summed(old: Values | None, new: Values) -> Values:
+    if old is None:
+        return new
+    notes, terms = ([x for x in pair if x is not None] for pair in zip(old, new, strict=True))
+    return (max(notes) if notes else None, sum(terms) if terms else None)
+
+
+@dataclass
+class AuditedTable:
+    """A table, its truth, and what was found in each snapshot.
+
+    has_log_rows: it has the rows of the database's log. engine: the model of its merge engine. planned: by commit user
+    and identifier, what a writer will commit: rows, and keys to delete (None instead of values).
+    """
+
+    name: str
+    options: Mapping[str, str]
+    merge: Merge = newest
+    has_log_rows: bool = False
+    planned: dict[tuple[str, int], list[tuple[int, Values | None]]] = field(default_factory=dict)
+    committed: set[tuple[str, int]] = field(default_factory=set)
+    written: Rows = field(default_factory=dict)
+    from_log: Rows = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    epoch: int = 0
+    folded: Rows = field(default_factory=dict)
+    is_fold_complete: bool = True
+    rows_at: dict[int, Rows | None] = field(default_factory=dict)
+    fold_at: dict[int, Rows] = field(default_factory=dict)
+    last_id: int = 0
+    names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the files of the state
+    change_names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the changelog's: a tag keeps none
+    earliest: int = 1
+    tags: dict[str, int] = field(default_factory=dict)
+    branches: dict[str, frozenset[str]] = field(default_factory=dict)  # the files that each one needs
+    audits: int = 0
+
+    @property
+    def truth(self) -> Rows:
+        return {**self.from_log, **self.written}
+
+    @property
+    def needs_compaction(self) -> bool:
+        """Whether readers see rows only after a compaction."""
+        return "deletion-vectors.enabled" in self.options or self.options.get("merge-engine") == "first-row"
+
+    @property
+    def producer(self) -> str:
+        return self.options.get("changelog-producer", "none")
+
+
+class Auditor:
+    """See the module. `pending` are snapshots that nobody looked at yet."""
+
+    def __init__(self, scheduler: Scheduler, store: ObjectStore, warehouse: str, log: Log) -> None:
+        self._scheduler = scheduler
+        self._store = store
+        self._log = log
+        self._warehouse = warehouse
+        self.process = Process("auditor")
+        self._catalog = FileSystemCatalog(StoreClient(store, self.process, is_quiet=True), warehouse)
+        self.tables: dict[str, AuditedTable] = {}
+        self._pending: list[tuple[AuditedTable, int]] = []
+        store.on_written = self._written
+        store.on_deleted = self._deleted
+        self.finding: Finding | None = None
+
+    def add(self, table: AuditedTable) -> None:
+        self.tables[table.name] = table
+
+    def context(self, name: str) -> TableContext:
+        return self._catalog.load(name)
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Run work in the auditor's process, while nothing else happens. For the hub."""
+        self._scheduler.run_exclusively(self.process, work)
+
+    # ------------------------------------------------------------ events of the store
+
+    def _table_of(self, path: str) -> tuple[AuditedTable, str] | None:
+        rest = path.removeprefix(self._warehouse + "/")
+        database, _, rest = rest.partition(".db/")
+        table, _, rest = rest.partition("/")
+        found = self.tables.get(f"{database}.{table}")
+        return None if found is None else (found, rest)
+
+    def _written(self, path: str, is_new: bool) -> None:
+        found = self._table_of(path)
+        if found is None:
+            return
+        table, rest = found
+        if rest.startswith("snapshot/snapshot-") and is_new:
+            number = int(rest.removeprefix("snapshot/snapshot-"))
+            # A put that acts late may come back after its id has expired. Nobody reads below EARLIEST.
+            if number >= table.earliest:
+                self._pending.append((table, number))
+        elif rest == "snapshot/EARLIEST":
+            table.earliest = max(table.earliest, int(self._store.objects[path].data))
+        elif rest.startswith("tag/tag-"):
+            table.tags[rest] = int(json.loads(self._store.objects[path].data)["id"])
+        elif (branch := _branch_of(rest)) is not None and is_new:
+            number = int(json.loads(self._store.objects[path].data)["id"])
+            table.branches[branch] = table.branches.get(branch, frozenset()) | table.names_at.get(number, frozenset())
+
+    def _deleted(self, path: str, by: str) -> None:
+        found = self._table_of(path)
+        if found is None:
+            return
+        table, rest = found
+        if rest.startswith("tag/tag-"):
+            table.tags.pop(rest, None)
+        elif (branch := _branch_of(rest)) is not None:
+            table.branches.pop(branch, None)
+        elif rest.startswith("snapshot/snapshot-"):
+            number = int(rest.removeprefix("snapshot/snapshot-"))
+            if number >= table.earliest:
+                self._fail(table, number, f"{by} deleted the snapshot, and EARLIEST says {table.earliest}")
+            table.change_names_at.pop(number, None)
+            if number not in table.tags.values():
+                table.names_at.pop(number, None)
+        else:
+            name = rest.rpartition("/")[2]
+            tagged = set(table.tags.values())
+            for number, names in table.names_at.items():
+                if name in names and (number >= table.earliest or number in tagged):
+                    self._fail(table, number, f"{by} deleted {rest}, which this snapshot needs")
+            for branch_name, names in table.branches.items():
+                if name in names:
+                    self._fail(table, table.last_id, f"{by} deleted {rest}, which branch {branch_name} needs")
+            for number, names in table.change_names_at.items():
+                if name in names and number >= table.earliest:
+                    self._fail(table, number, f"{by} deleted {rest}, which its changelog needs")
+
+    def _fail(self, table: AuditedTable, number: int, what: str) -> None:
+        if self.finding is None:
+            self.finding = Finding(f"{table.name}, snapshot {number}: {what}")
+
+    def look(self) -> None:
+        """Audit the snapshots that appeared. For the hub."""
+        while self._pending and self.finding is None:
+            table, number = self._pending.pop(0)
+            try:
+                self.run(partial(self._audit, table, number))
+            except Finding as finding:
+                self.finding = finding
+            except (TidelakeError, OSError) as error:
+                self.finding = Finding(f"{table.name}, snapshot {number} can't be read: {error!r}")
+
+    # ------------------------------------------------------------ one snapshot
+
+    def _audit(self, table: AuditedTable, number: int) -> None:
+        table.audits += 1
+        if number != table.last_id + 1:
+            self._fail(table, number, f"it follows snapshot {table.last_id}")
+        table.last_id = number
+        context = self.context(table.name)
+        snapshot = context.snapshots.get(number)
+        self._take_over(table, snapshot)
+        files = live_entries(context, snapshot)
+        table.names_at[number], table.change_names_at[number] = self._names(context, snapshot)
+        has_level_0 = any(entry.file.level == 0 for entry in files)
+        found: Rows | None = None
+        if not (has_level_0 and table.needs_compaction):
+            read = Table(context).scan(columns=["id", "note", "n"], snapshot=number).to_arrow().to_pylist()
+            found = {row["id"]: (row["note"], row["n"]) for row in read}
+            if len(found) != len(read):
+                self._fail(table, number, f"a key has two rows: {sorted(row['id'] for row in read)}")
+            self._compare(table, number, "its rows", found, table.truth)
+        table.rows_at[number] = found
+        self._fold(table, context, snapshot, has_level_0)
+
+    def _take_over(self, table: AuditedTable, snapshot: Snapshot) -> None:
+        """Learn what the snapshot must have brought."""
+        user, identifier, number = snapshot.commit_user, snapshot.commit_identifier, snapshot.id
+        if (text := snapshot.properties.get(EPOCH_PROPERTY)) is not None:
+            epoch = int(json.loads(text)["number"])
+            if epoch < table.epoch:
+                self._fail(table, number, f"of epoch {epoch}, after one of epoch {table.epoch}")
+            table.epoch = epoch
+        if (position := snapshot.properties.get(POSITION_PROPERTY)) is not None:
+            ranges = position_from_text(position, table.name).ranges
+            for partition, (start, end) in ranges.items():
+                reached = table.ends.get(partition, 0)
+                # A compaction has the position of the commit before it.
+                is_next = start == reached or (snapshot.commit_kind is CommitKind.COMPACT and start <= reached)
+                if not is_next or end < reached:
+                    self._fail(table, number, f"{partition} from {start} to {end}, after {reached}")
+                for change in self._log.partitions[partition].changes[reached:end]:
+                    if change is not None:
+                        key, row = change
+                        if row is None:
+                            table.from_log.pop(key, None)
+                        else:
+                            table.from_log[key] = (row["note"], row["n"])
+                table.ends[partition] = end
+        if snapshot.commit_kind is CommitKind.APPEND and (user, identifier) in table.planned:
+            if (user, identifier) in table.committed:
+                self._fail(table, number, f"{user} committed {identifier} twice")
+            table.committed.add((user, identifier))
+            for key, values in table.planned[user, identifier]:
+                if values is None:
+                    table.written.pop(key, None)
+                else:
+                    table.written[key] = table.merge(table.written.get(key), values)
+
+    def _names(self, context: TableContext, snapshot: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the names of the files that the snapshot needs, and of those that its changelog needs."""
+        store = context.shared(ManifestStore)
+        names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+        names |= {meta.file_name for meta in table_manifests(store, snapshot)}
+        for entry in live_entries(context, snapshot):
+            names |= {entry.file.file_name, *entry.file.extra_files}
+        changes = {entry.file.file_name for entry in changelog_entries(context, snapshot)}
+        if snapshot.changelog_manifest_list is not None:
+            changes.add(snapshot.changelog_manifest_list)
+        if snapshot.index_manifest is not None:
+            names.add(snapshot.index_manifest)
+            names |= {entry.file.file_name for entry in read_index_manifest(context, snapshot.index_manifest)}
+        return frozenset(names), frozenset(changes)
+
+    def _fold(self, table: AuditedTable, context: TableContext, snapshot: Snapshot, has_level_0: bool) -> None:
+        """Apply the snapshot's changelog to the copy, and compare the copy with the table."""
+        if table.producer == "none":
+            return
+        number, copy = snapshot.id, table.folded
+        for batch in Table(context).changes(start=number, end=number):
+            for row in batch.rows.to_pylist():
+                key, values = row["id"], (row["note"], row["n"])
+                problem = apply_change(copy, row["_VALUE_KIND"], key, values, is_exact=table.producer != "input")
+                if problem:
+                    self._fail(table, number, f"its changelog: {problem}")
+        table.fold_at[number] = dict(copy)
+        is_complete = table.producer == "input" or (
+            not has_level_0 if table.producer == "lookup" else _is_fully_compacted(context, snapshot)
+        )
+        if is_complete:
+            self._compare(table, number, "the sum of its changelog", copy, table.truth)
+
+    def _compare(self, table: AuditedTable, number: int, what: str, found: Rows, truth: Rows) -> None:
+        if found != truth:
+            keys = sorted(key for key in {*found, *truth} if found.get(key) != truth.get(key))
+            some = "; ".join(f"{key}: {found.get(key)} instead of {truth.get(key)}" for key in keys[:4])
+            self._fail(table, number, f"{what} differ in {len(keys)} of {len(truth)} rows: {some}")
+
+    # ------------------------------------------------------------ the end
+
+    def check_end(self, table: AuditedTable) -> None:
+        """Check a table that nobody writes any more."""
+        context = self.context(table.name)
+        problems = verify(context, deep=True)
+        if problems:
+            raise Finding(f"{table.name}: verify says {[str(problem) for problem in problems[:3]]}")
+        if table.has_log_rows and not self._log.is_read(table.ends):
+            raise Finding(f"{table.name}: it ends at {table.ends}, the log at {self._log.ends}")
+        missing = set(table.planned) - table.committed
+        if missing:
+            raise Finding(f"{table.name}: {sorted(missing)[:3]} were never committed")
+
+
+def _branch_of(rest: str) -> str | None:
+    """Return the branch whose snapshot this file is; None if it is none."""
+    parts = rest.split("/")
+    is_snapshot = parts[0] == "branch" and len(parts) == 4 and parts[3].startswith("snapshot-")
+    return parts[1].removeprefix("branch-") if is_snapshot else None
+
+
+def apply_change(copy: Rows, kind: int, key: int, values: Values, *, is_exact: bool) -> str | None:
+    """Apply a row of a changelog to a copy of the table. Returns what is wrong with it; None if nothing is.
+
+    is_exact: the row must say what the copy has.
+    """
+    old = copy.get(key)
+    if kind in (0, 2):
+        if is_exact and kind == 0 and old is not None:
+            return f"+I of {key}, which exists"
+        if is_exact and kind == 2 and old is not None:
+            return f"+U of {key} without its -U"
+        copy[key] = values
+        return None
+    if is_exact and old != values:
+        return f"{'-U' if kind == 1 else '-D'} of {key} says {values}, and it was {old}"
+    copy.pop(key, None)
+    return None
+
+
+def _is_fully_compacted(context: TableContext, snapshot: Snapshot) -> bool:
+    top: Final = context.options.num_levels - 1
+    return all(entry.file.level == top for entry in live_entries(context, snapshot))

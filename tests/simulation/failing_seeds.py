@@ -1,0 +1,13 @@
+"""Seeds that failed once. They run with each `make test`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# (seed, operations, what it found). A later change of the simulation gives a seed another history.
+FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
+    (10, 1_500, "a raised highest level made full-compaction announce all rows again"),
+    (12, 1_000, "a commit beside an expiry was told of a corrupt file instead of a conflict"),
+    (3, 600, "a start beside another start of the pipeline was told of a rollback"),
+    (26, 1_000, "an orphan cleaner beside an expiry was told of a corrupt file"),
+)

@@ -1,0 +1,360 @@
+"""A whole lake in one seed: the world, its actors, and the run."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Final
+
+from tests.simulation import actors
+from tests.simulation.actors import ORDERS, TOTALS, may_happen
+from tests.simulation.auditor import AuditedTable, Auditor, Finding, Rows, newest
+from tests.simulation.environment import installed
+from tests.simulation.log import TOPIC, Database, Log, Partition
+from tests.simulation.options import Swarm, draw
+from tests.simulation.scheduler import START_NS, Deadlock, Process, Scheduler, SimulatedThread
+from tests.simulation.store import ObjectStore, StoreClient, StoreFaults
+from tests.simulation.threads import ThreadKit, wait_until
+from tidelake.catalog import Catalog
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import TidelakeError
+from tidelake.ingest.pipeline.pipeline import Pipeline
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
+from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.retrying import RetryingFileIO
+
+Actor = Callable[["Lake", Process, FileIO], None]
+
+_ACTORS: Final[dict[str, Actor]] = {
+    "pipeline": actors.pipeline,
+    **{role: actors.writer_of(user, TOTALS) for role, user in actors.USERS.items()},
+    "compaction": actors.compaction,
+    "expiry": actors.expiry,
+    "orphans": actors.orphans,
+    "tags": actors.tags,
+    "branches": actors.branches,
+    "alterer": actors.alterer,
+    "rescale": actors.rescale,
+    "follower": actors.follower_of("follower-orders"),
+    "second follower": actors.follower_of("follower-totals"),
+    "reader": actors.reader,
+}
+_RESTART_MS: Final = (10, 1_000, 20_000)
+_HANG_NS: Final = 24 * 3_600_000_000_000  # everything here ends in a few minutes, without faults
+_runs: Final = count()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run. finding: the first difference; None if the lake is sound."""
+
+    seed: int
+    operations: int
+    trace_hash: str
+    finding: str | None
+    virtual_s: float
+    snapshots: int
+    covered: Counter[str]
+    pairs: Counter[str]
+    recent: tuple[str, ...] = ()
+    error: BaseException | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}  operations {self.operations:,}  snapshots {self.snapshots:,}  "
+            f"virtual {self.virtual_s:,.0f} s  trace {self.trace_hash}  {self.finding or 'sound'}"
+        )
+
+
+class Lake:
+    """The world of one run.
+
+    is_ending: the actors come to their end, and nothing fails any more.
+    """
+
+    def __init__(self, seed: int, swarm: Swarm, scheduler: Scheduler, kit: ThreadKit) -> None:
+        self.swarm = swarm
+        self.scheduler = scheduler
+        self.kit = kit
+        self.warehouse = f"memory://lake-{next(_runs):08d}/w"
+        self.store = ObjectStore(scheduler)
+        self.log = Log({TopicPartition(TOPIC, n): Partition() for n in range(swarm.partitions)})
+        self.database = Database(self.log, scheduler)
+        self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
+        self.is_ending = False
+        self.stops: dict[Process, Callable[[], None]] = {}
+        self.pipelines: dict[Process, Pipeline] = {}
+        self.writers: dict[tuple[str, str], list[int]] = {}
+        self.copies: dict[str, dict[str, tuple[Rows, str | None]]] = {}
+        self.records = 0
+        self.values = 0
+        self.covered: Counter[str] = Counter()
+        self._alive: dict[str, list[Process]] = {}
+        self._paused: dict[SimulatedThread, None] = {}
+        self._started = count(1)
+        self._world = Process("world")
+
+    @property
+    def operations(self) -> int:
+        return self.store.operations + self.log.records + self.records
+
+    def pause(self, at_most_ms: float) -> None:
+        """Sleep for a random time, or until the end begins."""
+        scheduler, thread = self.scheduler, self.scheduler.current
+        assert thread is not None
+        end_ns = scheduler.now_ns + int(scheduler.random.random() * at_most_ms * 1e6) + 1
+        self._paused[thread] = None
+        try:
+            while scheduler.now_ns < end_ns and not self.is_ending:
+                scheduler.park(end_ns - scheduler.now_ns)
+        finally:
+            del self._paused[thread]
+
+    # ------------------------------------------------------------ processes
+
+    def count_end(self, process: Process) -> None:
+        """Count in which states of the run and of its checkpoint a pipeline ended."""
+        pipeline = self.pipelines.pop(process, None)
+        if pipeline is not None:
+            coordinator = getattr(pipeline._flow, "_coordinator", None)
+            checkpoint = "no checkpoint" if coordinator is None else coordinator.state.name
+            how = "killed" if process.is_dead else "ended"
+            self.covered[f"{how} in {pipeline._state.name}, {checkpoint}"] += 1
+
+    def pairs(self) -> Counter[str]:
+        """Return which option met which actor, and which fault."""
+        tables = {
+            f"{key}={value}" for options in (self.swarm.orders, self.swarm.totals) for key, value in options.items()
+        }
+        met = {*self.swarm.actors, *(fault.rpartition(" ")[0] for fault in self.store.tried)}
+        return Counter(f"{option} × {other}" for option in sorted(tables) for other in sorted(met))
+
+    def _spawn(self, role: str, actor: Actor) -> Process:
+        process = Process(f"{role} {next(self._started)}")
+        process.skew_ns = self.scheduler.random.choice((0, 0, -3_000_000_000, 3_000_000_000))
+        self._alive.setdefault(role, []).append(process)
+        self.scheduler.start(process, "main", lambda: self._live(role, actor, process))
+        return process
+
+    def _live(self, role: str, actor: Actor, process: Process) -> None:
+        io = RetryingFileIO(StoreClient(self.store, process))
+        try:
+            actor(self, process, io)
+        except Exception as error:
+            self.covered[f"{type(error).__name__}, {role}"] += 1
+            self.scheduler.note(f"ends: {type(error).__name__}")
+            if not may_happen(error):
+                assert self.scheduler.current is not None
+                self.scheduler.crashed(self.scheduler.current, error)
+        finally:
+            if process in self._alive[role]:
+                self._alive[role].remove(process)
+                self.scheduler.kill_others(process)
+
+    def _keep_alive(self, role: str, actor: Actor) -> None:
+        """Start the actor again and again. Runs in the world's process."""
+        random = self.scheduler.random
+        while not self.is_ending or self._has_work(role):
+            process = self._spawn(role, actor)
+            wait_until(self.scheduler, lambda process=process: process.is_dead, [process.watchers.append])  # type: ignore[misc]
+            if self.is_ending and not self._has_work(role):
+                break
+            self.scheduler.sleep(int(random.random() * random.choice(_RESTART_MS) * 1e6))
+
+    def _has_work(self, role: str) -> bool:
+        """Return whether the actor must start once more: a log is not read, or it is unknown whether rows are there."""
+        if role == "pipeline":
+            return not self._is_read()
+        user = actors.USERS.get(role)
+        return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
+
+    def _is_read(self) -> bool:
+        is_written = all(thread.name != "database" for thread in self._world.threads)
+        return is_written and self.log.is_read(self.auditor.tables[ORDERS].ends)
+
+    def _trouble(self) -> None:
+        """Kill processes, stop some for a while, and start a second pipeline beside the first."""
+        random = self.scheduler.random
+        while not self.is_ending:
+            self.pause(random.choice((300, 3_000, 20_000)))
+            everyone = [process for role in sorted(self._alive) for process in self._alive[role]]
+            chance = random.random()
+            if not everyone or self.is_ending:
+                continue
+            process = random.choice(everyone)
+            if chance < 0.5 * self.swarm.kills:
+                self.covered["kill, " + process.name.rpartition(" ")[0]] += 1
+                self.store.crashing.append(process)
+                self.scheduler.yield_now()
+            elif chance < 0.7 and "zombie" in self.swarm.actors:
+                self.covered["zombie, " + process.name.rpartition(" ")[0]] += 1
+                self.scheduler.freeze(process)
+                self.pause(random.choice((1_000, 60_000)))
+                self.scheduler.thaw(process)
+            elif chance < 0.8 and "take-over" in self.swarm.actors:
+                self.covered["take-over"] += 1
+                self._spawn("pipeline", actors.pipeline)
+
+    def _between(self) -> None:
+        """Called by the hub before it chooses the next thread."""
+        self.auditor.look()
+        if self.store.crashing:
+            crashing, self.store.crashing = self.store.crashing, []
+            for process in crashing:
+                if not process.is_dead:
+                    self.scheduler.note_of(process, "is killed")
+                    self.scheduler.kill(process)
+                    for alive in self._alive.values():
+                        if process in alive:
+                            alive.remove(process)
+
+    # ------------------------------------------------------------ the run
+
+    def prepare(self) -> None:
+        """Create the tables, without faults."""
+
+        def create() -> None:
+            io = StoreClient(self.store, self.auditor.process, is_quiet=True)
+            catalog = Catalog(FileSystemCatalog(io, self.warehouse))
+            catalog.create_database("shop")
+            for name, options in ((ORDERS, self.swarm.orders), (TOTALS, self.swarm.totals)):
+                catalog.create_table(name, actors.COLUMNS, primary_key=["id"], options=options)
+
+        self.auditor.add(AuditedTable(ORDERS, self.swarm.orders, newest, has_log_rows=True))
+        self.auditor.add(AuditedTable(TOTALS, self.swarm.totals, self.swarm.merge))
+        self.auditor.run(create)
+
+    def run(self, operations: int) -> None:
+        """Run until so many operations were done, then let everything come to its end, and check it."""
+        scheduler = self.scheduler
+        scheduler.between = self._between
+        scheduler.start(self._world, "database", lambda: actors.database(self))
+        for role, actor in _ACTORS.items():
+            if role in self.swarm.actors:
+                scheduler.start(self._world, f"keeper of {role}", partial(self._keep_alive, role, actor))
+        scheduler.start(self._world, "trouble", self._trouble)
+        self.store.faults = self.swarm.faults
+        self.log.unavailable = self.swarm.unavailable
+        checked = [0, 0]
+
+        def is_over() -> bool:
+            if self.auditor.finding is not None:
+                return True
+            # Nothing hangs: in a day of virtual time there is always a snapshot.
+            snapshots = sum(table.audits for table in self.auditor.tables.values())
+            if snapshots != checked[0]:
+                checked[:] = [snapshots, scheduler.now_ns]
+            elif checked[1] and scheduler.now_ns - checked[1] > _HANG_NS:
+                raise Finding("no snapshot for a day: something hangs")
+            return self.operations >= operations
+
+        scheduler.run(is_over)
+        self._raise()
+        self._end()
+
+    def _end(self) -> None:
+        scheduler = self.scheduler
+        self.is_ending = True
+        for thread in list(self._paused):
+            scheduler.unpark(thread)
+        self.store.faults = StoreFaults(slow=0.0)
+        self.log.unavailable = 0.0
+        limit_ns = scheduler.now_ns + _HANG_NS
+        for process in list(scheduler._frozen):
+            scheduler.thaw(process)
+
+        def is_quiet() -> bool:
+            if self.auditor.finding is not None:
+                return True
+            if self._is_read() and not self.store.late:
+                for stop in list(self.stops.values()):
+                    stop()
+                self.stops.clear()
+            return not any(self._alive.values()) and len(self._world.threads) == 0
+
+        if not scheduler.run(is_quiet, limit_ns) and scheduler.failure is None:
+            left = [process.name for alive in self._alive.values() for process in alive]
+            raise Finding(f"a day after the last fault these still run: {left}, read: {self._is_read()}")
+        self._raise()
+        for name in (ORDERS, TOTALS):
+            self.auditor.run(partial(self._settle, name))
+            self.auditor.look()
+            self._raise()
+            self.auditor.run(partial(self.auditor.check_end, self.auditor.tables[name]))
+
+    def _settle(self, name: str) -> None:
+        """Compact all, keep one snapshot, remove orphans: then only what this snapshot and the tags need is there."""
+        io = StoreClient(self.store, self.auditor.process, is_quiet=True)
+        table = Catalog(FileSystemCatalog(io, self.warehouse)).table(name)
+        if table.context.snapshots.latest_id() is not None:
+            table.compact(full=True)
+
+    def _raise(self) -> None:
+        if self.auditor.finding is not None:
+            raise self.auditor.finding
+        if self.scheduler.failure is not None:
+            who, error = self.scheduler.failure
+            if isinstance(error, Finding):
+                raise error
+            raise Finding(f"{who}: {type(error).__name__}: {error}") from error
+
+
+def simulate(seed: int, operations: int, off: frozenset[str] = frozenset()) -> Outcome:
+    """Run the lake of a seed."""
+    swarm = draw(seed, off)
+    scheduler = Scheduler(seed, swarm.switch_rate)
+    finding: Finding | None = None
+    error: BaseException | None = None
+    logging.disable(logging.CRITICAL)
+    # A collection at any moment could run clean-up code there. Frozen objects are not looked at again at the end.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        with installed(scheduler) as kit:
+            lake = Lake(seed, swarm, scheduler, kit)
+            try:
+                lake.prepare()
+                lake.run(operations)
+            except (Finding, Deadlock) as found:
+                finding, error = Finding(str(found)), found
+            except (TidelakeError, OSError) as found:
+                finding, error = Finding(f"the last check: {found!r}"), found
+            finally:
+                lake.auditor.finding = None
+                for process in {thread.process for thread in [*scheduler.ready]} | {
+                    process for alive in lake._alive.values() for process in alive
+                }:
+                    scheduler.kill(process)
+                scheduler.kill(lake._world)
+    finally:
+        if was_enabled:
+            gc.enable()
+        gc.collect()
+        gc.unfreeze()
+        logging.disable(logging.NOTSET)
+    lake.covered.update({f"{fault}": n for fault, n in lake.store.tried.items()})
+    return Outcome(
+        seed,
+        lake.operations,
+        scheduler.trace_hash,
+        None if finding is None else str(finding),
+        (scheduler.now_ns - START_NS) / 1e9,
+        sum(table.audits for table in lake.auditor.tables.values()),
+        lake.covered,
+        lake.pairs(),
+        tuple(scheduler.recent),
+        error,
+    )
+
+
+def explained(outcome: Outcome) -> str:
+    """Return the trace of a failure's last steps, and its error."""
+    error = "" if outcome.error is None else "".join(traceback.format_exception(outcome.error))
+    return "".join(outcome.recent[-60:]) + error

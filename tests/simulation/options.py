@@ -1,0 +1,119 @@
+"""What a seed draws before the lake begins: the tables' options, the faults, and who takes part (a swarm)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.simulation.auditor import Merge, first, newest, not_null, summed
+from tests.simulation.store import StoreFaults
+
+_ENGINES: Final[dict[str, tuple[dict[str, str], Merge]]] = {
+    "deduplicate": ({}, newest),
+    "partial-update": ({"merge-engine": "partial-update"}, not_null),
+    "aggregation": (
+        {
+            "merge-engine": "aggregation",
+            "fields.note.aggregate-function": "max",
+            "fields.n.aggregate-function": "sum",
+        },
+        summed,
+    ),
+    "first-row": ({"merge-engine": "first-row"}, first),
+}
+_PRODUCERS: Final = ("none", "input", "lookup", "full-compaction")
+ACTORS: Final = (
+    "pipeline", "take-over", "zombie", "writer", "second writer", "compaction", "expiry", "orphans", "tags", "branches",
+    "alterer", "rescale", "follower", "second follower", "reader",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """The draw of a seed. off: switches that a shrinker turned off: names of actors and faults."""
+
+    orders: dict[str, str]
+    totals: dict[str, str]
+    merge: Merge
+    engine: str
+    faults: StoreFaults
+    unavailable: float
+    kills: float
+    actors: frozenset[str]
+    switch_rate: float
+    partitions: int
+    batch_records: int
+    interval_ms: int
+    writers: int
+    covered: dict[str, str] = field(default_factory=dict)
+
+
+FAULTS: Final = ("error before", "error after", "late", "slow", "crash", "kill", "unavailable")
+
+
+def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
+    """Return the draw of a seed. The same numbers are drawn whatever is off."""
+    random = Random(f"swarm {seed}")
+
+    def share(name: str, *values: float) -> float:
+        drawn = random.choice(values)
+        return 0.0 if name in off else drawn
+
+    orders, totals = _common(random), _common(random)
+    if random.random() < 0.3:
+        orders["deletion-vectors.enabled"] = "true"
+    producer = random.choice(_PRODUCERS)
+    orders["changelog-producer"] = producer
+    if producer == "full-compaction" and "deletion-vectors.enabled" in orders:
+        del orders["deletion-vectors.enabled"]
+    engine = random.choice(list(_ENGINES))
+    options, merge = _ENGINES[engine]
+    totals |= options
+    producer = random.choice(("none", "lookup", "full-compaction") if engine != "first-row" else ("none", "lookup"))
+    totals["changelog-producer"] = producer
+    if random.random() < 0.3 and engine != "first-row" and producer != "full-compaction":
+        totals["deletion-vectors.enabled"] = "true"
+    faults = StoreFaults(
+        error_before=share("error before", 0, 0, 0.002, 0.01),
+        error_after=share("error after", 0, 0, 0.002, 0.01),
+        late_put=share("late", 0, 0, 0.01, 0.05),
+        slow=share("slow", 0.0, 0.01, 0.05),
+        slow_ms=random.choice((200, 5_000, 60_000)),
+        crash=share("crash", 0, 0, 0.0005, 0.002),
+    )
+    taking_part = {name for name in ACTORS if random.random() < 0.75} | {"pipeline", "writer"}
+    return Swarm(
+        orders,
+        totals,
+        merge,
+        engine,
+        faults,
+        unavailable=share("unavailable", 0, 0, 0.01),
+        kills=share("kill", 0, 0.3, 1.0),
+        actors=frozenset(taking_part - off),
+        switch_rate=random.choice((0.05, 0.3, 0.7, 1.0)),
+        partitions=random.choice((1, 2, 3)),
+        batch_records=random.choice((1, 5, 40)),
+        interval_ms=random.choice((500, 5_000, 30_000)),
+        writers=random.choice((1, 2)),
+    )
+
+
+def _common(random: Random) -> dict[str, str]:
+    options = {
+        "bucket": random.choice(("1", "2", "-1")),
+        "num-sorted-run.compaction-trigger": random.choice(("2", "3", "5")),
+        "file.format": random.choice(("parquet", "parquet", "avro", "orc")),
+        "snapshot.num-retained.min": random.choice(("1", "3")),
+        "snapshot.num-retained.max": random.choice(("3", "10", "1000")),
+        "snapshot.time-retained": random.choice(("1 s", "1 min", "1 h")),
+        "manifest.merge-min-count": random.choice(("2", "30")),
+    }
+    if options["bucket"] == "-1":
+        options["dynamic-bucket.target-row-num"] = random.choice(("3", "10"))
+    if random.random() < 0.25:
+        options["write-only"] = "true"
+    if random.random() < 0.3:
+        options["commit.force-compact"] = "true"
+    return options

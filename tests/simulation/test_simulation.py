@@ -1,0 +1,87 @@
+"""A lake of every seed is sound, the same seed makes the same lake, and a planted bug is seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.failing_seeds import FAILED_ONCE
+from tests.simulation.lake import simulate
+from tests.simulation.planted_bugs import NOT_YET_SEEN, PLANTED, planted
+from tests.simulation.shrinker import shrunk
+
+OPERATIONS = 600
+
+
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_the_lake_of_a_seed_is_sound(seed: int) -> None:
+    outcome = simulate(seed, OPERATIONS)
+    assert outcome.finding is None, f"python -m tests.simulation --seed {seed} --operations {OPERATIONS} --trace"
+
+
+@pytest.mark.parametrize(("seed", "operations"), [pytest.param(s, n, id=found) for s, n, found in FAILED_ONCE])
+def test_a_seed_that_failed_once_is_sound(seed: int, operations: int) -> None:
+    assert simulate(seed, operations).finding is None
+
+
+def test_an_audit_sees_a_wrong_position_at_once() -> None:
+    with planted("a position one behind"):
+        finding = simulate(2, OPERATIONS).finding
+    assert finding is not None
+    assert finding.startswith("shop.orders, snapshot ")
+    assert "its rows differ" in finding
+
+
+@pytest.mark.parametrize(
+    ("seeds", "operations"),
+    [
+        pytest.param(2, 200, id="two seeds"),
+        pytest.param(20, OPERATIONS, marks=[pytest.mark.long, pytest.mark.timeout(1800)], id="twenty seeds"),
+    ],
+)
+def test_a_seed_makes_the_same_trace_in_another_process(seeds: int, operations: int) -> None:
+    assert _traces("1", seeds, operations) == _traces("2", seeds, operations)
+
+
+def _traces(hash_seed: str, seeds: int, operations: int) -> list[str]:
+    """Return the lines of the seeds, from a process of its own."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seeds", f"1-{seeds}", "--operations", str(operations)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in run.stdout.splitlines() if line.startswith("seed ")]
+    assert len(lines) == seeds, run.stderr
+    return lines
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first", range(21, 521, 50))
+def test_fifty_more_lakes_are_sound(first: int) -> None:
+    findings = {seed: simulate(seed, 4 * OPERATIONS).finding for seed in range(first, first + 50)}
+    assert not {seed: found for seed, found in findings.items() if found}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("bug", sorted(PLANTED.keys() - NOT_YET_SEEN))
+def test_a_planted_bug_is_found_within_200_seeds(bug: str) -> None:
+    with planted(bug):
+        assert any(simulate(seed, OPERATIONS).finding is not None for seed in range(1, 201))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_failure_shrinks_to_fewer_operations_and_actors() -> None:
+    with planted("a position one behind"):
+        whole = simulate(2, 2 * OPERATIONS)
+        smaller = shrunk(2, 2 * OPERATIONS)
+    assert smaller.outcome.finding is not None
+    assert smaller.operations < whole.operations or smaller.off
+    assert smaller.command("a position one behind").startswith("python -m tests.simulation --seed 2 --operations ")
