@@ -31,7 +31,7 @@ def check_topics(settings: KafkaSettings) -> Findings:
 
     def remedy(topic: InspectedTopic) -> str:
         if topic.problem is not None and topic.problem.startswith("this user"):
-            return "Grant it to the user of this pipeline (kafka-acls --add --operation Read --operation Describe)"
+            return "Grant the operations Read and Describe on it to the user of this pipeline (kafka-acls)"
         return "Correct `source.topics`, or create the topic"
 
     topics, now_ms = asyncio.run(inspect_topics(settings)), epoch_ms()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tidelake.consumers import TableConsumers
 from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
 from tidelake.ingest.monitoring.table_levels import TableLevelsReader
-from tidelake.ingest.pipeline import builder
 from tidelake.ingest.settings import Config
+from tidelake.ingest.tables.table_differences import differences
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.opening import open_catalog
@@ -18,11 +18,15 @@ from tidelake.verification import inspect_table
 
 def check_differences(config: Config) -> Findings:
     """Compare the options of the configuration with those of existing tables."""
-    found = [
-        warning(f"{one}: the table is not changed", str(one.command) if one.command else "Make the two equal")
-        for one in builder.configuration_differences(config)
-    ]
-    return found or [ok("no option contradicts another one, or an existing table")]
+    settings = {table.name: table for table in config.named_tables}
+
+    def of(table: Table) -> list[Finding]:
+        return [
+            warning(f"{one}: the table is not changed", one.command or "Make the two equal")
+            for one in differences(settings[table.name], table.context)
+        ]
+
+    return _of_each(config, of, "no option differs from the configuration")
 
 
 def check_soundness(config: Config) -> Findings:
@@ -52,8 +56,7 @@ def check_consumers(config: Config) -> Findings:
             if age_ms > retained_ms:
                 what = f"consumer {consumer.name} is {consumer.behind:,} snapshots behind, and holds them"
                 remedy = (
-                    f"Start its reader, or: tidelake table consumers delete {table.name} {consumer.name} "
-                    f"-w {config.warehouse}"
+                    f"Start its reader, or: tidelake table consumers delete {table.name} CONSUMER -w {config.warehouse}"
                 )
                 found.append(warning(f"{table.name}: {what} since {age_ms / 3_600_000:,.1f} h", remedy))
         return found

@@ -81,7 +81,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_noun_imports_no_commands_of_others() -> None:
     """Top-level commands, which have no noun, are imported for the list in the help."""
     commands = {name for name in imported_by_help("view", "list", "--help") if ".cli.commands." in name}
-    assert {name.rpartition(".")[2] for name in commands} == {"demo", "sql", "sync", "views"}
+    assert {name.rpartition(".")[2] for name in commands} == {"demo", "doctor", "sql", "sync", "views"}
 
 
 def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) -> None:

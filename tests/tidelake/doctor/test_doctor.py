@@ -20,8 +20,9 @@ from tidelake.doctor.checks import Check, Finding, Findings, Status, failed, ok,
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.settings import Config
 from tidelake.schema import SetOption
-from tidelake.storage.fileio import FileStatus, LocalFileIO
+from tidelake.storage.fileio import FileStatus
 from tidelake.storage.fileio.disk_space import DiskSpace
+from tidelake.storage.fileio.local import LocalFileIO
 
 MIB = 1 << 20
 
@@ -161,7 +162,7 @@ def no_registry(root: Path) -> Path:
             Broken(unused_options, "options", Status.WARNING, "write-buffer-size", "--set"), id="an option differs"
         ),
         pytest.param(
-            Broken(unread_consumer, "consumers", Status.WARNING, "consumer slow", "consumers delete shop.t slow"),
+            Broken(unread_consumer, "consumers", Status.WARNING, "consumer slow", "consumers delete shop.t CONSUMER"),
             id="a consumer is far behind",
         ),
         pytest.param(
