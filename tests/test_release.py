@@ -74,7 +74,7 @@ def test_the_version_of_the_project_is_set(version: str) -> None:
     [
         pytest.param(TOML, "0.1.9", "is older than 0.2.0", id="older"),
         pytest.param(TOML, "0.3.0", "the tag v0.3.0 exists", id="released"),
-        pytest.param(TOML, "", "'nothing' is no version", id="nothing"),
+        pytest.param(TOML, "", "'' is no version", id="nothing"),
         pytest.param(TOML, "v0.4.0", "is no version", id="with a letter"),
         pytest.param(TOML, "0.04.0", "is no version", id="a leading zero"),
         pytest.param(TOML.replace("tidelake.org", "tidelake.example"), "0.4.0", "a reserved name", id="no address"),

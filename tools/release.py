@@ -27,7 +27,7 @@ class Refused(Exception):
 def numbers(version: str) -> tuple[int, ...]:
     """Read the three numbers of a version. Raises Refused for anything else."""
     if re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version) is None:
-        raise Refused(f"{version or 'nothing'!r} is no version: name three numbers, as in make release VERSION=0.2.0")
+        raise Refused(f"{version!r} is no version: name three numbers, as in make release VERSION=0.2.0")
     return tuple(map(int, version.split(".")))
 
 
